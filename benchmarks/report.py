@@ -1,8 +1,7 @@
 """Results as files: JSON with every number, Markdown tables drawn from it, and an index.
 
-There are two kinds: a case of ``benchmarks.timings`` with samples of Bireme and of a baseline, and
-a page of ``benchmarks.simulations`` with findings and prose. A run of one renews only its own files
-and the index; the others stay, each with the date, machine and revision of its own run.
+A case of ``benchmarks.timings`` has samples of Bireme and of a baseline, a page of
+``benchmarks.simulations`` findings and prose. A run renews only its own files and the index.
 """
 
 import math

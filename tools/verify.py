@@ -1,13 +1,7 @@
 """``make verify``: what is long and no evidence for a single change, step by step.
 
-Thousands of seeds against the reference model, thousands of simulated clusters under faults, and
-the simulator against the real control plane. Each step is kept under ``.run/verify`` with the
-revision it ran on, so that a run that was cut off goes on where it stopped.
-``docs/results/verify.md`` says when each step ran last, on which revision, and how it ended.
-
-    python -m tools.verify                 all steps that this revision has not passed
-    python -m tools.verify simulation-0    some of them
-    python -m tools.verify --fresh         forget what was passed
+Each step is kept under ``.run/verify`` with the revision it ran on, so that a run that was cut off
+goes on. ``docs/results/verify.md`` says when each step ran last, and how it ended.
 """
 
 import argparse

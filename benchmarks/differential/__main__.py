@@ -1,10 +1,7 @@
 """Command line: seed after seed, a line for each, and the results page.
 
-python -m benchmarks.differential                 seeds 0:50, results in docs/results
-python -m benchmarks.differential --seeds 7       one seed; histories in .run/differential
-python -m benchmarks.differential --out FOLDER    results elsewhere
-
-The exit status is 1 when a seed differs.
+``--seeds A:B`` (0:50, results in docs/results) or one seed; histories lie in .run/differential. The
+exit status is 1 when a seed differs.
 """
 
 import argparse

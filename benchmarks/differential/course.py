@@ -1,7 +1,7 @@
-"""What was done to gangs and when, read off a simulation and off a recorded history alike.
+"""Decisions about gangs, read off a simulation and off a recorded history alike.
 
-A deed is a start, a stop or a change of size, with the places the gang holds from then on. Ends of
-gangs are no deeds: nobody decided them.
+A deed is a start, a stop or a resize, with the places the gang holds from then on. Ends of gangs
+are none: nobody decided them.
 """
 
 from collections import Counter

@@ -1,10 +1,8 @@
 """Scenarios from seeds: small, eventful, and with one right answer.
 
-Whatever is drawn is simulated before a cluster sees it. One in which nothing waits tests nothing;
-one whose outcome hangs on which of two events comes first by a fraction of a second, or on the
-random uid of a job, has no right answer. Those are drawn again, from the same stream of chance.
-Every job says how long it will run, right or wrong: of others the operator would learn it, from all
-scenarios of a cluster together.
+Each is simulated before a cluster sees it, and drawn again when nothing waits, or when its outcome
+hangs on a fraction of a second or on the random uid of a job. Every job has an estimate, right or
+wrong: of others the operator would learn it from earlier scenarios.
 """
 
 import random

@@ -1,9 +1,8 @@
 """A scenario on the real control plane, from the first submission to the last rest.
 
-One cluster serves one scenario after another: its nodes and queues come before and go after it, and
-nothing else is in the cluster. The first moment is a whole second of the wall clock, because
-Kubernetes writes times in whole seconds and fake kubelets end pods at them. Jobs come a little
-after their second, so that what ended at it is known.
+One cluster serves one scenario after another. The first moment is a whole second of the wall clock,
+because Kubernetes writes times in whole seconds and fake kubelets end pods at them. Jobs come a
+little after their second, so that what ended at it is known.
 """
 
 import math

@@ -1,12 +1,9 @@
 """A scenario in the simulator: as it was planned, as the cluster saw it, and a little disturbed.
 
-The trace is read off the manifests by the operator's own readers, so a scenario has one meaning.
-What a fake kubelet adds is modelled: a pod that was stopped starts from the beginning (there are
-no checkpoints), and an elastic gang, whose pods run until the end, is as fast at any size.
-
-A machine under load is late, and then the same rules may rightly decide otherwise. So the decisions
-can be judged once more :func:`as_seen`: jobs come and gangs end when they did in the cluster, and
-what follows from that is the simulator's.
+The effects of a fake kubelet are modelled: a stopped pod starts from the beginning, and an elastic
+gang, whose pods run until the end, is as fast at any size. A machine under load is late, and then
+the same rules may rightly decide otherwise: :func:`as_seen` has jobs come and gangs end when they
+did in the cluster.
 """
 
 import math

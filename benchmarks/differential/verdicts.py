@@ -1,12 +1,10 @@
-"""One seed from beginning to end, and what is to be said about it.
+"""Verdict on one seed: same, late, overtaken or different.
 
-*   **same**: what the cluster did is what the simulator does with the scenario as planned; later
-    maybe, as every second that pods lose on their way is added to all that follows.
-*   **late**: it is not, but it is what the simulator does when jobs come and gangs end when they
-    did in the cluster: the machine was slow, and the same rules decided on what there was.
-*   **overtaken**: nor that, but a gang came or ended while another was being stopped, or something
-    was decided while one was ending replica by replica. In the simulation these take no time, so
-    it says nothing about what is decided meanwhile.
+*   **same**: the cluster did what the simulator does with the scenario as planned.
+*   **late**: it did what the simulator does when jobs come and gangs end when they did in the
+    cluster: the machine was slow, and the same rules decided on what there was.
+*   **overtaken**: nor that, but a gang came or ended while another was being stopped, or a decision
+    fell while one was ending replica by replica. In the simulation these take no time.
 *   **differs**: none of these. One of the two is wrong.
 """
 

@@ -1,7 +1,6 @@
 """``python -m benchmarks.forecasts [NAME...]``: run trials, or pages of them, and write the pages.
 
-A trial leaves its numbers and its picture in the folder of the results, and pages are written from
-those alone. Without a name nothing is run.
+Pages are written from the numbers and pictures that trials leave in the folder of the results.
 """
 
 import argparse

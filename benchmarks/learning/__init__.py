@@ -1,6 +1,4 @@
-"""Pages about learned policies: what each reached beside its bars, and what was tried.
+"""Pages about learned policies: results beside their bars.
 
-``python -m benchmarks.learning NAME RESULTS.json...`` writes ``docs/results/learning/NAME.md``
-from what
-``bireme evaluate --json`` wrote. The bars are in ``bars``, the words in ``prose/NAME.md``.
+``python -m benchmarks.learning NAME RESULTS.json...`` reads what ``bireme evaluate --json`` wrote.
 """

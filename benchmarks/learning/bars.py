@@ -1,8 +1,7 @@
-"""What learned policies are held to, by page: numbers stated before they were trained.
+"""Bars of learned policies, by page: numbers stated before they were trained.
 
-A bar with baselines is on the ratio to the best of them by the same metric, one without is on the
-value.
-The checkpoint is held to it, or another contender that is its own: RLPTO at another beta, say.
+A bar with baselines is on the ratio to the best of them by the same metric. The checkpoint is held
+to it, or another contender that is its own: RLPTO at another beta, say.
 """
 
 from collections.abc import Iterator, Mapping

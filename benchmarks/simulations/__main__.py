@@ -1,9 +1,4 @@
-"""Command line: build pages, and go on where a run was cut off.
-
-python -m benchmarks.simulations              all pages, in docs/results/simulations
-python -m benchmarks.simulations pollux       some of them
-python -m benchmarks.simulations --fresh      forget the runs that are kept
-"""
+"""``python -m benchmarks.simulations [NAME...] [--fresh]``: build pages, all by default."""
 
 import argparse
 import datetime
@@ -16,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks import report
+from benchmarks import machine, report
 from benchmarks.simulations import contests, estimates, liars, node_pools, placers, pollux, rails
 from benchmarks.simulations.store import Store
 
@@ -48,10 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.names or BUILDERS:
         if options.fresh:
             shutil.rmtree(KEPT / name, ignore_errors=True)
-        page = BUILDERS[name](options.data, Store(KEPT, say))
+        store = Store(KEPT, say)
+        page = BUILDERS[name](options.data, store)
         now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the run
         command = f"python -m benchmarks.simulations {name}"
-        page = msgspec.structs.replace(page, command=command, date=f"{now:%Y-%m-%d}")
+        page = msgspec.structs.replace(
+            page,
+            command=command,
+            date=f"{now:%Y-%m-%d}",
+            revisions=tuple(sorted(store.revisions or {machine.revision()})),
+        )
         report.write_page(options.out, page)
         say(f"{name}: {page.summary}")
     print(f"pages in {options.out}")

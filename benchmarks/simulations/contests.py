@@ -1,9 +1,8 @@
 """All orderers on windows of public traces, at three loads: one page per trace.
 
-Every orderer decides under all rails, with the default placement, and knows of run times what
-finished jobs of the same user and template tell. Those that order by run times, and the default,
-also run once with every run time known. Orderers that search take so long per decision that they
-get the first jobs of each window only, beside the default on the same jobs.
+Orderers know of run times what finished jobs of the same user and template tell; some also run with
+every run time known. Those that search are slow, and get the first jobs of each window only, beside
+the default on the same jobs.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,17 +13,14 @@ from typing import Final
 
 from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
-from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.windows import LOADS
 from bireme import registry
-from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, Estimate, PolicyResult, compare
 from bireme.simulator.loads import DAY, Window, gpus
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
-from bireme.simulator.simulation import simulate
-from bireme.simulator.workload import with_true_estimates
 
 DEFAULT: Final = SchedulingSettings().orderer
 KNOWN: Final = ", run times known"
@@ -54,24 +50,14 @@ def contenders() -> list[str]:
 
 
 def carry_out(window: Window, load: float, contender: str) -> Outcome:
-    """Simulate ``contender`` on ``window``, on as many nodes as make ``load``."""
-    orderer = contender.removesuffix(KNOWN)
-    settings = SchedulingSettings(orderer=orderer)
-    knows = contender.endswith(KNOWN)
-    return simulate(
-        with_true_estimates(window.at(load)) if knows else window.at(load),
-        window.nodes(load),
-        registry.make_policy(settings),
-        settings,
-        estimator=None if knows else RuntimeHistory(),
-        config=windows.HOURLY,
-    )
+    settings = SchedulingSettings(orderer=contender.removesuffix(KNOWN))
+    return windows.simulated(window, load, settings, knows_run_times=contender.endswith(KNOWN))
 
 
 def build(contest: Contest, data: Path, store: Store) -> Page:
     whole = contest.windows(data)
     short = [window.first(_SEARCHED_JOBS) for window in whole]
-    tables, findings, revisions = [], [], set[str]()
+    tables, findings = [], []
     for chosen, names, what in (
         (whole, contenders(), "whole windows"),
         (short, [DEFAULT, "fifo", *SEARCHING], f"first {_SEARCHED_JOBS} jobs"),
@@ -81,14 +67,12 @@ def build(contest: Contest, data: Path, store: Store) -> Page:
             compared = compare([run.metrics for found in runs.values() for run in found])
             tables.append(table(f"Load {load}, {what}", compared, runs))
             findings.append(finding(load, what, compared))
-            revisions |= {run.revision for found in runs.values() for run in found}
     return Page(
         name=contest.name,
         title=contest.title,
         summary=findings[1],
         findings=tuple(findings),
         tables=(_windows(whole), *tables),
-        revisions=tuple(sorted(revisions)),
     )
 
 
@@ -96,12 +80,10 @@ def _runs(
     name: str, store: Store, chosen: Sequence[Window], load: float, contender: str, what: str
 ) -> list[Run]:
     key = f"{contender}-{load}-{what}".replace(" ", "-").replace(",", "")
-    return [
-        store.run(
-            Key(name, key, window.number), contender, partial(carry_out, window, load, contender)
-        )
-        for window in chosen
-    ]
+    cases = {window.number: window for window in chosen}
+    return store.runs(
+        name, key, contender, cases, partial(carry_out, load=load, contender=contender)
+    )
 
 
 def table(title: str, compared: Comparison, runs: dict[str, list[Run]]) -> Table:

@@ -1,7 +1,6 @@
-"""Elastic sizes on the workloads of Pollux: mean completion times by load, against everybody's.
+"""Elastic sizes on the workloads of Pollux: mean completion times over the workloads of a load.
 
-All are means over the eight workloads of a load. A ratio is one of means, with the 95 % interval of
-a paired bootstrap over the workloads (:mod:`bireme.simulator.comparison`).
+A ratio is one of means, with the 95 % interval of a paired bootstrap over the workloads.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,8 @@
-"""How often jobs start when it was said they would, and as many places later as was said.
+"""Estimated starts and positions, held against the starts.
 
-The ranges are those that the operator writes into ``status.estimatedStart``, by the core's own
-code from the decisions of the simulated cycle, which learns from them as it does in the operator.
-Beside them stand two that know half as much: the reservation without what was learned, and the
-waits so far without the reservation. Positions are the operator's too: how many others start
-before a job after it was told its place.
+The ranges are those of ``status.estimatedStart``, by the core's own code, which learns from the
+simulated cycle. Beside them are two that know half as much: the reservation without what was
+learned, and the waits so far without the reservation.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks import machine
 from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
 from benchmarks.simulations.store import Store
@@ -222,7 +219,6 @@ def build(data: Path, _: Store) -> Page:
             Table(title=f"Ranges, load {LOAD:g}", columns=_RANGES, rows=tuple(ranges)),
             Table(title=f"Positions, load {LOAD:g}", columns=_POSITIONS, rows=tuple(positions)),
         ),
-        revisions=(machine.revision(),),
     )
 
 

@@ -1,9 +1,8 @@
-"""What jobs gain that lie about their progress, and what that costs the others.
+"""Gains of jobs that lie about their progress, and the costs of the others.
 
-Workloads in which every job reports, once with all of them honest, and once for every lie that a
-fifth of them tells. Owners state run times up to half again as long as true, as the bound on
-reports hangs on them; what a false statement of that kind gains is another question. Compared are
-the completion times of the very same jobs.
+Every job reports, once all of them honestly, and once for every lie that a fifth of them tells.
+Owners state run times up to half again as long as true, as the bound on reports hangs on them.
+Compared are the completion times of the very same jobs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.report import Page, Table
-from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.store import Run, Store
 from bireme.core import estimates
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
@@ -165,20 +164,18 @@ def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, Fl
 
 
 def build(_: Path, store: Store) -> Page:
-    reported, stated, revisions = [], [], set[str]()
+    reported, stated = [], []
     for name in CONTESTS:
         honest = _runs(store, name, "honest", partial(carry_out, CONTESTS[name], lie=HONEST))
         for lie in CONTESTS[name].lies:
             told = partial(carry_out, CONTESTS[name], lie=LIES[lie])
             found = _runs(store, name, lie, told)
-            revisions |= {run.revision for run in (*honest, *found)}
             reported.append((name, lie, *map(_shown, changes(honest, found))))
     for name in STATED_TO:
         honest = _runs(store, name, "states all", partial(carry_out_stated, name, share=1.0))
         for lie, share in STATEMENTS.items():
             told = partial(carry_out_stated, name, share=share)
             found = _runs(store, name, f"states {lie}", told)
-            revisions |= {run.revision for run in (*honest, *found)}
             stated.append((name, lie, *map(_shown, changes(honest, found))))
     return Page(
         name="liars",
@@ -189,7 +186,6 @@ def build(_: Path, store: Store) -> Page:
             _table("Reports: mean JCT over that with everybody honest", "lie", reported),
             _table("Stated run times: the same", "statement", stated),
         ),
-        revisions=tuple(sorted(revisions)),
     )
 
 
@@ -200,9 +196,7 @@ def _table(title: str, what: str, rows: Sequence[tuple[str, ...]]) -> Table:
 
 def _runs(store: Store, contest: str, lie: str, one: Callable[..., Outcome]) -> list[Run]:
     label = f"{contest}-{lie}".replace(" ", "_").replace(",", "")
-    return [
-        store.run(Key("liars", label, seed), lie, partial(one, seed=seed)) for seed in range(SEEDS)
-    ]
+    return store.runs("liars", label, lie, dict(enumerate(range(SEEDS))), lambda s: one(seed=s))
 
 
 def _shown(means: FloatArray) -> str:

@@ -1,8 +1,7 @@
-"""What it saves and costs a node pool to look ahead: floors on Philly-like demand.
+"""Savings and costs of a node pool that looks ahead: floors on Philly-like demand.
 
-The same sixty days for every floor: all nodes there, nodes only when jobs wait for them, floors of
-nightly forecasts, and the floor of one who knows what comes. Beside it the nodes that Philly had in
-use, minute by minute (:mod:`benchmarks.simulations.node_series`).
+The same sixty days with all nodes there, nodes only when jobs wait for them, floors of nightly
+forecasts, and the floor of an oracle; beside it the nodes that Philly had in use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from benchmarks.simulations.pool_workload import (
     draw,
     philly,
 )
-from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.weekly import Weekly
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
@@ -84,7 +83,11 @@ def _simulated(demand: Demand, pools: Sequence[NodePool]) -> Outcome:
 
 
 def build(data: Path, store: Store) -> Page:
-    runs = {floor: _runs(data, store, floor) for floor in FLOORS}
+    seeds = dict(enumerate(range(SEEDS)))
+    runs = {
+        floor: store.runs("node-pools", floor, floor, seeds, partial(_drawn, data, floor))
+        for floor in FLOORS
+    }
     waits = {FLOORS[floor]: pooled(found) for floor, found in runs.items()}
     series = node_series.table(data)
     return Page(
@@ -94,22 +97,10 @@ def build(data: Path, store: Store) -> Page:
         findings=(*(finding(f, runs) for f in FLOORS if f not in (FIXED, REACTIVE)), series.said),
         tables=(_table(runs), series.table),
         figures={"node-pools.svg": figures.tails("Waits by floor", waits)},
-        revisions=tuple(sorted({run.revision for found in runs.values() for run in found})),
     )
 
 
-def _runs(data: Path, store: Store, floor: str) -> list[Run]:
-    return [
-        store.run(
-            Key("node-pools", floor, seed),
-            floor,
-            partial(_drawn, data, seed, floor),
-        )
-        for seed in range(SEEDS)
-    ]
-
-
-def _drawn(data: Path, seed: int, floor: str) -> Outcome:
+def _drawn(data: Path, floor: str, seed: int) -> Outcome:
     return carry_out(draw(philly(data), seed), floor)
 
 

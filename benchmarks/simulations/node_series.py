@@ -1,8 +1,8 @@
 """The nodes Philly had in use, minute by minute, as the demand of one pool: when would it be short?
 
-No jobs: what is in use is what is asked for. Nodes asked for come after three minutes, empty ones
-go after their cool-down, and how many there should be is :func:`bireme.core.node_floor.floor`,
-asked every minute as the operator does. Hourly means are what a forecast learns from.
+Nodes asked for come after three minutes, empty ones go after their cool-down, and
+:func:`bireme.core.node_floor.floor` is asked every minute as the operator does. A forecast learns
+from hourly means.
 """
 
 from collections.abc import Mapping, Sequence

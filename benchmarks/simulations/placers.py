@@ -1,6 +1,6 @@
 """All placers on openb's pods and nodes, under the default order: what is left in fragments."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -8,16 +8,14 @@ from typing import Final
 from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
 from benchmarks.simulations.contests import minutes
-from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.windows import LOADS
 from bireme import registry
-from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, compare
 from bireme.simulator.loads import Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
-from bireme.simulator.simulation import simulate
 
 DEFAULT: Final = SchedulingSettings().placer
 _PODS: Final = 120
@@ -27,48 +25,30 @@ _COLUMNS: Final = (
 )
 
 
-def carry_out(window: Window, load: float, placer: str) -> Outcome:
-    settings = SchedulingSettings(placer=placer)
-    policy = registry.make_policy(settings)
-    nodes = window.nodes(load)
-    return simulate(
-        window.at(load),
-        nodes,
-        policy,
-        settings,
-        estimator=RuntimeHistory(),
-        config=windows.HOURLY,
-    )
-
-
 def build(data: Path, store: Store) -> Page:
     chosen = [window.first(_PODS) for window in windows.openb(data)]
     names = [DEFAULT, *(name for name in registry.PLACERS if name != DEFAULT)]
-    tables, findings, revisions = [], [], set[str]()
+    cases = {window.number: window for window in chosen}
+    tables, findings = [], []
     for load in LOADS:
         runs = {
-            name: [
-                store.run(
-                    Key("placers", f"{name}-{load}", window.number),
-                    name,
-                    partial(carry_out, window, load, name),
-                )
-                for window in chosen
-            ]
+            name: store.runs("placers", f"{name}-{load}", name, cases, _with_placer(name, load))
             for name in names
         }
         compared = compare([run.metrics for found in runs.values() for run in found])
         tables.append(_table(load, compared, runs))
         findings.append(_finding(load, compared, runs))
-        revisions |= {run.revision for found in runs.values() for run in found}
     return Page(
         name="placers",
         title="Placers on openb: fragmentation",
         summary=findings[1],
         findings=tuple(findings),
         tables=tuple(tables),
-        revisions=tuple(sorted(revisions)),
     )
+
+
+def _with_placer(placer: str, load: float) -> Callable[[Window], Outcome]:
+    return partial(windows.simulated, load=load, settings=SchedulingSettings(placer=placer))
 
 
 def _table(load: float, compared: Comparison, runs: dict[str, list[Run]]) -> Table:

@@ -1,10 +1,9 @@
 """Deciding without rails, to see what the rails change: the same order, the same placement.
 
 strict   Nobody passes a blocked gang.
-greedy   Whoever fits starts; nothing is kept for anybody.
-anew     Who runs is chosen anew each time, in order, by the number of devices alone; whoever
-         is not chosen stops. So Pollux' authors simulate Tiresias (petuum/adaptdl, branch
-         osdi21-artifact), in the order of :class:`LasByArrival`.
+greedy   A gang that fits starts; nothing is kept for anybody.
+anew     The running gangs are chosen anew each time, in order, by the number of devices alone; the
+         others stop. So Pollux' authors simulate Tiresias, in the order of :class:`LasByArrival`.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from benchmarks.report import Page, Table
 from benchmarks.simulations import elastic
 from benchmarks.simulations.beside import BOUND, by_application, by_workload, mean, ratio
 from benchmarks.simulations.plain import LasByArrival, decide_anew
-from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.store import Run, Store
 from bireme.core.policy import Policy
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
@@ -177,7 +177,6 @@ def build(data: Path, store: Store) -> Page:
             elastic.against(ELASTIC.says, rows, loads),
             *(alone, *tables),
         ),
-        revisions=tuple(sorted({run.revision for some in runs.values() for run in some.values()})),
     )
 
 
@@ -195,14 +194,10 @@ def _times(path: Path) -> dict[str, float]:
 
 
 def _simulated(archive: Path, store: Store, contender: Contender, load: str) -> dict[int, Run]:
-    return {
-        number: store.run(
-            Key("pollux", f"{contender.name}-{load}", number),
-            contender.name,
-            partial(carry_out, archive, contender, load, number),
-        )
-        for number in WORKLOADS
-    }
+    cases = {number: number for number in WORKLOADS}
+    one = partial(carry_out, archive, contender, load)
+    runs = store.runs("pollux", f"{contender.name}-{load}", contender.name, cases, one)
+    return dict(zip(WORKLOADS, runs, strict=True))
 
 
 def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]) -> elastic.Means:

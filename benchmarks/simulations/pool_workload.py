@@ -1,9 +1,8 @@
 """Sixty days of Philly-like demand for a node pool, by seed, and eight weeks of history before.
 
 Weeks are drawn with replacement from the eight in which Philly's trace is busy, as wholes: hour of
-the day, day of the week, sizes, run times and bursts stay together. Of each week's jobs a random
-tenth is kept, so that a pool of nodes with 4 GPUs has a dozen of them in use. What still runs when
-the sixty days begin is there from the first moment with what is left of it.
+the day, sizes, run times and bursts stay together. A random tenth of the jobs is kept, so that a
+pool of nodes with 4 GPUs has a dozen of them in use.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
-"""What the rails do to the longest waits: the same orders with none of them, some, and all.
+"""Effect of the rails on the longest waits: the same orders with none of them, some, and all.
 
-Muri's trace, where most jobs are gangs, with every fifth job of a higher PriorityClass. Run times
-are known, so that every order and every reservation is as good as it can be.
+Muri's trace, with every fifth job of a higher PriorityClass. Run times are known, so that every
+order and every reservation is as good as it can be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.report import Page, Table
 from benchmarks.simulations import figures, plain, windows
 from benchmarks.simulations.contests import kept
-from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.store import Run, Store
 from bireme import registry
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
@@ -82,15 +82,23 @@ def with_urgent_jobs(trace: Trace) -> Trace:
 
 
 def build(data: Path, store: Store) -> Page:
-    chosen = windows.muri(data)
-    tables, findings, revisions = [], [], set[str]()
+    cases = {window.number: window for window in windows.muri(data)}
+    tables, findings = [], []
     drawings = {}
     for load in LOADS:
         for orderer in ORDERERS:
-            runs = {name: _runs(store, chosen, load, orderer, name) for name in RAILS}
+            runs = {
+                name: store.runs(
+                    "rails",
+                    f"{orderer}-{load}-{name}",
+                    name,
+                    cases,
+                    partial(carry_out, load=load, orderer=orderer, rails=rails),
+                )
+                for name, rails in RAILS.items()
+            }
             tables.append(_table(load, orderer, runs))
             findings.append(_finding(load, orderer, runs))
-            revisions |= {run.revision for found in runs.values() for run in found}
             if load == max(LOADS):
                 waits = {RAILS[name].says: pooled(found) for name, found in runs.items()}
                 title = f"Waits under {orderer}, load {load}"
@@ -102,21 +110,7 @@ def build(data: Path, store: Store) -> Page:
         findings=tuple(findings),
         tables=tuple(tables),
         figures=drawings,
-        revisions=tuple(sorted(revisions)),
     )
-
-
-def _runs(
-    store: Store, chosen: Sequence[Window], load: float, orderer: str, rails: str
-) -> list[Run]:
-    return [
-        store.run(
-            Key("rails", f"{orderer}-{load}-{rails}", window.number),
-            rails,
-            partial(carry_out, window, load, orderer, RAILS[rails]),
-        )
-        for window in chosen
-    ]
 
 
 def pooled(runs: Sequence[Run]) -> FloatArray:

@@ -1,18 +1,21 @@
-"""Single runs as files: what a table needs of them, kept so that nothing is simulated twice.
+"""Single runs as files, kept so that nothing is simulated twice.
 
-A run is known by its table, contender and window. Its file says at which revision it was made; a
-table shows the revisions of its runs, so that a mixture is seen.
+A page shows the revisions of its runs, so that a mixture is seen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from benchmarks import machine
 from bireme.simulator.metrics import SimulationMetrics, first_submission, mean_between, measure
 from bireme.simulator.outcome import Outcome
+
+T = TypeVar("T")
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,22 @@ class Store:
     def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
         self._folder = folder
         self._say = say
+        self.revisions: set[str] = set()
+        """Of all runs that were asked for."""
+
+    def runs(
+        self,
+        table: str,
+        contender: str,
+        name: str,
+        cases: Mapping[int, T],
+        simulate: Callable[[T], Outcome],
+    ) -> list[Run]:
+        """Return the run of each of ``cases``, which are known by number."""
+        return [
+            self.run(Key(table, contender, number), name, partial(simulate, case))
+            for number, case in cases.items()
+        ]
 
     def run(self, key: Key, name: str, simulate: Callable[[], Outcome]) -> Run:
         """Return the run kept under ``key``, or simulate and keep it.
@@ -54,13 +73,15 @@ class Store:
         """
         path = self._folder / key.table / f"{key.contender}-{key.window}.json"
         if path.is_file():
-            return msgspec.json.decode(path.read_bytes(), type=Run)
-        self._say(f"{key.table}: {key.contender}, window {key.window}")
-        run = run_of(replace(simulate(), policy=name, seed=key.window))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_bytes(msgspec.json.encode(run))
-        unfinished.rename(path)
+            run = msgspec.json.decode(path.read_bytes(), type=Run)
+        else:
+            self._say(f"{key.table}: {key.contender}, window {key.window}")
+            run = run_of(replace(simulate(), policy=name, seed=key.window))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".part")
+            unfinished.write_bytes(msgspec.json.encode(run))
+            unfinished.rename(path)
+        self.revisions.add(run.revision)
         return run
 
 

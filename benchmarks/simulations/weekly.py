@@ -1,8 +1,7 @@
 """A forecaster that is fitted once a week, so that sixty nights of a simulation cost nine fits.
 
-A model forecasts from any later origin of its series, with the parameters it has. What was fitted
-at the end of one week forecasts until the end of the next, and, two weeks later, is what the
-back-test judges: it knows nothing of the values that it is judged by.
+The fit of one week forecasts until the end of the next, and, two weeks later, is what the back-test
+judges: it knows nothing of the values that it is judged by.
 """
 
 from dataclasses import dataclass

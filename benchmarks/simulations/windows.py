@@ -8,11 +8,15 @@ from typing import Final
 
 import numpy as np
 
+from bireme import registry
+from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
+from bireme.core.settings import SchedulingSettings
 from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, gpus, made, stretch
-from bireme.simulator.simulation import SimulationConfig
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob, with_true_estimates
 
 LOADS: Final = (0.7, 0.9, 1.1)
 HOURLY: Final = SimulationConfig(heartbeat_seconds=3600.0)
@@ -24,6 +28,21 @@ OPENB: Final = "alibaba_v2023/openb_pod_list_multigpu40.csv.gz"
 _OPENB_TIMES: Final = "alibaba_v2023/openb_pod_list_default.csv.gz"
 _OPENB_OFFERED_GPUS: Final = 50.0
 _PODS: Final = 300
+
+
+def simulated(
+    window: Window, load: float, settings: SchedulingSettings, *, knows_run_times: bool = False
+) -> Outcome:
+    """Simulate ``window`` on as many nodes as make ``load``."""
+    trace = window.at(load)
+    return simulate(
+        with_true_estimates(trace) if knows_run_times else trace,
+        window.nodes(load),
+        registry.make_policy(settings),
+        settings,
+        estimator=None if knows_run_times else RuntimeHistory(),
+        config=HOURLY,
+    )
 
 
 def philly(data: Path) -> list[Window]:

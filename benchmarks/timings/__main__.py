@@ -1,8 +1,4 @@
-"""Command line: run cases, show progress, write results.
-
-python -m benchmarks.timings              all cases, results in docs/results
-python -m benchmarks.timings verdict      some of them
-python -m benchmarks.timings --quick      small sizes, results in .run/bench: does it work?
+"""Command line: run all cases, or those named, and write results; ``--quick``: does it work?
 
 The exit status is 1 when a case failed to measure; an aim that was missed is a result, no failure.
 """

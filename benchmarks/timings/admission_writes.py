@@ -1,8 +1,7 @@
 """API writes per admitted gang, as the API server and the operator count them.
 
-Bireme's are what the operator says it sent plus the binds made for it. All writes together come
-from the API server's own ``apiserver_request_total``; the rest is what others wrote because of the
-gang: the kubelet's pod statuses, kube-scheduler's events.
+Bireme's are those of the operator plus the binds made for it; the rest of
+``apiserver_request_total`` is pod statuses of kubelets and events of kube-scheduler.
 """
 
 import asyncio

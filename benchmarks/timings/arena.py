@@ -1,7 +1,7 @@
-"""Where measurements on a real control plane happen: a cluster, fake nodes, Bireme on call.
+"""A cluster for measurements on a real control plane: fake nodes, Bireme on call.
 
-While the stock scheduler is measured Bireme is stopped, so that its watches cost the rival
-nothing; while Bireme is measured the stock scheduler keeps running, as it does in every cluster.
+While the stock scheduler is measured Bireme is stopped, so that its watches cost the rival nothing;
+while Bireme is measured the stock scheduler keeps running, as it does in every cluster.
 """
 
 import asyncio

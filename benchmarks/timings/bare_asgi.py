@@ -1,7 +1,6 @@
-"""The server the extender runs on, without the extender: uvicorn, a fixed answer to every request.
+"""The extender's server without the extender: uvicorn, one fixed answer.
 
-``python -m benchmarks.timings.bare_asgi PORT REPLY_FILE``. The body is read, as any server must,
-and dropped.
+``python -m benchmarks.timings.bare_asgi PORT REPLY_FILE``. Bodies are read, as any server must.
 """
 
 import sys

@@ -1,10 +1,8 @@
 """The decision core alone: one cycle over a long queue on a large cluster, in a process of its own.
 
-``python -m benchmarks.timings.decision NODES GANGS PERCENT [ROOM]`` prints one JSON line; the case
-starts it
-once per fill level, so that the first cycle is cold and the peak memory is that of this problem
-only. With ROOM, three node pools may get so many more nodes each, and what is timed is what that
-adds to a cycle.
+``python -m benchmarks.timings.decision NODES GANGS PERCENT [ROOM]`` prints one JSON line: a process
+per fill level, so that the first cycle is cold and the peak memory that of this problem. With ROOM,
+three node pools may get so many more nodes each, and what that adds to a cycle is timed.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""The extender's round trip, beside bare servers that return the same bytes.
+"""The extender's round trip, beside a bare server that returns the same bytes.
 
-The extender is the real program with a full cache (from a fake API server); requests are what
-kube-scheduler sends. Servers run on one core, the client on the other, and they are asked in turn
-over kept connections.
+The extender is the real program with a full cache. Servers run on one core, the client on the
+other, and they are asked in turn over kept connections.
 """
 
 import asyncio

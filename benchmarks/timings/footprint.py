@@ -1,7 +1,6 @@
 """Memory of operator and extender with a large cluster in their caches.
 
-The cluster is held by a fake API server: 5000 nodes, 1000 running gangs of 20 pods and 30000 pods
-of others, which would take a real one on a small machine longer than all other cases together.
+A fake API server holds it: 50000 pods would take a real one longer than all other cases together.
 """
 
 import asyncio

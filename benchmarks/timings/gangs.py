@@ -1,8 +1,7 @@
 """Gangs against plain pods: the same pods, made by the operator or by an equally fast client.
 
 The clock runs from the first create request to the last bind. The rival is the stock scheduler
-alone, without any gang guarantee; its client does what a job controller would, with as many
-requests in flight as Bireme's operator.
+alone, without any gang guarantee, with as many requests in flight as Bireme's operator.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Learned policies beside the rules: a cycle's order, sizes and places, and the extender's scores.
-
-Both sides are asked the same questions in alternation: cycles in this process, scores by round
-trips to two extenders.
-"""
+"""Learned policies beside the rules: order, sizes and places of a cycle, and extender scores."""
 
 import asyncio
 import time

@@ -1,8 +1,7 @@
-"""The job of the night: processor time and memory of ``bireme forecast-pools``, with every model.
+"""The nightly job: processor time and memory of ``bireme forecast-pools``, with every model.
 
-The pools are NodePoolScalers of a fake API server. Each has what its operator would have recorded
-in eight weeks: generated demand, of the families that the network which comes with Bireme has
-learned, other series of them.
+The pools have eight weeks of generated demand, other series of the families that the shipped
+network has learned.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""A fake API server that holds a large, busy cluster: nodes, running gangs, pods of others.
+"""A fake API server with a large, busy cluster, for what needs many objects and no scheduling.
 
-For what needs many objects and no scheduling: memory, and the extender's answers. The objects are
-made by the library's own functions, so the programs under test see what they would write.
+The objects are made by the library's own functions, as the programs under test write them.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,7 @@
-"""What recording costs: telling a large cluster once, and then a cycle in which little changed.
+"""Costs of recording a large cluster once, and then a cycle in which little changed.
 
-``python -m benchmarks.timings.recording NODES GANGS`` prints processor milliseconds and bytes; as
-many gangs run
-as wait. Every object is made anew between two cycles, as an operator makes most of them, so that
-nothing is found equal by being the same.
+``python -m benchmarks.timings.recording NODES GANGS`` prints processor milliseconds and bytes.
+Every object is made anew between two cycles, so that nothing is equal by being the same.
 """
 
 import sys

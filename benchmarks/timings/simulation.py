@@ -1,10 +1,8 @@
 """The simulator on a whole trace: processor time and memory, each policy in its own process.
 
-``python -m benchmarks.timings.simulation TRACE NODES ORDERER JOBS`` prints one JSON line. The
-trace is that of
-Philly (64,483 jobs), which is no part of this repository: it is looked for in the folder that
-``BIREME_DATA`` names, else in ``shared/data`` beside the checkout, and without it the case is
-skipped. Processor seconds are those of the simulation alone; reading the trace comes on top.
+``python -m benchmarks.timings.simulation TRACE NODES ORDERER JOBS`` prints one JSON line. Philly's
+trace is no part of this repository: it is looked for in ``BIREME_DATA``, else in ``shared/data``
+beside the checkout. Reading it does not count.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Training in two processes beside one: samples per second, and whether the curve is the same.
 
-Both train ``a2c`` for the same time on this machine, each with the same seeds; two processes are
-started by torchrun, and only one core each is theirs. The curve is the slowdown in the validation
-envs at rate 0.7, which do not change from run to run, over the time since the start.
+Both train ``a2c`` for the same time with the same seeds, with one core for each process. The curve
+is the slowdown in the validation envs at rate 0.7, which do not change from run to run.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""How soon a person or the next gang hears: verdicts on a full cluster, and freed capacity.
+"""Time until a person or the next gang knows: verdicts on a full cluster, and freed capacity.
 
-Both clusters are full of 8-GPU replicas before the clock starts. The rival's figures are for the
-same number of plain pods, which have no gang and no verdict as a whole: the first condition on
-one pod that does not fit, and the last bind of pods that waited in the stock scheduler's queue.
+The rival's figures are for the same number of plain pods: the first condition on one pod that does
+not fit, and the last bind of pods that waited in the stock scheduler's queue.
 """
 
 from collections.abc import Callable

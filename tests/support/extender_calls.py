@@ -1,8 +1,4 @@
-"""Builders for tests of the extender: manifests as the API server and the scheduler send them.
-
-Each states only what its case is about. ``a_state`` puts manifests into a ClusterState the way the
-watches would.
-"""
+"""Builders for tests of the extender: manifests as the API server and the scheduler send them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

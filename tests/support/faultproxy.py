@@ -1,8 +1,7 @@
-"""The fault proxy: everything passes through, unless the test says otherwise.
+"""A proxy in front of an API server that passes everything on, unless the test says otherwise.
 
 It runs in a thread of its own, so synchronous tests can steer it and kill the process under test
-from within. The proxy authenticates with the kubeconfig it is given, except requests that carry
-a token of their own: those go out under that token. Bodies pass as they are, watches included.
+from within. It authenticates with its kubeconfig, but passes requests with a token under that.
 """
 
 import asyncio

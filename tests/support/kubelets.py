@@ -1,9 +1,8 @@
 """Fake scheduler and kubelets for the fake API server: pinned pods get bound, run and end.
 
-They act on the store behind the server's back, as the real ones act behind the operator's.
-:class:`FakeKubelets` only reports phases. :class:`ProgramKubelets` really runs the command of a
-pod's first container on this machine: a process starts when its pod is bound, gets SIGTERM when the
-pod is deleted, and the pod ends as the process does.
+They act on the store behind the server's back. :class:`ProgramKubelets` really runs the command of
+a pod's first container: its process gets SIGTERM when the pod is deleted, and the pod ends as the
+process does.
 """
 
 import asyncio

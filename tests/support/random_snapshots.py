@@ -1,8 +1,7 @@
 """Hypothesis strategies: small clusters and gangs that differ in everything the core looks at.
 
-Values are drawn from short lists chosen for their edges (one GPU too few, a rack name used in two
-zones, a label that is missing, an amount no machine has), because clashes between gangs are what
-has to be found, and those need small numbers.
+Values are drawn from short lists chosen for their edges, because clashes between gangs are what has
+to be found, and those need small numbers.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,7 @@
-"""A small world that carries the decisions of the cycle out, second by second of its own time.
+"""A small cluster that carries the decisions of the cycle out, second by second of its own time.
 
-It knows what the cycle does not: how long a gang really runs. Victims keep the work they have done
-and leave after ``stop_seconds``; until then they hold their places. ``problems`` says in words what
-must not be: a node that holds more than it has, a gang that is split, a queue above its limit, a
-replica that had to move, a policy that was overruled, a moment at which the cycle never rests.
+Victims keep the work they have done and leave after ``stop_seconds``; until then they hold their
+places. ``problems`` says in words what must not be.
 """
 
 from collections import Counter

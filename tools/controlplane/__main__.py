@@ -1,10 +1,4 @@
-"""Command line: build the binaries, start and stop named clusters.
-
-python -m tools.controlplane build [--karpenter] [--kubeflow] [--node] [--where-possible]
-python -m tools.controlplane up NAME [--nodes 16] [--node]
-python -m tools.controlplane down NAME
-python -m tools.controlplane list
-"""
+"""Command line: build the binaries, start and stop named clusters (build, up, down, list)."""
 
 import argparse
 import functools

@@ -1,7 +1,6 @@
 """A small API client for the control plane's own needs: readiness, fake nodes, test set-up.
 
-It knows nothing but HTTPS with the client certificate of a kubeconfig that kwokctl wrote, and is
-apart from Bireme's client on purpose: what checks a program should not share its code.
+It is apart from Bireme's client on purpose: what checks a program should not share its code.
 """
 
 import http.client

@@ -1,8 +1,7 @@
 """Builds the control plane's eight binaries and those of other bundles, once, and caches them.
 
-Each wrapper module under ``go/`` pins one project and every sum it needs. The cache folder's name
-is a bundle's version and a hash of its modules and flags: a changed version is a new folder, an
-unchanged one is found at once. A build goes to a partial folder that is renamed when complete,
+Each wrapper module under ``go/`` pins one project and every sum it needs; the cache folder's name
+has a hash of modules and flags. A build goes to a partial folder that is renamed when complete,
 under a file lock; one that was broken off goes on with the binary it had reached.
 """
 

@@ -1,9 +1,7 @@
 """A named Kubernetes cluster of local processes: real control plane, fake nodes, a real one too.
 
-``Cluster.start`` has kwokctl start etcd, kube-apiserver, kube-controller-manager, kube-scheduler
-and kwok in a folder of their own, in seconds. A cluster that a Python program started belongs to
-it: should the program die without ``stop``, the next ``Cluster.start`` anywhere clears it away.
-Those of the command line (``detached``) stay until ``down``.
+A cluster belongs to the program that started it: should that die without ``stop``, the next
+``Cluster.start`` anywhere clears it away. ``detached`` ones stay until ``down``.
 """
 
 import fcntl

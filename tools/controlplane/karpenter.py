@@ -1,10 +1,7 @@
 """Karpenter on a local cluster: node pools that make and remove real Node objects.
 
-Karpenter's kwok provider creates a Node for every NodeClaim; the cluster's own kwok then plays its
-kubelet, so such nodes become Ready and run pods like the others. Its one instance type is the
-machine of :func:`tools.controlplane.nodes.fake_nodes`. Its health and metrics ports are open on
-every
-address of the machine, for as long as it runs: it has no option for that.
+Its kwok provider creates a Node for every NodeClaim; the cluster's own kwok then plays its kubelet.
+Its health and metrics ports are open on every address of the machine: it has no option for that.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Kubeflow's training operator on a local cluster: the real controllers of PyTorchJob, TFJob, ...
 
-Its gang scheduling is off, as for every job that Bireme places. The server that refuses bad jobs
-at admission is left out: see ``go/kubeflow``. It listens on loopback, for its health alone.
+Its gang scheduling is off, as for every job that Bireme places. The server that refuses bad jobs at
+admission is left out: see ``go/kubeflow``.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Fake GPU nodes: Node manifests that kwok plays kubelet for.
 
-A pure function of its arguments, so that tests, benchmarks and ``manifests/kwok/nodes.yaml`` have
-the same machines. Nodes fill racks in order, racks fill blocks, blocks fill zones.
+Nodes fill racks in order, racks fill blocks, blocks fill zones.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Local programs: what runs, whether it is healthy, and how to start, stop and freeze one.
 
-A ``Process`` dies with the Python program that started it, however that ends: a test session that
-is killed leaves nothing behind. The programs of a ``Cluster`` outlive their starter on purpose.
+A ``Process`` dies with the Python program that started it, however that ends; the programs of a
+``Cluster`` outlive their starter on purpose.
 """
 
 import atexit

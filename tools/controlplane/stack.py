@@ -1,9 +1,7 @@
 """Bireme itself as local processes against a cluster: extender, kube-scheduler and operators.
 
-The same programs that the chart's pods run, each a ``Process`` that a test may kill, pause and
-start again. Ports are chosen once per program, so a restarted one is found where it was. A process
-named in ``kubeconfigs`` reaches the API server through that file instead of the cluster's own:
-fault tests put a proxy there.
+Each is a ``Process`` that a test may kill, pause and start again on the same port. One named in
+``kubeconfigs`` reaches the API server through that file: fault tests put a proxy there.
 """
 
 import copy

@@ -1,9 +1,4 @@
-"""Command line of the demo. ``SEED`` and ``KEEP`` in the environment are defaults of the options.
-
-python -m tools.demo run [--seed 7] [--keep] [--small] [--output FOLDER]
-python -m tools.demo up
-python -m tools.demo down
-"""
+"""Command line of the demo; ``SEED`` and ``KEEP`` in the environment are defaults of options."""
 
 import argparse
 import os

@@ -1,7 +1,7 @@
 """The demo's cluster with Bireme on it: one that ends with this program, or one that stays.
 
-A cluster that stays (``up``, ``KEEP=1``) has a keeper: a program of its own that runs Bireme's
-processes, starts again what ends, as a kubelet would, and goes when the cluster goes.
+A cluster that stays (``up``, ``KEEP=1``) has a keeper: a program that starts Bireme's processes
+again when they end, as a kubelet would, and goes when the cluster goes.
 """
 
 import os

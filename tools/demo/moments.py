@@ -1,8 +1,4 @@
-"""The turns of the story in the words of the objects: who reserved, passed, stopped and resized.
-
-What ``kubectl describe`` shows is the source: a job's status, its conditions and its events, as the
-recorder saw them come.
-"""
+"""The turns of the story in the words of the objects, as ``kubectl describe`` shows them."""
 
 import re
 from dataclasses import dataclass, field

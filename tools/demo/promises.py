@@ -1,8 +1,7 @@
 """Promises of the demo: the invariants of every history, and the turns of its own story.
 
 All is judged from the API server's history alone. Who may be stopped and what may pass is stated by
-the observer of histories and by the reference model of the core; here is whether the story had its
-turns, in time, and whether the objects say so.
+the observer of histories and by the reference model of the core.
 """
 
 from collections.abc import Iterable, Iterator

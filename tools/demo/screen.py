@@ -1,7 +1,6 @@
 """The live view on a terminal: the cluster as a map, the jobs as a table, 120 columns by 40 lines.
 
-Rows keep their place, so that the eye can follow one job; on a low terminal finished jobs give
-way first.
+Rows keep their place; on a low terminal finished jobs give way first.
 """
 
 from typing import Final

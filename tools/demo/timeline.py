@@ -1,7 +1,6 @@
-"""What happened, as stories of jobs: folded from the recorder's records while they arrive.
+"""Stories of jobs, folded from the recorder's records while they arrive.
 
-The same stories feed the live view, the summary, the report and the picture, so that these can
-never tell different tales. Times are seconds of the recorder's clock.
+Live view, summary, report and picture are made of them. Times are seconds of the recorder's clock.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,14 +1,9 @@
 """Follow one job through the code and count the files that handle it, by traced runs.
 
-    python -m tools.docs.walk              both walks, file by file
-    python -m tools.docs.walk --check      fails where docs/architecture.md lists other files
-
-Two runs are traced with Python's profiler hook. In the first, a TrainingJob is applied to a fake
-API server; the operator plans it and creates its pods, and the extender answers for the first of
-them. In the second, one line of a trace is simulated to its completion. A file is on the way if
-one of its functions is called with the job: its name stands in the repr of an argument. The
-scheduling core and its rules (``bireme.core``, ``bireme.heuristics``), which both runs share, are
-listed apart.
+Two runs are traced with Python's profiler hook: a TrainingJob on a fake API server up to its pods
+and the extender's answer for the first, and one line of a trace simulated to its completion. A file
+is on the way if one of its functions is called with the job: its name stands in the repr of an
+argument. The core and its rules, which both runs share, are listed apart.
 """
 
 import argparse

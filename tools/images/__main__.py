@@ -1,7 +1,4 @@
-"""Command line: build the images, and say how large they are.
-
-python -m tools.images [--sizes] [--where-possible]
-"""
+"""Command line: build the images; ``--sizes`` prints how large they are."""
 
 import argparse
 import sys

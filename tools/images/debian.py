@@ -1,7 +1,6 @@
 """A base image made of Debian packages, in place of the Dockerfile's, which a registry would give.
 
-It is what ``python:3.N-slim`` is as far as the Dockerfile can tell: Debian without documents, and
-``python`` with pip on PATH, whose standard library has no bytecode. Its Python is Debian's.
+As ``python:3.N-slim`` it is Debian without documents, with ``python`` and pip on PATH.
 """
 
 import platform

@@ -1,14 +1,11 @@
-"""What the Dockerfile does to installed packages: removes what no program reads, compiles the rest.
-
-It runs inside a build, by itself, with the standard library alone:
+"""Runs inside the Dockerfile: removes what no program reads from packages, and compiles the rest.
 
 python installed.py remove /opt/bireme    # a virtual environment
 /opt/bireme/bin/python installed.py compile /layer
 
-``compile`` imports everything that Bireme's sources import anywhere, also inside functions, and
-writes bytecode below ``/layer`` for each module that came along, those of the standard library
-included, for which there is none yet. A module that is forgotten is compiled at each start: slower,
-never wrong.
+``compile`` imports everything that Bireme's sources import anywhere and writes bytecode below
+``/layer`` for each module that came along. A module that is forgotten is compiled at each start:
+slower, never wrong.
 """
 
 import ast

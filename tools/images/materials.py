@@ -1,7 +1,4 @@
-"""What an image consists of, as a CycloneDX bill of materials: its Debian packages and Python's.
-
-It is read from the file system of the finished image by this program, outside of it.
-"""
+"""A CycloneDX bill of materials of an image, read from its file system."""
 
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions

@@ -1,8 +1,7 @@
-"""An API server in miniature, in process, for tests of everything that talks to one.
+"""An API server in miniature, in process: versions, history, preconditions, pages, status, watches.
 
-It keeps what watchers and writers rely on (versions, history, 410, preconditions, pages, the
-status subresource, bookmarks) and nothing else: no schemas, no admission, no controllers. Those
-are tested against a real API server. See :class:`tests.support.fakeapi.server.FakeApi`.
+It has no schemas, admission or controllers, which are tested against a real API server. See
+:class:`tests.support.fakeapi.server.FakeApi`.
 """
 
 from tests.support.fakeapi.faults import Fault, FaultScript, lists, watches, writes

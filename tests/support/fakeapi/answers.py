@@ -1,8 +1,6 @@
 """Answer requests out of a :class:`~tests.support.fakeapi.store.Store`, whatever carries them.
 
-Paths are taken apart here, objects read and written, lists paged, and watches fed with what
-happened since. HTTP (:mod:`tests.support.fakeapi.server`) and the simulated network
-(:mod:`tests.support.simcluster.network`) only carry bytes.
+HTTP and the simulated network only carry bytes.
 """
 
 import base64

@@ -1,8 +1,7 @@
 """A script of faults: which requests go wrong, how, and how often.
 
-Rules are tried in the order they were added; the first that matches and is not used up wins.
-Shared by the fake API server and by the fault proxy in front of a real one, so that a test
-written against the one runs against the other.
+Rules are tried in the order they were added; the first that matches and is not used up wins. Fake
+API server and fault proxy share it, so that a test of the one runs against the other.
 """
 
 import itertools

@@ -1,9 +1,7 @@
 """The HTTP side of the fake API server, on a free loopback port.
 
-``async with FakeApi() as api`` serves any resource below ``/api/v1`` and ``/apis/<group>/<v>``.
-Tests steer it directly: ``api.store`` holds the objects, ``api.faults`` the fault script,
-``api.requests`` counts what was asked, and the ``watch_*`` methods reach into open watches.
-It also says what it serves, for programs that ask before they begin: kopf, kubectl.
+``async with FakeApi() as api`` serves any resource below ``/api/v1`` and ``/apis/<group>/<v>``, and
+the discovery documents of Bireme's kinds, which kopf and kubectl ask for first.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The fake API server's memory: objects with versions, their history for watches, and selectors.
 
-One counter versions everything, as in etcd. Objects are plain dictionaries that are replaced,
-never edited, so history and open pages can share them. What a refusal looks like is
-:class:`Refusal`; the HTTP side turns it into a Status object.
+One counter versions everything, as in etcd. Objects are plain dictionaries that are replaced, never
+edited, so history and open pages can share them.
 """
 
 import itertools

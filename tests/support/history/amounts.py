@@ -1,4 +1,4 @@
-"""What pods ask and nodes offer, as exact fractions, by Kubernetes' own rule.
+"""Requests of pods and offers of nodes, as exact fractions, by Kubernetes' own rule.
 
 Written anew on purpose: a checker that shared Bireme's arithmetic would share its mistakes.
 """

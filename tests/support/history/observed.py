@@ -1,7 +1,6 @@
 """The cluster at one revision, rebuilt record by record.
 
-Facts are read off manifests once, here, so that the checks speak of gangs and replicas. A gang is
-known by the key of its PodGroup, which is also that of its TrainingJob when it has one.
+A gang is known by the key of its PodGroup, which is also that of its TrainingJob when it has one.
 """
 
 from collections.abc import Iterable, Iterator

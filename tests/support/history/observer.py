@@ -1,10 +1,6 @@
 """Observe a recorded history: every invariant, at every revision.
 
-    violations = check(recorder.records(), grace_seconds=10, settled=True)
-
-:func:`check` is pure; the order of the records does not matter. A GAP is no violation: what is
-known of both its sides is checked, and a caller who needs every revision asks for none.
-Violations carry the names in ``INVARIANTS``.
+:func:`check` is pure. A GAP is no violation: what is known of both its sides is checked.
 
 This is the one observer: the demo, the cluster tier, the simulated cluster and the benchmarks use
 it. It shares no code with Bireme; the other place where invariants are written, on purpose, is the

@@ -1,8 +1,7 @@
 """Records every revision of what a cluster holds, through watches of its own.
 
-One thread runs one event loop with a watch per collection, so records have a single writer.
-A watch that breaks goes on from the last revision seen; one that expired is listed anew, with a
-GAP record, because what happened in between is lost. Nothing of Bireme is imported here.
+A watch that breaks goes on from the last revision seen; one that expired is listed anew, with a GAP
+record, because what happened in between is lost. Nothing of Bireme is imported here.
 """
 
 import asyncio

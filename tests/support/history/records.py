@@ -1,8 +1,7 @@
-"""One revision of one object, and files of them: a JSON object per line.
+"""Revisions of objects, and files of them: a JSON object per line.
 
-``seconds`` are those of the recorder's clock, from its start; ``revision`` is the
-resourceVersion, which etcd counts over all kinds together, so sorting by it restores the order in
-which the cluster changed, whichever watch told first.
+``revision`` is the resourceVersion, which etcd counts over all kinds together, so sorting by it
+restores the order in which the cluster changed, whichever watch was first.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""A cluster as plain dictionaries: what is true, whoever knows it.
+"""A cluster as plain dictionaries, whatever the program knows of it.
 
-Nodes, queues and jobs are dictionaries of plain values under a name, each with the version of its
-last change, as an API server keeps them. Every change is told to watchers, who may listen late. A
-write names the version it is based on and is refused where that is not the latest (409). A start is
-two things: the write of a plan, and the binding of its replicas, which the cluster itself refuses
-where a node is gone, closed or full. Nothing here knows how anybody decides.
+Things have the version of their last change, as an API server keeps them. A write names the version
+it is based on and is refused where that is not the latest (409). A start is two things: the write
+of a plan, and the binding of its replicas, which the cluster refuses where a node is gone, closed
+or full.
 """
 
 import copy

@@ -1,9 +1,8 @@
 """The invariants of every decision, over dictionaries; each check has a name.
 
 Numbers are those of the reliability plan: I1 gangs whole, I2 capacity, I3 nothing lost, I4 order,
-I5 nothing kept in vain; I8 (equal snapshots, equal decisions) needs two decisions and is checked by
-the caller. Nothing of the core is used: wait bounds, the combined priority, what a queue holds and
-is guaranteed, and whether a job would fit are computed here a second time, from the documents.
+I5 nothing kept in vain; I8 (equal snapshots, equal decisions) is checked by the caller. Nothing of
+the core is used: all it computes is computed here a second time, from the documents.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -2,10 +2,8 @@
 
 Hypothesis draws the steps: users submit, edit and delete jobs, nodes come and go, queues change,
 clocks jump, gangs end and fail, caches lag, writes are refused, the program crashes in the middle
-of its work. The state is kept in dictionaries (:mod:`tests.support.model.cluster`).
-:class:`Decider` decides on what it has heard of them, and every decision is checked against what it
-saw (:mod:`tests.support.model.invariants`). Where it saw everything, the cluster must take all that
-was decided.
+of its work. Every decision is checked against what the program knew; where it knew everything, the
+cluster must take all of it.
 """
 
 import copy

@@ -1,7 +1,6 @@
-"""What the core computes over arrays, in plain loops over nodes and replicas with exact integers.
+"""Results that the core computes over arrays, in plain loops over nodes and replicas.
 
-The functions take their meaning from the Kubernetes API and from the promises of the scheduling
-cycle. They use none of the code under test beyond the types that carry the facts.
+They follow from the Kubernetes API and from the promises of the scheduling cycle.
 """
 
 from collections import Counter

@@ -1,7 +1,4 @@
-"""The rules that any set of placements keeps, each written once: sizes, room, limits.
-
-Plain loops over plain values; the callers say what they mean by a task, a node and a queue.
-"""
+"""The rules that any set of placements keeps, each written once: sizes, room, limits."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

@@ -1,5 +1,4 @@
 """Kubernetes objects for tests without a cluster: as the API server serves them, and as facts.
 
-Everything here is made of real manifests that went through JSON and the wire types, so a test
-sees what the operator would see and never a shortcut.
+Everything is made of manifests that went through JSON and the wire types, as in the operator.
 """

@@ -1,7 +1,4 @@
-"""Facts for unit tests, read from manifests: a job, its plan, its pods and what they look like.
-
-Each builder states only what its case is about. Pods come from :class:`PodFactory`, as in life.
-"""
+"""Facts for unit tests, read from manifests: a job, its plan, its pods and what they look like."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar

@@ -1,8 +1,7 @@
 """Helm, the chart installed, and its programs as local processes with what their pods would have.
 
-Every process has the token of its pod's service account, the settings file of the release's
-ConfigMap and, for kube-scheduler, its configuration from there: a missing permission or a setting
-that the program does not know fails a test. Addresses and ports alone are the machine's own.
+Every process has the token of its pod's service account and the settings of the release, so that a
+missing permission or an unknown setting fails a test. Addresses and ports alone are the machine's.
 """
 
 import json

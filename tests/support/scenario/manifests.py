@@ -1,7 +1,7 @@
 """Manifests as users write them, each argument a thing the test is about.
 
-Pods run on fake nodes: ``duration`` is how long they do (forever without it), ``fail_attempts``
-at which starts of the gang they fail instead of succeeding.
+Pods run on fake nodes: ``duration`` is how long they do (forever without it), ``fail_attempts`` at
+which starts of the gang they fail instead of succeeding.
 """
 
 from pathlib import Path

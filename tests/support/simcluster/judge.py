@@ -1,9 +1,7 @@
-"""What is wrong with a simulated run: its history, its end, and the programs themselves.
+"""Faults of a simulated run: its history, its end, and the programs themselves.
 
-:mod:`tests.support.history` judges every revision. Here is what it cannot know: whether everything
-that can run
-has run once the faults are over, whether anything is left over, and whether a program under test
-met something it did not expect.
+:mod:`tests.support.history` judges every revision; here is whether everything that can run has run
+in the end, whether anything is left over, and whether a program met what it did not expect.
 """
 
 from collections.abc import Iterator

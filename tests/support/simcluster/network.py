@@ -1,8 +1,7 @@
 """The simulated network and the API server at its end: requests, answers and watches take time.
 
-:class:`NetworkConditions` holds what goes wrong at the moment. A request that has left its client
-arrives whatever becomes of the client: so the writes of a dead or deposed leader come late.
-Connections do not order requests, but a watch is in order. Everything above the wire is real:
+A request that has left its client arrives whatever becomes of the client: so the writes of a dead
+or deposed leader come late. Connections do not order requests, but a watch is in order.
 :class:`MemoryClient` is the client of operator and extender with its session replaced.
 
 A request takes at most ``LONGEST_WAY_SECONDS`` to arrive: the margin that the lease leaves between

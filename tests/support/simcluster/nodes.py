@@ -1,9 +1,8 @@
 """Kubelets, the controllers of nodes and pods, and the autoscaler of one node pool.
 
-A pod says how long it runs and at which attempts it fails by the annotations of
-:mod:`tests.support.scenario.manifests`. A node that is lost does nothing until it is back; then
-its pods go on. The autoscaler removes nodes as Karpenter does for static pools: first those still
-on the way, then nodes without any pod, in no stated order, and then busy ones, all of them late.
+Annotations of a pod set how long it runs and at which attempts it fails. A node that is lost does
+nothing until it is back. The autoscaler removes nodes as Karpenter does for static pools: first
+those still on the way, then nodes without any pod, and then busy ones, all of them late.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The processes under test: operators that stand for leadership, and the extender.
 
-Each has a clock of its own, can be killed (nothing of it leaves any more, not even from its
-``finally`` blocks), paused, and comes back by itself as a container does.
+Each has a clock of its own, can be killed (nothing leaves it any more, not even from ``finally``),
+paused, and comes back by itself as a container does.
 """
 
 import asyncio

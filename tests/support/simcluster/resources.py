@@ -1,7 +1,7 @@
 """Bireme's own kinds, for operators in a simulation: kopf needs a real server and real time.
 
-The reflectors bring them as they bring everything else. Events of one kind come in the order of
-their versions, so waiting for an own write does not depend on its key.
+Events of one kind come in the order of their versions, so waiting for an own write does not depend
+on its key.
 """
 
 import asyncio

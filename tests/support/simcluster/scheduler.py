@@ -1,8 +1,7 @@
-"""kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender's say.
+"""kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender.
 
 Its rules are those that matter to Bireme: gates, readiness, cordons, pins, room beside what is
-bound and assumed; an ``ignorable`` extender whose failed call is passed over; a binding that the
-API server refuses for pods that are gone, leaving, gated or bound.
+bound and assumed; an ``ignorable`` extender; a binding that the API server may refuse.
 """
 
 import asyncio

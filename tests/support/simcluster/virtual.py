@@ -1,8 +1,7 @@
 """An event loop without a clock, sockets or threads: time jumps to the next timer.
 
-What would run in a thread runs at once. Every callback belongs to the process whose context it was
-scheduled in; those of a process that is paused are held back, as by SIGSTOP, and run when it goes
-on, late.
+Every callback belongs to the process whose context it was scheduled in; those of a paused process
+are held back, as by SIGSTOP, and run when it goes on, late.
 """
 
 import asyncio

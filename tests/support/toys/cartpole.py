@@ -1,7 +1,7 @@
 """CartPole, batched: keep a pole upright on a cart, for 200 steps at most (CartPole-v0).
 
-Equations and constants: Barto, Sutton and Anderson, IEEE Trans. Systems, Man and Cybernetics
-13(5), 1983, as Gymnasium's ``CartPole-v0`` has them.
+Barto, Sutton and Anderson, IEEE Trans. Systems, Man and Cybernetics 13(5), 1983, with Gymnasium's
+constants.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
-"""Echo: do as you are told. Late: be told now, be paid later. Target: come near. Pair: all at once.
+"""Echo: repeat what is shown. Late: be paid later. Target: come near. Pair: all at once.
 
-Episodes differ in length where a seed says so, and a env that is over forbids every choice: a
-network that is asked about it anyway cannot answer.
+Episodes differ in length where a seed says so, and an env that is over forbids every choice.
 """
 
 from collections.abc import Mapping, Sequence

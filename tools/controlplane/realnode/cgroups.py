@@ -1,7 +1,6 @@
 """The control groups that the pods of a node live in, below one named by its cluster.
 
-Version 1 has a tree per controller, and kubelet wants the group in each; version 2 has one tree,
-which systems with version 1 may have as well.
+Version 1 has a tree per controller; version 2 has one, which systems with version 1 may have, too.
 """
 
 import os

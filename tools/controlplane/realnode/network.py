@@ -1,8 +1,7 @@
 """The addresses of a node and its link to the machine: a pair of virtual interfaces.
 
-Each cluster has a number of its own, and with it a network for the link, for pods and for services.
-The name of the machine's end of the link claims the number, which the kernel grants once, whoever
-asks; the link goes with the namespace that the node's end is in, and the number with it.
+Each cluster has a number of its own, and with it its networks. The name of the machine's end of the
+link claims the number, which the kernel grants once; the link goes with the node's namespace.
 """
 
 import random

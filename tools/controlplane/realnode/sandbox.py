@@ -1,9 +1,8 @@
-"""Where a real node lives: processes, mounts and a network of its own, apart from the machine's.
+"""The sandbox of a real node: processes, mounts and a network apart from the machine's.
 
-One holder is the first process inside. When it ends, however that comes, the kernel kills every
-other process inside, containers included, and with the last of them go all mounts and interfaces.
-Programs find their usual folders: ``/var/lib`` and ``/var/log`` lie in the node's own folder, and
-``/run`` in memory, so that the machine's are not written to.
+When its first process ends, however that comes, the kernel kills every other process inside, and
+with the last of them go all mounts and interfaces. ``/var/lib`` and ``/var/log`` lie in the node's
+own folder, and ``/run`` in memory, so that the machine's are not written to.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The configuration of a node's programs, as pure functions of its name and network.
 
-Where nothing is said the programs' defaults hold, paths included. Differences, and why: no image is
-ever removed, since none can be pulled again; a nearly full disk evicts nothing; what a sandbox may
-not change (out-of-memory scores, connection tracking, AppArmor) stays as it is.
+Differences from the defaults, and why: no image is ever removed, since none can be pulled again; a
+nearly full disk evicts nothing; what a sandbox may not change stays as it is.
 """
 
 import json

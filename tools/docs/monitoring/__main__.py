@@ -1,7 +1,6 @@
 """Dashboards and tables: ``--write`` writes them, ``--check`` compares, ``--picture`` draws.
 
-The picture is of five minutes of a real control plane, so it needs the binaries of
-``make controlplane`` and a Prometheus.
+The picture is of five minutes of a real control plane, and needs its binaries and a Prometheus.
 """
 
 import argparse

@@ -1,8 +1,4 @@
-"""Panels and dashboards in Grafana's JSON, as far as Bireme's need it.
-
-Panels are laid out from left to right, and a new line begins where one does not fit any more, or
-with a heading. Every panel says what it shows and where that comes from.
-"""
+"""Panels and dashboards in Grafana's JSON, laid out from left to right."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

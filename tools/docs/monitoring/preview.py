@@ -1,7 +1,6 @@
 """A dashboard as a picture, from the answers of a Prometheus to the dashboard's own queries.
 
-Not Grafana's drawing, but its panels, places, titles, legends and units: what one will see, without
-a Grafana to run. Panels whose queries have no answer say so.
+It has Grafana's panels, places, titles, legends and units, without a Grafana to run.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Five minutes of a real cluster, scraped by a real Prometheus: what the pictures show.
+"""Five minutes of a real cluster, scraped by a real Prometheus, for the picture of the overview.
 
-A control plane with fake nodes, Bireme's own programs, three queues with more work than room, gangs
-that are stopped for urgent ones, and a shadow policy beside the one that decides.
+Three queues have more work than room, gangs are stopped for urgent ones, and a shadow policy stands
+beside the one that decides.
 """
 
 import json

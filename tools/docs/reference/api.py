@@ -1,8 +1,4 @@
-"""``docs/reference/api.md``: every kind and every field, from the schemas of the CRDs.
-
-These are the schemas that the API server enforces, so type, default and bounds are those of a
-request. What a cell cannot hold (rules between fields) the API server says in its refusal.
-"""
+"""``docs/reference/api.md``: every kind and every field, from the schemas of the CRDs."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,6 @@
 """``docs/reference/reasons.md``: every reason and condition that Bireme writes.
 
-What a reason means stands below its constant, what helps in :mod:`bireme.cli.why`, what a
-condition tells below the field of the API; a reason without a text is an error here.
+A reason's meaning is its docstring, the remedy is in :mod:`bireme.cli.why`.
 """
 
 from collections.abc import Iterator

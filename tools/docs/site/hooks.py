@@ -1,9 +1,7 @@
 """Makes a site of the repository's pages as they are: README first, and every file they link to.
 
-Pages link to each other and to manifests, tests and code by relative paths, which work where the
-repository is read. A site holds only what is below ``docs``, so the hook shows each linked file as
-a page of its own below ``source/``, and the README as the home page. A link to nothing stays as it
-is, for MkDocs' strict build to refuse.
+Pages link by relative paths, and a site holds only what is below ``docs``, so each linked file
+becomes a page below ``source/``. A link to nothing stays, for MkDocs' strict build to refuse.
 """
 
 import os.path
