@@ -20,7 +20,7 @@ from dataclasses import asdict
 from statistics import fmean, median
 from typing import Any
 
-from tools.demo.evidence import Promise
+from tools.demo.promises import Promise
 from tools.demo.timeline import JobStory, Timeline, mean_busy
 
 Report = dict[str, Any]

@@ -99,7 +99,11 @@ def says_no_time(told: DemoHistory) -> None:
 
 
 def short_stays(told: DemoHistory) -> None:
-    drop(told, lambda r: r.kind == "TrainingJob" and r.key[1] == "eval-suite" and ended(r))
+    def ends(record: Record) -> bool:
+        clears = record.kind == "PodGroup" and "plan" not in status(record)
+        return record.key[1] == "eval-suite" and (clears or ended(record))
+
+    drop(told, ends)
 
 
 def ended(record: Record) -> bool:
