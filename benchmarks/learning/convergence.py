@@ -82,9 +82,5 @@ def _rules(queue_slots: int) -> dict[str, dict[str, float]]:
     for name, rule in rules(0).items():
         env.reset(range(VALIDATION_SEED, VALIDATION_SEED + _WORLDS))
         found = measure(run_rule(env, rule))
-        levels[name] = {
-            "validation_slowdown": float(found.slowdown.mean()),
-            "validation_completion_steps": float(found.completion_steps.mean()),
-            "validation_waiting_steps": float(found.waiting_steps.mean()),
-        }
+        levels[name] = {f"validation_{metric}": float(row.mean()) for metric, row in found.items()}
     return levels

@@ -102,9 +102,9 @@ def test_the_world_measures_what_the_simulator_measures() -> None:
     for world in range(len(SEEDS)):
         outcome = simulated(trace_of(end.jobs, world), ShortestJob(), GREEDY)
         metrics: SimulationMetrics = measure_outcome(outcome)
-        assert metrics.slowdown.mean == pytest.approx(found.slowdown[world])
-        assert metrics.jct_seconds.mean == pytest.approx(found.completion_steps[world])
-        assert metrics.wait_seconds.mean == pytest.approx(found.waiting_steps[world])
+        assert metrics.slowdown.mean == pytest.approx(found["slowdown"][world])
+        assert metrics.jct_seconds.mean == pytest.approx(found["completion_steps"][world])
+        assert metrics.wait_seconds.mean == pytest.approx(found["waiting_steps"][world])
 
 
 def test_rails_are_the_difference_between_the_world_and_the_operator() -> None:

@@ -94,7 +94,7 @@ def _recipe(options: argparse.Namespace) -> Trainable:
 
 
 def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
-    from bireme.training.runs import TrainingRun, display
+    from bireme.training.runs import TrainingRun
 
     with naming("--out"):
         return TrainingRun(
@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
             data=options.data,
             resume=options.resume,
             command=command,
-            display=lambda: display(sys.stderr),
+            progress=sys.stderr,
         )
 
 
@@ -114,7 +114,7 @@ def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
     """Return what was reached, and what to type next."""
     from bireme.training.runs import format_numbers
 
-    numbers = format_numbers(run.last_numbers)
+    numbers = format_numbers(run.curves.last_numbers)
     kilobytes = sum(file.stat().st_size for file in folder.iterdir()) / 1000
     return [
         f"trained {run.recipe} in {duration(run.seconds)}; measured last: {numbers}",

@@ -22,7 +22,7 @@ class A2CConfig(ActorCriticConfig):
 
     Attributes:
         rms_prop_alpha: How slowly RMSProp forgets, 0 to 1.
-        rms_prop_eps: What RMSProp adds below.
+        rms_prop_eps: What RMSProp adds to the denominator.
     """
 
     n_steps: int | None = 5

@@ -3,8 +3,7 @@
 The words are those of stable-baselines3: an algorithm is made from a policy, an environment and a
 configuration; ``learn`` runs it, ``state_dict`` and ``load_state_dict`` (see
 :mod:`bireme.training.storage` for files) interrupt and resume it, so that a resumed run is bit by
-bit the one that was not interrupted. Every update reads ``config`` anew: a callback may replace it,
-to let a learning rate fall, say.
+bit the one that was not interrupted.
 """
 
 import time
@@ -22,14 +21,7 @@ from bireme.core.resources import FloatArray
 from bireme.training.distributed import average_gradients, equal_start, least, process_seed, rank
 from bireme.training.distributions import ActionDistribution
 from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.rollouts import (
-    LONGEST_EPISODE,
-    Episodes,
-    Rollout,
-    collect,
-    gae,
-    replica_advantages,
-)
+from bireme.training.rollouts import Episodes, Rollout, collect, gae, replica_advantages
 from bireme.training.vec_env import VecEnv
 
 
@@ -54,14 +46,14 @@ class Config:
     Attributes:
         n_steps: Steps of every environment between updates; None: whole episodes.
         replicas: How many environments, next to each other, share each seed.
-        longest_episode: After how many steps an episode that does not end is an error.
+        decay_to: The learning rate falls linearly over all steps, to this share of it.
         max_grad_norm: Longer gradients are shortened to this.
     """
 
     n_steps: int | None = None
     replicas: int = 1
-    longest_episode: int = LONGEST_EPISODE
     learning_rate: float = 3e-4
+    decay_to: float = 1.0
     max_grad_norm: float = 0.5
 
 
@@ -70,8 +62,8 @@ class ActorCriticConfig(Config):
     """The settings of algorithms that learn from advantages.
 
     Attributes:
-        baseline: What was to be expected: by ``critic`` the policy's values, by ``replicas`` the
-            mean of the environments of equal seed, which needs whole episodes and no critic.
+        baseline: The expected return: ``critic`` takes the policy's values, ``replicas`` the mean
+            of the environments of equal seed, which needs whole episodes and no critic.
         gamma: The discount, per step or per unit of the environment's clock as ``gamma_per`` says.
         reward_scale: Rewards are multiplied by it; a critic learns best where returns are near 1.
         normalize_advantage: To mean 0 and deviation 1 over the rollout.
@@ -142,8 +134,9 @@ class Algorithm(ABC, Generic[C]):
         goes_on = True
         while goes_on and least(total_steps - self.steps) > 0:
             began = time.perf_counter()
+            share = max(self.config.decay_to, 1 - self.steps / total_steps)
             for group in self.optimizer.param_groups:
-                group["lr"] = self.config.learning_rate
+                group["lr"] = share * self.config.learning_rate
             steps, metrics = self.update()
             self.updates, self.steps = self.updates + 1, self.steps + steps
             self.seconds += time.perf_counter() - began
@@ -151,6 +144,7 @@ class Algorithm(ABC, Generic[C]):
                 metrics["return"] = self.episodes.last_return
             if callback is not None:
                 progress = LearningProgress(self.updates, self.steps, self.seconds, metrics)
+                # One process that stopped alone would leave the others waiting for its gradients.
                 goes_on = bool(least(float(callback(progress))))
         return self
 
@@ -179,13 +173,10 @@ class Algorithm(ABC, Generic[C]):
         self.updates, self.steps = counters["updates"], counters["steps"]
         self.seconds = counters["seconds"]
         if rank():
-            self._reseed()
-
-    def _reseed(self) -> None:
-        """Draw differently from the first process, whose state was loaded."""
-        common = int(torch.randint(2**31, (1,), generator=self.generator))
-        self.generator.manual_seed(process_seed(common))
-        self.episodes = Episodes(self.episodes.env, process_seed(common), self.episodes.replicas)
+            # Drawing as the first process does, whose state this is, would teach nothing new.
+            own = process_seed(int(torch.randint(2**31, (1,), generator=self.generator)))
+            self.generator.manual_seed(own)
+            self.episodes = Episodes(self.episodes.env, own, self.episodes.replicas)
 
     def descend(self, loss: Tensor) -> None:
         """Take one step of the optimiser, with the gradients of all processes.
@@ -196,6 +187,7 @@ class Algorithm(ABC, Generic[C]):
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(self._weights)
+        # Before the step: one with nan in it would lose the weights.
         norm = nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
         if not norm.isfinite():
             raise FloatingPointError(
@@ -218,7 +210,6 @@ class OnPolicy(Algorithm[AC]):
             self.generator,
             n_steps=config.n_steps,
             has_critic=config.has_critic,
-            longest=config.longest_episode,
         )
 
     def advantages_and_returns(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -231,15 +222,14 @@ class OnPolicy(Algorithm[AC]):
 
     def evaluate_actions(self, observations: Tensors) -> tuple[ActionDistribution, Tensor | None]:
         """Return distribution and values with gradients; no values where there is no critic."""
-        if self.config.has_critic:
-            return self.policy.distribution_and_values(observations)
-        return self.policy.distribution(observations), None
+        found = self.policy.distribution(observations)
+        return found, self.policy.values(observations) if self.config.has_critic else None
 
     def _advantages(self, rollout: Rollout) -> FloatArray:
         config, rewards = self.config, rollout.rewards * self.config.reward_scale
         elapsed = np.diff(rollout.times, axis=0) if config.gamma_per == "time" else 1.0
         gamma = config.gamma**elapsed
-        if config.baseline == "replicas":
+        if not config.has_critic:
             active, seeds = rollout.is_active, rollout.seeds
             return replica_advantages(rewards, rollout.times, active, seeds, gamma)
         return gae(

@@ -1,13 +1,11 @@
 """Several processes that train one policy: each has envs of its own, all share the gradients.
 
-``torchrun`` starts the processes and tells each its rank by environment variables
-(:func:`start_from_environment`). Weights are equal at the start (:func:`equal_start`), every
-gradient is averaged over the processes (:func:`average_gradients`), so weights stay equal, and n
-processes learn what one would learn from n times as many envs. Whatever decides how many
-gradients there are (a stop, the size of a batch) must be agreed on (:func:`average`,
-:func:`least`), or the processes would wait for each other for ever.
-
-In a single process everything here does nothing.
+``torchrun`` starts the processes and sets environment variables (:func:`start_from_environment`).
+Weights are equal at the start (:func:`equal_start`), every gradient is averaged over the processes
+(:func:`average_gradients`), so weights stay equal, and n processes learn what one would learn from
+n times as many envs. Whatever decides how many gradients there are (a stop, the size of a batch)
+must be agreed on (:func:`average`, :func:`least`), or the processes would wait for each other for
+ever. In a single process everything here does nothing.
 """
 
 import os
@@ -36,11 +34,8 @@ def world_size() -> int:
 
 @contextmanager
 def start_from_environment() -> Iterator[None]:
-    """Join the processes that torchrun started, if it did; leave them at the end.
-
-    One thread per process in any case: small networks are slower with more.
-    """
-    torch.set_num_threads(1)
+    """Join the processes that torchrun started, if it did; leave them at the end."""
+    torch.set_num_threads(1)  # small networks are slower with more, also in a single process
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
@@ -52,7 +47,7 @@ def start_from_environment() -> Iterator[None]:
 
 
 def process_seed(seed: int) -> int:
-    """``seed`` for the first process and another number for every other, the same every time."""
+    """Return ``seed`` in the first process, and in every other a number of its own."""
     own = np.random.SeedSequence(seed, spawn_key=(rank(),)).generate_state(1)
     return int(own[0]) if rank() else seed
 
@@ -73,6 +68,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
     """
     if world_size() == 1:
         return
+    # One message for all gradients: many small ones would take longer than the gradients.
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
     flat = torch.cat([grad.reshape(-1) for grad in grads])
@@ -84,12 +80,12 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def average(value: float) -> float:
-    """The mean of ``value`` over all processes."""
+    """Return the mean of ``value`` over all processes."""
     return _reduced(value, distributed.ReduceOp.SUM) / world_size()
 
 
 def least(value: float) -> float:
-    """The smallest ``value`` of all processes."""
+    """Return the smallest ``value`` of all processes."""
     return _reduced(value, distributed.ReduceOp.MIN)
 
 

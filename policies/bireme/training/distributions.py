@@ -1,4 +1,4 @@
-"""What a policy can answer with: distributions over actions, with the densities they really have.
+"""Distributions over actions, with their exact densities.
 
 The first dimension is the batch; all others belong to the action and are independent parts of it
 (for a :class:`FullGaussian` the last dimension is correlated). So ``log_prob``, ``entropy`` and
@@ -23,26 +23,26 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def sample(self, generator: torch.Generator | None = None) -> Action:
-        """One action per row, without gradient."""
+        """Draw one action per row, without gradient."""
 
     @abstractmethod
     def mode(self) -> Action:
-        """The most likely action per row."""
+        """Return the most likely action per row."""
 
     @abstractmethod
     def log_prob(self, actions: Action) -> Tensor:
-        """Log-probability or log-density of ``actions``, shape (batch,)."""
+        """Return the log-probability or log-density of ``actions``, shape (batch,)."""
 
     @abstractmethod
     def entropy(self) -> Tensor:
-        """Entropy in nats, shape (batch,)."""
+        """Return the entropy in nats, shape (batch,)."""
 
     @abstractmethod
     def kl(self, other: Self) -> Tensor:
-        """Kullback-Leibler divergence from this one to ``other``, shape (batch,)."""
+        """Return the Kullback-Leibler divergence to ``other``, which has the same mask."""
 
     def log_probs(self, actions: Action) -> Tensor:
-        """Log-probabilities by agent, shape (batch, agents)."""
+        """Return log-probabilities by agent, 0 where idle; shape (batch, agents)."""
         return self.log_prob(actions).unsqueeze(1)
 
     def works(self) -> Tensor:
@@ -77,7 +77,8 @@ class MaskedCategorical(ActionDistribution):
 
     @property
     def finite(self) -> Tensor:
-        """The log-probabilities with 0 where forbidden, so that 0 * log 0 = 0."""
+        """The log-probabilities with 0 where forbidden."""
+        # So that 0 * log 0 = 0, and not nan.
         return self.log_probabilities.masked_fill(~self.mask, 0.0)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -95,13 +96,9 @@ class MaskedCategorical(ActionDistribution):
         chosen = _single(actions).unsqueeze(-1)
         return _total(self.log_probabilities.gather(-1, chosen).squeeze(-1))
 
-    def cross_entropy(self, probabilities: Tensor) -> Tensor:
-        """Against wanted ``probabilities``, shape (batch, ..., n), 0 where forbidden."""
-        return -_total(probabilities * self.finite)
-
     def entropy(self) -> Tensor:
         """In nats, shape (batch,)."""
-        return self.cross_entropy(self.log_probabilities.exp())
+        return -_total(self.log_probabilities.exp() * self.finite)
 
     def kl(self, other: "MaskedCategorical") -> Tensor:
         """To ``other`` under the same mask."""
@@ -206,8 +203,8 @@ class JointDistribution(ActionDistribution):
     Args:
         agents: One distribution each, by name; actions are dicts with the same names.
         idle: For agents that may have nothing to decide: bool, shape (batch,). What an idle agent
-            does has no probability, entropy or divergence, and is left out of losses; its
-            distribution must be a proper one all the same.
+            does has no probability, entropy or divergence; its distribution must be a proper one
+            all the same.
     """
 
     def __init__(
@@ -231,14 +228,15 @@ class JointDistribution(ActionDistribution):
         return self.log_probs(actions).sum(1)
 
     def log_probs(self, actions: Action) -> Tensor:
-        """By agent in the order of ``agents``, 0 where idle; shape (batch, agents)."""
+        """In the order of ``agents``."""
         if isinstance(actions, Tensor):
             raise TypeError("the actions of several agents are a dict by agent, not one tensor")
         return self._by_agent({n: a.log_prob(actions[n]) for n, a in self.agents.items()})
 
     def works(self) -> Tensor:
         """Return which agents have something to decide, bool, shape (batch, agents)."""
-        return torch.stack([self._busy(name) for name in self.agents], dim=1)
+        every = {name: agent.works()[:, 0] for name, agent in self.agents.items()}
+        return self._by_agent(every)
 
     def entropy(self) -> Tensor:
         """Of all agents together, in nats, shape (batch,)."""
@@ -249,14 +247,10 @@ class JointDistribution(ActionDistribution):
         parts = {name: agent.kl(other.agents[name]) for name, agent in self.agents.items()}
         return self._by_agent(parts).sum(1)
 
-    def _busy(self, name: str) -> Tensor:
-        works = self.agents[name].works()[:, 0]
-        return works & ~self._idle[name] if name in self._idle else works
-
     def _by_agent(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """``parts``, shape (batch,) each, as columns, 0 where idle."""
+        """Return ``parts``, shape (batch,) each, as columns, 0 where idle."""
         idle = self._idle
-        columns = [p.masked_fill(idle[n], 0.0) if n in idle else p for n, p in parts.items()]
+        columns = [p.masked_fill(idle[n], 0) if n in idle else p for n, p in parts.items()]
         return torch.stack(columns, dim=1)
 
 
@@ -267,5 +261,5 @@ def _single(actions: Action) -> Tensor:
 
 
 def _total(parts: Tensor) -> Tensor:
-    """Summed over everything but the batch."""
+    """Return the sum over everything but the batch."""
     return parts.flatten(1).sum(1) if parts.dim() > 1 else parts

@@ -1,4 +1,4 @@
-"""The one simulator as a Gymnasium environment: an agent says which waiting gang is next.
+"""The simulator as a Gymnasium environment: an agent chooses which waiting gang is next.
 
 An episode is a trace on nodes. Whenever something happened (a gang came, finished or passed its
 wait bound) the agent chooses among the first ``slots`` waiting gangs in order of arrival, or void.
@@ -47,11 +47,10 @@ from bireme.simulator.workload import Trace
 class _TurnBasedSimulation:
     """One simulation, played choice by choice from the first moment at which a gang waits.
 
-    Choices of one moment make one order, and the cycle runs over it once, when time goes on. Until
-    then it is run as a preview after every choice, on the cluster as the moment began: later
-    choices change nothing for earlier ones, so that the preview is what will be.
+    Choices of one moment make one order, and the cycle runs over it once, when time goes on.
 
     Attributes:
+        snapshot: The cluster as this moment began, without waiting gangs.
         candidates: Gangs that may still be chosen at this moment, in order of arrival.
         used: What nodes hold once those chosen so far have started, shape (nodes, resources).
         running: How many gangs run then.
@@ -65,11 +64,6 @@ class _TurnBasedSimulation:
         self.simulation = Simulation(state, self._policy)
         self._begin_moment()
         self._skip()
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        """The cluster as this moment began, without waiting gangs."""
-        return self._snapshot
 
     def choose(self, slot: int) -> float:
         """Choose that candidate next; return the hours that jobs spent until the next choice."""
@@ -99,12 +93,13 @@ class _TurnBasedSimulation:
     def _begin_moment(self) -> None:
         self.is_over = not self.simulation.advance()
         self._order.by_uid.clear()
-        now = self._snapshot = self.state.snapshot(())
+        now = self.snapshot = self.state.snapshot(())
         self.used, self.running = now.used, len(now.running)
         self.candidates = []
         if not self.is_over:
             waiting = self.state.waiting.all_gangs()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
+            # The cycle takes these first whatever the order, so the agent cannot choose them.
             self._choose([g for g in self.candidates if g.displaced or now.overdue_seconds(g) > 0])
 
     def _choose(self, gangs: Sequence[Gang]) -> None:
@@ -113,16 +108,15 @@ class _TurnBasedSimulation:
         turns = self._order.by_uid
         turns |= {gang.uid: at for at, gang in enumerate(gangs, len(turns))}
         self.candidates = [gang for gang in self.candidates if gang.uid not in turns]
-        self._preview()
-
-    def _preview(self) -> None:
+        # A preview on the cluster as the moment began: later choices change nothing for earlier
+        # ones, so that it is what will be.
         seen = self.state.snapshot(self._chosen())
         admitted = run_cycle(seen, self._policy, explain=False).admitted
-        self.used = self._snapshot.used.copy()
+        self.used = self.snapshot.used.copy()
         for action in admitted:
-            rows, usage = usage_of(action.gang, action.placement, self._snapshot.nodes.axis)
-            np.add.at(self.used, rows, usage)
-        self.running = len(self._snapshot.running) + len(admitted)
+            rows, usage = usage_of(action.gang, action.placement, self.snapshot.nodes.axis)
+            np.add.at(self.used, rows, usage)  # a gang may have several replicas on a node
+        self.running = len(self.snapshot.running) + len(admitted)
 
     def _chosen(self) -> tuple[Gang, ...]:
         waiting, turns = self.state.waiting.all_gangs(), self._order.by_uid
@@ -130,7 +124,7 @@ class _TurnBasedSimulation:
 
 
 class _ChosenOrder:
-    """Orderer of gangs in the order in which they were chosen; none is ever stopped."""
+    """Orderer of gangs in the order of their choice; none may be preempted for another."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, int] = {}
@@ -154,8 +148,7 @@ _PHYSICS: Final = Physics()
 class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
     """Gymnasium environment in which the action is the waiting gang that goes next.
 
-    It is for agents of users: no recipe of Bireme trains in it, since their environments step
-    thousands of small problems at once (:mod:`bireme.training.vec_env`).
+    It is for agents of users; Bireme's recipes train in batches (:mod:`bireme.training.vec_env`).
 
     Observations are float32; slots without a gang hold zeros:
         ``demand``, (slots, resources): what the gang asks, as shares of the whole cluster.

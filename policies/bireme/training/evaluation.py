@@ -1,13 +1,10 @@
 """Evaluation of a checkpoint beside baselines: many seeds over all cores, means, ratios, the best.
 
-A recipe evaluates one seed (:meth:`bireme.training.recipes.Recipe.evaluate`): the numbers of every
-policy, the checkpoint under its own name and its baselines. :func:`evaluate` does so for many
-seeds, one task per seed and one thread per process; a cluster takes a share of the seeds per job
-(``--shard I/N``), and :func:`merge` joins the results.
-
-All policies meet the same seeds, so their ratios are paired; :mod:`bireme.simulator.comparison`
-defines the intervals. The best baseline is the policy, other than the checkpoint, with the best
-mean of the recipe's primary metric; ratios are to that one.
+A recipe evaluates one seed (:meth:`bireme.training.recipes.Recipe.evaluate`), :func:`evaluate` does
+so for many; a cluster takes a share of the seeds per job (``--shard I/N``), and :func:`merge` joins
+the results. All policies meet the same seeds, so their ratios are paired;
+:mod:`bireme.simulator.comparison` defines the intervals. Ratios are to the best baseline, the one
+with the best mean of the recipe's primary metric.
 """
 
 import math
@@ -68,15 +65,14 @@ class EvaluationResult:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Ascending."""
+        """All seeds, ascending."""
         return tuple(sorted(self.runs))
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The primary one first."""
+        """All metrics, the primary one first."""
         first = next(iter(self.runs.values()))
-        every = dict.fromkeys([self.metric, *(key for one in first.values() for key in one)])
-        return tuple(every)
+        return tuple(dict.fromkeys([self.metric, *(key for row in first.values() for key in row)]))
 
     def means(self) -> dict[str, dict[str, Estimate]]:
         """Return the means by policy and metric, the best policy first, without missing metrics."""
@@ -129,7 +125,7 @@ class EvaluationResult:
         return cls(**{key: content[key] for key in _ABOUT}, runs=runs)
 
     def _tables(self) -> dict[str, FloatArray]:
-        """By policy, shape (seeds, metrics); nan where a seed has no value."""
+        """Return arrays by policy, shape (seeds, metrics); nan where a seed has no value."""
         names = dict.fromkeys(name for results in self.runs.values() for name in results)
         for seed, results in self.runs.items():
             if missing := set(names) - set(results):
@@ -192,7 +188,7 @@ def merge(shards: Sequence[EvaluationResult]) -> EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTask:
-    """What is evaluated, for all seeds alike."""
+    """An evaluation without its seeds."""
 
     recipe: str
     folder: Path
@@ -211,7 +207,7 @@ def evaluate(
     Raises:
         EvaluationError: a seed failed, or a process died.
     """
-    _loaded.cache_clear()  # the folder may hold another checkpoint by now
+    _loaded.cache_clear()  # since the last evaluation the folder may have another checkpoint
     checkpoint, recipe = _loaded(task.recipe, task.folder)
     runs: dict[int, Results] = {}
     for seed, results in _all_seeds(task, seeds, min(jobs, len(seeds))):
@@ -236,6 +232,7 @@ def _all_seeds(
             yield seed, _one_seed(task, seed)
         return
     spawn = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
+    # One thread per process: all cores are busy with seeds already.
     with _environment(_ONE_THREAD), ProcessPoolExecutor(jobs, spawn) as pool:
         try:
             waiting = {pool.submit(_one_seed, task, seed): seed for seed in seeds}
@@ -269,7 +266,7 @@ def _loaded(recipe: str, folder: Path) -> tuple[Checkpoint, Recipe]:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Processes that are started inside see ``values``."""
+    """Set environment variables inside, for processes that are started there."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -286,7 +283,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def write_to_card(folder: Path, results: Sequence[EvaluationResult], command: str) -> None:
-    """Replace the card's results of the same settings by ``results``, which ``command`` measures.
+    """Replace the card's results of the same settings by ``results``, measured by ``command``.
 
     The sha256 of the card, and so the name of the checkpoint in records, is another afterwards.
 

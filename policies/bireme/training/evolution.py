@@ -1,7 +1,6 @@
 """Evolution strategies: better parameters from losses alone, where no gradient can be had.
 
-A simulation tells how good an order was, not in which direction it should have been different. So
-parameters are drawn around a mean, each draw with its mirror image, and the mean moves towards
+Parameters are drawn around a mean, each draw with its mirror image, and the mean moves towards
 those with lower losses; step size and covariance follow what has paid so far. All draws of a
 generation should be scored on the same cases (common random numbers): only ranks are used.
 
@@ -24,11 +23,11 @@ _MOST_CONDITION = 1e12
 
 
 class Evolution:
-    """Asks for the losses of draws, and moves: ``ask``, score each row, ``tell``, again.
+    """Search by :meth:`ask`, scoring each row, and :meth:`tell`, over and over.
 
     Attributes:
-        mean: The present answer, shape (parameters,).
-        step: How far draws are from it, in units of ``scales``.
+        mean: The best parameters so far, shape (parameters,).
+        step: How far draws are from them, in units of ``scales``.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Evolution:
         return drawn
 
     def tell(self, losses: FloatArray) -> None:
-        """``losses`` of the rows last asked for, shape (population,); not a number is the worst.
+        """Move by the ``losses`` of the rows last asked for, shape (population,); nan is the worst.
 
         Raises:
             SettingError: there is not one loss for every row.
@@ -108,7 +107,7 @@ class Evolution:
         self._adapt(best, move, length)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands but for its generator, as plain numbers."""
+        """Return all but the generator's state, as plain numbers."""
         arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
         return {**arrays, "step": self.step, "generation": self._generation}
 
@@ -122,9 +121,9 @@ class Evolution:
         """Let the covariance follow the path of the mean and the best draws."""
         rate, one, many = self._path_rate, self._one_rate, self._many_rate
         passed = 1 - (1 - self._step_rate) ** (2 * self._generation)
-        is_steady = length / math.sqrt(passed) < (1.4 + 2 / (len(self.mean) + 1)) * (
-            self._usual_length
-        )
+        # While the mean rushes one way, the path would widen the covariance too fast.
+        most = (1.4 + 2 / (len(self.mean) + 1)) * self._usual_length
+        is_steady = length / math.sqrt(passed) < most
         drift = math.sqrt(rate * (2 - rate) * self._mass) * move if is_steady else 0.0
         self._path = (1 - rate) * self._path + drift  # (45)
         lost = one * (1 - is_steady) * rate * (2 - rate)
@@ -133,5 +132,6 @@ class Evolution:
         covariance = kept * self._covariance + one * np.outer(self._path, self._path)
         covariance = covariance + many * spread  # (47)
         values = np.linalg.eigvalsh(covariance)
+        # Rounding may make it singular; then it stays as it was for this generation.
         if values[0] > 0 and values[-1] < _MOST_CONDITION * values[0]:
             self._covariance = (covariance + covariance.T) / 2

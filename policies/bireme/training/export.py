@@ -1,8 +1,7 @@
-"""TrainedPart networks as a checkpoint: ONNX beside a card, answers equal to those of torch.
+"""Trained networks as a checkpoint: ONNX beside a card, answers equal to those of torch.
 
 Axes that an encoder names are exported as dynamic ones, so that one file serves every number of
-gangs and nodes. What was written is loaded by the very loader that serves it, and compared with
-torch on random arrays of several sizes.
+gangs and nodes. What was written is loaded by the loader that serves it, and compared with torch.
 """
 
 import contextlib
@@ -29,6 +28,7 @@ from bireme.onnx.errors import CheckpointError
 from bireme.onnx.sessions import Array, Session, Shape
 from bireme.rl import encoders
 from bireme.rl.checkpoint import AFFINITIES, LOGITS, SCORES, Checkpoint, load
+from bireme.training.evaluation import session_of
 from bireme.training.runs import TrainingRun
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ TOLERANCE: Final = 1e-4
 """How far an exported network's answers may be from torch's, absolute and relative."""
 _GIT_SECONDS: Final = 10.0
 _TRIED: Final = (1, 2, 5, 33, 130)
+"""Sizes of dynamic axes at which answers are compared."""
 _TRACED: Final = 3
 """Size of dynamic axes while the network is traced; torch takes 0 and 1 for constants."""
 
@@ -60,32 +61,28 @@ class TrainedPart:
 
 
 def export(parts: Mapping[PartName, TrainedPart], card: Card, folder: Path) -> Checkpoint:
-    """Write ``parts`` into ``folder``, which is made, with ``card`` but for what it says of them.
+    """Write ``parts`` with ``card``, whose own parts are replaced, into ``folder``, which is made.
 
     Raises:
         CheckpointError: what was written is no checkpoint, or answers otherwise than torch.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = {name: _write(name, part, folder) for name, part in parts.items()}
+    written: dict[PartName, PartCard] = {}
+    for name, part in parts.items():
+        inputs, output = _shapes(name, part.encoder)
+        model, made = exported(part.module, f"{name}.onnx", part.encoder, inputs, output)
+        (folder / made.file).write_bytes(model)
+        written[name] = msgspec.structs.replace(made, stops_others=part.stops_others)
     whole = msgspec.structs.replace(card, parts=Parts(**written))
     (folder / cards.CARD_FILE).write_bytes(cards.encode(whole))
     checkpoint = load(folder)
-    if checkpoint.orderer is not None:
-        compare(parts["orderer"].module, checkpoint.orderer.session, checkpoint.orderer.card)
-    if checkpoint.placer is not None:
-        compare(parts["placer"].module, checkpoint.placer.session, checkpoint.placer.card)
-    if checkpoint.sizer is not None:
-        compare(parts["sizer"].module, checkpoint.sizer.session, checkpoint.sizer.card)
+    for name, part in parts.items():
+        compare(part.module, session_of(checkpoint, name), written[name])
     return checkpoint
 
 
 class Named(Protocol):
-    """The attributes of a recipe that its card repeats.
-
-    Attributes:
-        paper: Its source; empty for none.
-        split: What it is trained on, validated with and evaluated on.
-    """
+    """The attributes of a recipe that its card repeats, as in :class:`~bireme.onnx.cards.Card`."""
 
     name: str
     summary: str
@@ -100,11 +97,11 @@ def export_run(
     data: str,
     **numbers: float,
 ) -> None:
-    """Write what ``run`` made of ``recipe``, in the first process.
+    """Write the checkpoint of ``run``, in the first process.
 
     Args:
         data: What it was trained on, in words.
-        numbers: What the card tells of the training beside its minutes.
+        numbers: What the card has of the training beside its minutes.
     """
     if not run.is_first:
         return
@@ -141,7 +138,8 @@ def source_commit(file: Path = Path(__file__)) -> str | None:
 
     None where Bireme is installed otherwise, or git is missing.
     """
-    if not _git(file.parent, "ls-files", file.name):  # a virtual environment inside a checkout
+    # A virtual environment inside a checkout of something else is no part of that.
+    if not _git(file.parent, "ls-files", file.name):
         return None
     commit = _git(file.parent, "rev-parse", "HEAD")
     changes = _git(file.parent, "status", "--porcelain", "--untracked-files=no", ":/")
@@ -164,13 +162,6 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _write(name: PartName, part: TrainedPart, folder: Path) -> PartCard:
-    inputs, output = _shapes(name, part.encoder)
-    model, card = exported(part.module, f"{name}.onnx", part.encoder, inputs, output)
-    (folder / card.file).write_bytes(model)
-    return msgspec.structs.replace(card, stops_others=part.stops_others)
-
-
 def exported(
     module: torch.nn.Module,
     file: str,
@@ -178,7 +169,7 @@ def exported(
     inputs: Mapping[str, Shape],
     output: tuple[str, str],
 ) -> tuple[bytes, PartCard]:
-    """``module`` as an ONNX file, and what a card says of it; nothing is written.
+    """Return ``module`` as an ONNX file, and its entry in a card; nothing is written.
 
     Raises:
         CheckpointError: torch cannot export it.
@@ -205,7 +196,6 @@ def _shapes(name: PartName, encoder: str) -> tuple[Mapping[str, Shape], tuple[st
 
 
 def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[str, str]) -> bytes:
-    """``module`` as an ONNX file."""
     axes = {size for shape in inputs.values() for size in shape if isinstance(size, str)}
     dims = {axis: torch.export.Dim(axis, min=1) for axis in sorted(axes)}
     sizes = {axis: _TRACED + place for place, axis in enumerate(sorted(axes))}
@@ -229,7 +219,7 @@ def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[st
 
 
 def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """``model`` without what the exporter notes for people: lines of source, names of paths."""
+    """Return ``model`` without the exporter's notes, which have source lines and paths in them."""
     graph = model.graph
     for noted in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         noted.ClearField("doc_string")
@@ -239,7 +229,7 @@ def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
 
 def compare(module: torch.nn.Module, session: Session, card: PartCard) -> None:
-    """CheckpointError unless torch and ONNX Runtime answer alike on arrays of several sizes."""
+    """Raise CheckpointError unless torch and ONNX Runtime answer alike at several sizes."""
     axes = {size for shape in card.inputs.values() for size in shape if isinstance(size, str)}
     for seed in range(len(_TRIED)):
         sizes = {a: _TRIED[(seed + at) % len(_TRIED)] for at, a in enumerate(sorted(axes))}
@@ -258,7 +248,7 @@ def compare(module: torch.nn.Module, session: Session, card: PartCard) -> None:
 
 
 def _drawn(inputs: Mapping[str, Shape], sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
-    """Random arrays of the shapes of ``inputs``, standard normal."""
+    """Draw arrays of the shapes of ``inputs``, standard normal."""
     chance = np.random.default_rng(seed)
     return {
         name: chance.standard_normal(
@@ -270,7 +260,7 @@ def _drawn(inputs: Mapping[str, Shape], sizes: Mapping[str, int], seed: int) -> 
 
 @contextlib.contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Inside, ``module`` is in evaluation mode, on the CPU's behalf."""
+    """Keep ``module`` in evaluation mode inside."""
     was_training = module.training
     module.eval()
     try:
@@ -281,7 +271,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Inside, torch keeps its exporter's remarks to itself; errors are still raised."""
+    """Silence the remarks of torch's exporter inside; errors are still raised."""
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:

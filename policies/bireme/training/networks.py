@@ -1,10 +1,9 @@
 """Networks that learn: they answer an observation with a distribution and, if asked, a value.
 
 Observations come from envs as numpy arrays and enter networks as tensors with the same names.
-Batches are ragged in one way only: envs that are over are left out, so every row that a network
-sees is one in which something is to be decided. The value of an :class:`ActorCritic` may use all
-of the observation, also where its agents each look at a part: then it is the shared critic of
-centralised training (Yu et al., NeurIPS 2022 datasets track, MAPPO).
+Envs that are over are left out of a batch, so that there is something to decide in every row. The
+value of an :class:`ActorCritic` may use all of the observation, also where its agents each look at
+a part: then it is the shared critic of centralised training (Yu et al., NeurIPS 2022, MAPPO).
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +17,7 @@ from torch.nn import functional
 
 from bireme.core.errors import SettingError
 from bireme.training.distributions import Action, ActionDistribution
-from bireme.training.vec_env import Actions, Array, Observation
+from bireme.training.vec_env import Actions, Array, Observation, by_agent
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 
@@ -28,12 +27,10 @@ class ActorCritic(nn.Module, ABC):
 
     @abstractmethod
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """What to do, for every row of ``observation``."""
+        """Return what to do, for every row of ``observation``."""
 
     def values(self, observation: Tensors) -> Tensor:
         """Return the expected return from every row on, shape (batch,).
-
-        Not needed where replicas are the baseline.
 
         Raises:
             SettingError: the policy has no critic.
@@ -43,18 +40,14 @@ class ActorCritic(nn.Module, ABC):
             'baseline="replicas", which needs none'
         )
 
-    def distribution_and_values(self, observation: Tensors) -> tuple[ActionDistribution, Tensor]:
-        """Return both; to be overridden where they share layers."""
-        return self.distribution(observation), self.values(observation)
-
 
 def tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    """``arrays`` as tensors: floats in single precision, integers as int64, bools as they are."""
+    """Return ``arrays`` as tensors, each converted as :func:`tensor` does."""
     return {name: tensor(array) for name, array in arrays.items()}
 
 
 def tensor(array: Array) -> Tensor:
-    """One array as a tensor, converted as :func:`tensors` does."""
+    """Return ``array`` as a tensor: float32 for floats, int64 for integers, bools as they are."""
     kind = array.dtype.kind
     if kind == "b":
         return torch.from_numpy(np.ascontiguousarray(array))
@@ -62,15 +55,13 @@ def tensor(array: Array) -> Tensor:
 
 
 def arrays(actions: Action) -> Actions:
-    """Sampled actions as a env takes them."""
-    if isinstance(actions, Tensor):
-        return np.asarray(actions.detach())
-    return {agent: np.asarray(action.detach()) for agent, action in actions.items()}
+    """Return sampled actions as an env takes them."""
+    return by_agent(lambda action: np.asarray(action.detach()), actions)
 
 
 @torch.no_grad()
 def predict(policy: ActorCritic, observation: Observation) -> Actions:
-    """What ``policy`` deems best in each row of ``observation``."""
+    """Return what ``policy`` deems best in each row of ``observation``."""
     return arrays(policy.distribution(tensors(observation)).mode())
 
 
@@ -93,11 +84,12 @@ class Attention(nn.Module):
         )
 
     def forward(self, states: Tensor, is_there: Tensor) -> Tensor:
-        """(..., things, width) from the same; things attend to those that ``is_there`` marks."""
+        """Return states, (..., things, width), after attending to those ``is_there`` marks."""
         parts = self.project(self.before(states)).chunk(3, dim=-1)
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in parts
         )
+        # Not -inf: where nothing is there, a softmax over nothing but -inf is nan.
         hidden = torch.where(is_there, 0.0, -1e9)[..., None, None, :]
         found = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
         states = states + self.merge(found.transpose(-3, -2).flatten(-2))
@@ -106,6 +98,6 @@ class Attention(nn.Module):
 
 
 def mean_over(states: Tensor, is_there: Tensor) -> Tensor:
-    """The mean over what ``is_there`` marks, (..., features); zero where nothing is."""
+    """Return the mean over what ``is_there`` marks, (..., features); zero where nothing is."""
     weights = is_there.to(states.dtype)[..., None]
     return (states * weights).sum(-2) / weights.sum(-2).clamp_min(1.0)

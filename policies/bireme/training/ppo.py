@@ -23,7 +23,7 @@ from bireme.training.algorithm import ActorCriticConfig, OnPolicy
 from bireme.training.distributed import average, least
 from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.rollouts import Rollout, taken
+from bireme.training.rollouts import taken
 from bireme.training.vec_env import VecEnv
 
 _TOLERANCE = 1.5
@@ -39,7 +39,6 @@ class PPOConfig(ActorCriticConfig):
     Attributes:
         n_epochs: Passes over each rollout, in ``n_minibatches`` parts each.
         clip_range: The eps of the objective ``clip``.
-        clip_range_vf: Values may move this far from the old ones; None: freely.
         target_kl: ``kl``: what beta is adapted to. ``clip``: passes end early once KL is above
             1.5 times this; None: never.
         kl_coef: The first beta.
@@ -49,7 +48,6 @@ class PPOConfig(ActorCriticConfig):
     n_epochs: int = 4
     n_minibatches: int = 4
     clip_range: float = 0.2
-    clip_range_vf: float | None = None
     target_kl: float | None = None
     kl_coef: float = 1.0
 
@@ -66,7 +64,6 @@ class Batch:
     observations: Tensors
     actions: Action
     log_probs: Tensor
-    values: Tensor
     advantages: Tensor
     returns: Tensor
 
@@ -76,7 +73,6 @@ class Batch:
             {name: part[rows] for name, part in self.observations.items()},
             taken(self.actions, rows),
             self.log_probs[rows],
-            self.values[rows],
             self.advantages[rows],
             self.returns[rows],
         )
@@ -96,7 +92,7 @@ class PPO(OnPolicy[PPOConfig]):
         rollout = self.collect()
         # 2. Estimate how much better each action was than expected.
         advantages, returns = self.advantages_and_returns(rollout)
-        batch = _batch_of(rollout, advantages, returns)
+        batch = Batch(rollout.observations, rollout.actions, rollout.log_probs, advantages, returns)
         # 3. Keep the policy that played: the KL penalty is the distance from it.
         old = copy.deepcopy(self.policy) if config.objective == "kl" else None
         # 4. Pass over the rollout several times, one gradient step per minibatch.
@@ -119,7 +115,8 @@ class PPO(OnPolicy[PPOConfig]):
         return len(rollout), metrics
 
     def _minibatches(self, size: int) -> Iterator[Tensor]:
-        """Yield the rows of equal parts of a rollout, drawn anew; as many in every process."""
+        """Yield the rows of equal parts of a rollout, drawn anew."""
+        # As many in every process, or the others would wait for one more gradient for ever.
         parts = int(least(min(self.config.n_minibatches, size)))
         yield from torch.randperm(size, generator=self.generator).tensor_split(parts)
 
@@ -138,18 +135,15 @@ class PPO(OnPolicy[PPOConfig]):
                 before = old.distribution(batch.observations)
             loss = loss + self.kl_coef * before.kl(distribution).mean()  # equation 8
         if values is not None:
-            value_loss = self._value_loss(values, batch)
+            value_loss = (batch.returns - values).square().mean()
             loss = loss + config.vf_coef * value_loss  # equation 9
             metrics["value_loss"] = value_loss.item()
         self.descend(loss)
         return metrics | _moved(log_ratio.detach().sum(1), config.clip_range)
 
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
-        """Return minus the objective; ``log_ratio`` and ``works`` have shape (n, agents).
-
-        Agents count as one, by the product of their ratios.
-        """
-        del works
+        """Return minus the objective; ``log_ratio`` and ``works`` have shape (n, agents)."""
+        del works  # agents count as one, by the product of their ratios
         return -self._surrogate(log_ratio.sum(1), advantages).mean()
 
     def _surrogate(self, log_ratio: Tensor, advantages: Tensor) -> Tensor:
@@ -159,11 +153,6 @@ class PPO(OnPolicy[PPOConfig]):
             return ratio * advantages
         near = ratio.clamp(1 - self.config.clip_range, 1 + self.config.clip_range)
         return torch.minimum(ratio * advantages, near * advantages)
-
-    def _value_loss(self, values: Tensor, batch: Batch) -> Tensor:
-        if (most := self.config.clip_range_vf) is not None:
-            values = batch.values + (values - batch.values).clamp(-most, most)
-        return (batch.returns - values).square().mean()
 
     @torch.no_grad()
     def _divergence(self, old: ActorCritic, batch: Batch) -> float:
@@ -195,34 +184,28 @@ class PPO(OnPolicy[PPOConfig]):
 
 
 class MAPPO(PPO):
-    """PPO with one objective per agent (Yu et al., NeurIPS 2022 datasets track).
+    """PPO with one clipped objective per agent (Yu et al., NeurIPS 2022 datasets track).
 
     The policy answers with a :class:`~bireme.training.distributions.JointDistribution`; its values
-    see the whole observation and are shared by all agents (centralised training, each agent acting
-    on what it looks at). Every agent has a clipped objective with its own ratio; maximised is
+    see the whole observation and are shared by all agents. Maximised is
 
         sum over agents i of E[min(r_i A, clip(r_i, 1 - eps, 1 + eps) A) | agent i had work]
 
-    PPO clips the product of the ratios instead, as if one agent chose all: then an agent that has
-    moved far keeps the others from learning. The critic values states, as in Yu et al.; the paper
-    on DAS writes one of states and actions, which a baseline must not depend on.
+    The critic values states, as in Yu et al.; the paper on DAS writes one of states and actions,
+    which a baseline must not depend on.
     """
 
+    # PPO clips the product of the ratios, as if one agent chose all: an agent that has moved far
+    # would keep the others from learning.
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
         gained = self._surrogate(log_ratio, advantages.unsqueeze(1)) * works
         return -(gained.sum(0) / works.sum(0).clamp(min=1)).sum()
 
 
-def _batch_of(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
-    values = rollout.flat(rollout.values)
-    actions, log_probs = rollout.actions, rollout.log_probs
-    return Batch(rollout.observations, actions, log_probs, values, advantages, returns)
-
-
 def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
     """Return how far a policy has moved, by the actions taken: an unbiased estimate of the KL.
 
-    E[(r - 1) - log r] (Schulman, Approximating KL Divergence, 2020; his k3), never negative.
+    E[(r - 1) - log r], never negative (k3 in Schulman, Approximating KL Divergence, 2020).
     """
     ratio = log_ratio.exp()
     return {

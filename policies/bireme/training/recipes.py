@@ -29,7 +29,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
 }
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
-"""What is trained as well, but forecasts; ``bireme forecast`` evaluates it."""
+"""Recipes of forecasts, which ``bireme forecast`` evaluates."""
 
 _OF_THE_EXTRA: Final = (
     "torch",
@@ -52,7 +52,7 @@ class Trainable(Protocol):
     summary: str
 
     def train(self, run: "TrainingRun") -> Path:
-        """Train within the limits of ``run``; the folder of the finished checkpoint."""
+        """Train within the limits of ``run``; return the folder of the finished checkpoint."""
         ...
 
 
@@ -60,7 +60,7 @@ class Recipe(Trainable, Protocol):
     """Training and evaluation of one learned policy.
 
     Attributes:
-        settings: What it can be evaluated in, by name, a line each.
+        settings: The settings of evaluations, by name, a line each.
         primary: The metric that ranks policies, and whether less of it is better.
     """
 
@@ -70,12 +70,12 @@ class Recipe(Trainable, Protocol):
     def evaluate(
         self, checkpoint: "Checkpoint", setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """The checkpoint, under its own name, beside all baselines; all with the same ``seed``."""
+        """Evaluate the checkpoint, under its own name, and all baselines with the same ``seed``."""
         ...
 
 
 def load_recipe(name: str) -> Recipe:
-    """The recipe of the policy called ``name``.
+    """Return the recipe of the policy called ``name``.
 
     Raises:
         SettingError: there is none (it names the nearest), or what it needs is not installed.
@@ -84,7 +84,7 @@ def load_recipe(name: str) -> Recipe:
 
 
 def load_forecaster(name: str, *given: object) -> Trainable:
-    """The recipe of the forecaster called ``name``, made of ``given``; errors as load_recipe."""
+    """Return the recipe of the forecaster called ``name``, made of ``given``; errors as above."""
     return cast(Trainable, _class(name, FORECASTERS)(*given))
 
 
@@ -108,7 +108,7 @@ def _class(name: str, known: Mapping[str, str]) -> type:
 
 
 def missing(error: ImportError) -> str:
-    """What to install, where ``error`` is about a library of the extra; else empty."""
+    """Return the command to install what ``error`` misses; empty for no library of an extra."""
     library = (error.name or "").partition(".")[0]
     extra = "forecast" if library == "statsmodels" else "train"
     if library != "statsmodels" and library not in _OF_THE_EXTRA:

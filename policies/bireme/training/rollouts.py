@@ -4,13 +4,14 @@ A rollout has ``steps`` rows and ``envs`` columns. Environments end at different
 those that were over before a step are not active, hold zeros, and never reach a network: what
 networks get is kept flat, one row per active entry, in the order of ``is_active``.
 
-Advantages come from a critic (:func:`gae`, :func:`n_step_returns`) or from replicas, copies of the
-same arrivals (:func:`replica_advantages`): in scheduling most of what happens is decided by what
-arrives, and the mean over copies takes just that out.
+Advantages come from a critic (:func:`gae`) or from replicas, copies of the same arrivals
+(:func:`replica_advantages`): in scheduling most of what happens is decided by what arrives, and the
+mean over copies takes just that out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +22,12 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, arrays, tensors
-from bireme.training.vec_env import Actions, Array, EnvStep, Observation, VecEnv, take
+from bireme.training.vec_env import Actions, Array, EnvStep, Observation, VecEnv, by_agent, take
 
 # --- episodes -----------------------------------------------------------------------------------
 
 LONGEST_EPISODE: Final = 100_000
+"""After how many steps an episode that does not end is an error."""
 _MOST_SEEDS: Final = 2**31
 
 
@@ -33,8 +35,7 @@ class Episodes:
     """The episodes of one VecEnv, one after the other.
 
     All environments start together; when the last one is over, the next episode begins with new
-    seeds, each of which goes to ``replicas`` environments side by side. Seeds and the actions since
-    the reset are kept, so that an episode broken off in the middle can be restored exactly.
+    seeds, each of which goes to ``replicas`` environments side by side.
 
     Attributes:
         seeds: Of the envs in this episode, shape (envs,).
@@ -59,6 +60,7 @@ class Episodes:
         self.times = np.zeros(env.count)
         self.last_return: float | None = None
         self._seen: Observation = {}
+        # Seeds and actions restore an episode exactly; few environments could save their state.
         self._history: list[Actions] = []
         self._returns = np.zeros(env.count)
 
@@ -83,7 +85,16 @@ class Episodes:
 
     def step(self, actions: Actions) -> EnvStep:
         """Act in the environments that are not over, in the order of :attr:`rows`."""
-        return self._step(_spread(actions, self.rows, self.env.count))
+        rows, count = self.rows, self.env.count
+
+        def spread(action: Array) -> Array:
+            if len(rows) == count:
+                return action
+            whole = np.zeros((count, *action.shape[1:]), action.dtype)
+            whole[rows] = action
+            return whole
+
+        return self._step(by_agent(spread, actions))
 
     def state_dict(self) -> dict[str, Any]:
         """Return all it takes to go on from here."""
@@ -91,19 +102,22 @@ class Episodes:
             "draws": self._draws.bit_generator.state,
             "last_return": self.last_return,
         }
-        if not self.is_over.all():
-            state |= {"seeds": self.seeds.tolist(), "history": _stacked(self._history)}
+        if self._history:
+            history = by_agent(_stacked, *self._history)
+            state |= {"seeds": self.seeds.tolist(), "history": history}
+            state["steps"] = len(self._history)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken: play the same actions again."""
+        """Go on where :meth:`state_dict` was taken, by playing the same actions again."""
         self._draws.bit_generator.state = state["draws"]
         self.last_return = state["last_return"]
         self.is_over[:] = True
         if "seeds" in state:
             self._start(np.array(state["seeds"], np.int64))
-            for actions in _unstacked(state["history"]):
-                self._step(actions)
+            history = by_agent(np.asarray, state["history"])
+            for step in range(state["steps"]):
+                self._step(by_agent(itemgetter(step), history))
 
     def _start(self, seeds: IntArray) -> None:
         self._seen = self.env.reset(seeds.tolist())
@@ -121,64 +135,31 @@ class Episodes:
         return step
 
 
-def play(
-    env: VecEnv,
-    seeds: Sequence[int],
-    act: Callable[[Observation], Actions],
-    longest: int = LONGEST_EPISODE,
-) -> FloatArray:
+def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions]) -> FloatArray:
     """Play one whole episode; return the sum of rewards, shape (envs,).
 
     Args:
         act: From the observation of the environments that are not over to their actions.
-        longest: After how many steps an episode that does not end is an error.
     """
     episodes = Episodes(env, 0)
     episodes._start(np.array(seeds, np.int64))
-    for _ in range(longest):
+    for _ in range(LONGEST_EPISODE):
         episodes.step(act(episodes.seen()))
         if episodes.is_over.all():
             return episodes._returns
-    raise never_ends(int(episodes.rows[0]), longest)
+    raise never_ends(episodes)
 
 
-def never_ends(env: int, steps: int) -> SettingError:
-    """Return the error for an environment that is not over after ``steps``."""
+def never_ends(episodes: Episodes) -> SettingError:
+    """Return the error for an episode that is not over after the most steps."""
     return SettingError(
-        f"env {env} is not over after {steps} steps; let the env forbid actions that "
-        "never lead on, or allow longer episodes"
+        f"env {int(episodes.rows[0])} is not over after {LONGEST_EPISODE} steps; let the env "
+        "forbid actions that never lead on"
     )
 
 
-def _spread(actions: Actions, rows: IntArray, count: int) -> Actions:
-    """Actions of ``rows`` as those of all envs, 0 elsewhere."""
-    if isinstance(actions, Mapping):
-        return {agent: _spread_one(action, rows, count) for agent, action in actions.items()}
-    return _spread_one(actions, rows, count)
-
-
-def _spread_one(action: Array, rows: IntArray, count: int) -> Array:
-    if len(rows) == count:
-        return action
-    spread = np.zeros((count, *action.shape[1:]), action.dtype)
-    spread[rows] = action
-    return spread
-
-
-def _stacked(history: Sequence[Actions]) -> dict[str, Tensor]:
-    """By agent, shape (steps, envs, ...); under the empty name where there is one agent."""
-    rows = [a if isinstance(a, Mapping) else {"": a} for a in history]
-    return {
-        agent: torch.from_numpy(np.stack([row[agent] for row in rows]))
-        for agent in (rows[0] if rows else ())
-    }
-
-
-def _unstacked(history: Mapping[str, Tensor]) -> list[Actions]:
-    if "" in history:
-        return list(np.asarray(history[""]))
-    steps = {agent: np.asarray(actions) for agent, actions in history.items()}
-    return [dict(zip(steps, at, strict=True)) for at in zip(*steps.values(), strict=True)]
+def _stacked(*steps: Array) -> Tensor:
+    return torch.from_numpy(np.stack(steps))
 
 
 # --- rollouts -----------------------------------------------------------------------------------
@@ -194,7 +175,7 @@ class Rollout:
         log_probs: Of the actions when they were taken, by agent, shape (n, agents).
         rewards: Shape (steps, envs).
         values: The critic's, before each step; shape (steps, envs).
-        next_values: The critic's, of what followed: 0 where the env ended of its own.
+        next_values: The critic's, of what followed: 0 where the env ended by itself.
         is_active: Shape (steps, envs): the env was not over before the step.
         is_over: Shape (steps, envs): the env was over after the step.
         times: The envs' clocks, shape (steps + 1, envs), before the first step and after each.
@@ -216,7 +197,7 @@ class Rollout:
         return len(self.log_probs)
 
     def flat(self, entries: FloatArray) -> Tensor:
-        """The active ones of ``entries``, (steps, envs), as a tensor of shape (n,)."""
+        """Return the active ones of ``entries``, (steps, envs), as a tensor of shape (n,)."""
         return torch.from_numpy(entries[self.is_active].astype(np.float32))
 
 
@@ -238,7 +219,7 @@ class RolloutBuffer:
         return len(self.rewards)
 
     def finish(self, last_values: FloatArray, seeds: IntArray) -> Rollout:
-        """The rollout; ``last_values``: the critic's after the last step, 0 for what is over."""
+        """Return the rollout; ``last_values`` are the critic's after it, 0 for what is over."""
         names = self.observations[0]
         values = np.stack(self.values)
         return Rollout(
@@ -263,20 +244,19 @@ def collect(
     *,
     n_steps: int | None,
     has_critic: bool = True,
-    longest: int = LONGEST_EPISODE,
 ) -> Rollout:
     """Play up to ``n_steps`` steps of the current episode, or all of it (None).
 
     A rollout never reaches into the next episode, so it may be shorter than asked for.
 
     Raises:
-        SettingError: a whole episode was asked for and is not over after ``longest`` steps.
+        SettingError: a whole episode was asked for and does not end.
     """
     episodes.begin()
     buffer = RolloutBuffer(times=[episodes.times.copy()])
     while not episodes.is_over.all() and len(buffer) != n_steps:
-        if len(buffer) == longest:
-            raise never_ends(int(episodes.rows[0]), longest)
+        if len(buffer) == LONGEST_EPISODE:
+            raise never_ends(episodes)
         _play_step(policy, episodes, generator, buffer, has_critic)
     rows = episodes.rows if has_critic else episodes.rows[:0]
     return buffer.finish(_values(policy, episodes, rows), episodes.seeds)
@@ -290,13 +270,13 @@ def _play_step(
     has_critic: bool,
 ) -> None:
     rows, was_over = episodes.rows, episodes.is_over.copy()
-    # Copies, because a env may go on writing into the arrays it showed.
+    # Copies, because an env may go on writing into the arrays it showed.
     seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
-    found, values = (
-        policy.distribution_and_values(seen) if has_critic else (policy.distribution(seen), None)
-    )
+    found = policy.distribution(seen)
+    values = policy.values(seen) if has_critic else None
     actions = found.sample(generator)
     step = episodes.step(arrays(actions))
+    # What a limit on length cut off would have gone on, so its last state is still worth something.
     cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over
     cut_rows = np.flatnonzero(cut) if has_critic else rows[:0]
     buffer.observations.append(seen)
@@ -311,7 +291,7 @@ def _play_step(
 
 
 def _values(policy: ActorCritic, episodes: Episodes, rows: IntArray) -> FloatArray:
-    """The critic's values of ``rows``, 0 for other envs; shape (envs,)."""
+    """Return the critic's values of ``rows``, 0 for other envs; shape (envs,)."""
     found = policy.values(tensors(episodes.seen_of(rows))) if len(rows) else None
     return _dense(found, rows, episodes.env.count)
 
@@ -323,22 +303,14 @@ def _dense(values: Tensor | None, rows: IntArray, count: int) -> FloatArray:
     return spread
 
 
-def joined(actions: list[Action]) -> Action:
-    """Concatenate actions, by agent where there are several."""
-    first = actions[0]
-    if isinstance(first, Tensor):
-        return torch.cat([one for one in actions if isinstance(one, Tensor)])
-    return {
-        agent: torch.cat([one[agent] for one in actions if isinstance(one, dict)])
-        for agent in first
-    }
+def joined(actions: Sequence[Action]) -> Action:
+    """Return the rows of several actions, one after the other."""
+    return by_agent(lambda *parts: torch.cat(parts), *actions)
 
 
 def taken(actions: Action, rows: Tensor | slice) -> Action:
     """Return some rows of actions."""
-    if isinstance(actions, Tensor):
-        return actions[rows]
-    return {agent: part[rows] for agent, part in actions.items()}
+    return by_agent(itemgetter(rows), actions)
 
 
 # --- advantages ---------------------------------------------------------------------------------
@@ -352,12 +324,12 @@ def gae(
     gamma: float | FloatArray,
     gae_lambda: float,
 ) -> FloatArray:
-    """Generalised advantage estimates (Schulman et al., ICLR 2016, equation 16).
+    """Return generalised advantage estimates (Schulman et al., ICLR 2016, equation 16).
 
     Args:
-        rewards, values, next_values, is_over: As in :class:`Rollout`, shape (steps, envs). A
-            env that ended of its own has next value 0 there, one that was cut off has the
-            value of its last state: ends and cuts need no other treatment.
+        rewards, values, next_values, is_over: As in :class:`Rollout`, shape (steps, envs). An env
+            that ended by itself has next value 0 there, one that was cut off has the value of its
+            last state, so that ends and cuts need no other treatment.
         gamma: The discount per step, or of each step, shape (steps, envs).
         gae_lambda: 0 trusts the critic one step ahead, 1 trusts rewards only.
     """
@@ -370,22 +342,6 @@ def gae(
     return advantages
 
 
-def n_step_returns(
-    rewards: FloatArray, next_values: FloatArray, is_over: BoolArray, gamma: float | FloatArray
-) -> FloatArray:
-    """Rewards to the end of the rollout, then the critic (Mnih et al., ICML 2016, algorithm S3).
-
-    Arguments as for :func:`gae`. The first of n steps looks n steps ahead, the last one step.
-    """
-    discounts = np.broadcast_to(gamma, rewards.shape)
-    returns = np.zeros_like(rewards)
-    following = next_values[-1]
-    for step in reversed(range(len(rewards))):
-        ahead = np.where(is_over[step], next_values[step], following)
-        following = returns[step] = rewards[step] + discounts[step] * ahead
-    return returns
-
-
 def replica_advantages(
     rewards: FloatArray,
     times: FloatArray,
@@ -393,24 +349,24 @@ def replica_advantages(
     seeds: IntArray,
     gamma: float | FloatArray = 1.0,
 ) -> FloatArray:
-    """Rewards to go, less their mean over the replicas at the same time, shape (steps, envs).
+    """Return rewards to go less their mean over the replicas at the same time, (steps, envs).
 
-    Replicas (equal seeds) meet the same arrivals but decide at different moments, so what a
-    replica had still to come at another's time is interpolated between its own decisions; after
-    its end it is 0. Source: Mao et al., Decima, SIGCOMM 2019, section 5.3 (input-dependent
-    baselines, with all replicas in the mean). The rollout must hold whole episodes.
+    Source: Mao et al., Decima, SIGCOMM 2019, section 5.3 (input-dependent baselines, with all
+    replicas in the mean). The rollout must hold whole episodes.
 
     Args:
         times: The envs' clocks, shape (steps + 1, envs).
         gamma: The discount per step, or of each step, shape (steps, envs).
     """
-    never = np.zeros_like(is_active)
-    to_go = n_step_returns(rewards, np.zeros_like(rewards), never, gamma)
+    none = np.zeros_like(rewards)
+    to_go = gae(rewards, none, none, np.zeros_like(is_active), gamma, gae_lambda=1.0)
     advantages = np.zeros_like(to_go)
     for seed in np.unique(seeds):
         group = np.flatnonzero(seeds == seed)
         curves = [_curve(to_go[:, w], times[:, w], is_active[:, w]) for w in group]
         for env in group:
+            # Replicas decide at different moments: what another had still to come at this time lies
+            # between two of its decisions, and is 0 after its end.
             asked = times[:-1, env]
             expected = np.mean([np.interp(asked, at, height) for at, height in curves], axis=0)
             advantages[:, env] = (to_go[:, env] - expected) * is_active[:, env]
@@ -420,7 +376,7 @@ def replica_advantages(
 def _curve(
     to_go: FloatArray, times: FloatArray, is_active: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """One env's rewards to go at its times, the first of several decisions at one time."""
+    """Return an env's times and rewards to go, of several decisions at one time the first."""
     decisions = int(is_active.sum())
     at, first = np.unique(times[: decisions + 1], return_index=True)
     return at, np.append(to_go[:decisions], 0.0)[first]

@@ -6,24 +6,22 @@
     FOLDER/STAGE.stopping.safetensors  the best weights, where a validation score ends the stage
     FOLDER/checkpoint/              the finished checkpoint, as it is served
 
-A run is the callback of its algorithms: it writes a row per update, saves now and then, and ends
-the learning when the time is up. A run that was broken off goes on from what was last saved. Of
-several processes the first writes all of this; to resume, all must see it.
+A run writes a row per update, saves now and then, and ends the learning when the time is up. One
+that was broken off goes on from what was last saved. Of several processes the first writes all of
+this; to resume, all must see it.
 """
 
 import csv
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, TextIO
+from typing import Any, Final, Literal, Protocol, TextIO, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor, nn
 
 from bireme.core.errors import SettingError
@@ -33,7 +31,7 @@ from bireme.training.distributed import least, process_seed, rank, world_size
 
 # --- curves -------------------------------------------------------------------------------------
 
-KEYS: Final = ("stage", "step", "seconds")
+_KEYS: Final = ("stage", "step", "seconds")
 _ACROSS: Final = 3
 _PANEL_INCHES: Final = (4.0, 2.6)
 
@@ -49,31 +47,35 @@ class LearningCurves:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: list[dict[str, str]] = []
-        self._columns = list(KEYS)
+        self._columns = list(_KEYS)
         self._is_on_disk = False
 
     @classmethod
     def read(cls, path: Path, rows: int) -> "LearningCurves":
-        """The first ``rows`` of ``path``; the others leave it when the next row is added."""
+        """Read the first ``rows`` of ``path``; the others leave it when the next row is added."""
+        # Rows after the last save are of updates that a resumed run makes again.
         curves = cls(path)
         if path.exists():
             with path.open(newline="", encoding="utf-8") as lines:
                 reader = csv.DictReader(lines)
                 curves.rows = list(reader)[:rows]
-                curves._columns = list(reader.fieldnames or KEYS)
+                curves._columns = list(reader.fieldnames or _KEYS)
         return curves
 
     @property
     def seconds(self) -> float:
-        """Those of the last row."""
+        """The seconds of the last row."""
         return float(self.rows[-1]["seconds"]) if self.rows else 0.0
 
     @property
     def last_numbers(self) -> dict[str, float]:
         """The last value of every number, in the order of the columns."""
-        names = [name for name in self._columns if name not in KEYS]
-        latest = {name: row[name] for row in self.rows for name in names if row.get(name)}
-        return {name: float(latest[name]) for name in names if name in latest}
+        latest = {name: row[name] for row in self.rows for name in self._names if row.get(name)}
+        return {name: float(latest[name]) for name in self._names if name in latest}
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name in self._columns if name not in _KEYS]
 
     def add(self, stage: str, step: int, seconds: float, numbers: Mapping[str, float]) -> None:
         """Write a row; one with a new number rewrites the table."""
@@ -89,14 +91,13 @@ class LearningCurves:
             csv.DictWriter(lines, self._columns).writerow(row)
 
     def plot(self, target: Path) -> None:
-        """A picture with a panel per number, over the seconds of the run; a line per stage."""
-        from matplotlib.figure import Figure
+        """Draw a panel per number, over the seconds of the run, with a line per stage."""
+        from matplotlib.figure import Figure  # slow to import, and only needed at the end
 
-        names = [name for name in self._columns if name not in KEYS]
-        down = max(1, math.ceil(len(names) / _ACROSS))
+        down = max(1, math.ceil(len(self._names) / _ACROSS))
         size = (_ACROSS * _PANEL_INCHES[0], down * _PANEL_INCHES[1])
         figure = Figure(figsize=size, layout="constrained")
-        for at, name in enumerate(names):
+        for at, name in enumerate(self._names):
             self._draw(figure.add_subplot(down, _ACROSS, at + 1), name)
         figure.savefig(target)
 
@@ -123,98 +124,55 @@ class LearningCurves:
         self._is_on_disk = True
 
 
-# --- progress for people: a bar on a terminal, elsewhere a line at times ------------------------
+# --- progress: a bar on a terminal, elsewhere a line at times ------------------------------------
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 _NUMBERS_SHOWN: Final = 4
+Show: TypeAlias = Callable[[str, int, int, Mapping[str, float]], None]
+"""Shows the stage, its steps so far and in all, and what was measured."""
 
 
-class ProgressDisplay(Protocol):
-    """Shows one stage, between entering and leaving it."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None: ...
-
-    def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
-        """``done`` of ``total`` steps of ``stage``, and what was measured."""
-        ...
+def display(
+    stream: TextIO | None, clock: Callable[[], float] = time.monotonic
+) -> AbstractContextManager[Show]:
+    """Return what shows one stage on ``stream``, or nothing where there is none."""
+    if stream is None:
+        return nullcontext(lambda *_: None)
+    return _bar(stream) if stream.isatty() else nullcontext(_lines(stream, clock))
 
 
-def display(stream: TextIO) -> ProgressDisplay:
-    """The one that suits ``stream``."""
-    return Bar(stream) if stream.isatty() else LineDisplay(stream, time.monotonic)
+def _lines(stream: TextIO, clock: Callable[[], float]) -> Show:
+    """Show a line at the first step, then every few seconds."""
+    due = clock()
 
-
-def silent() -> ProgressDisplay:
-    """One that shows nothing."""
-    return LineDisplay(None, time.monotonic)
-
-
-class LineDisplay:
-    """A line at the first step, then every few seconds; none where there is no stream."""
-
-    def __init__(self, stream: TextIO | None, clock: Callable[[], float]) -> None:
-        self._stream, self._clock = stream, clock
-        self._next = clock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        pass
-
-    def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
-        if self._stream is None or self._clock() < self._next:
+    def show(stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
+        nonlocal due
+        if clock() < due:
             return
-        self._next = self._clock() + SECONDS_BETWEEN_LINES
-        self._stream.write(f"{stage}: {done:,} of {total:,} steps; {format_numbers(numbers)}\n")
-        self._stream.flush()
+        due = clock() + SECONDS_BETWEEN_LINES
+        stream.write(f"{stage}: {done:,} of {total:,} steps; {format_numbers(numbers)}\n")
+        stream.flush()  # a log is read while it grows
+
+    return show
 
 
-class Bar:
-    """A bar that fills while the stage goes on, with what was measured beside it."""
+@contextmanager
+def _bar(stream: TextIO) -> Iterator[Show]:
+    """Show a bar that fills while the stage goes on, with what was measured beside it."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        console=Console(file=stream),
+    ) as bars:
+        bar = bars.add_task("starting", total=None, numbers="")
 
-    def __init__(self, stream: TextIO) -> None:
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            console=Console(file=stream),
-        )
-        self._task = self._bars.add_task("starting", total=None, numbers="")
+        def show(stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
+            text = format_numbers(numbers)
+            bars.update(bar, description=stage, completed=done, total=total, numbers=text)
 
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
-
-    def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
-        self._bars.update(
-            self._task,
-            description=stage,
-            completed=done,
-            total=total,
-            numbers=format_numbers(numbers),
-        )
+        yield show
 
 
 def format_numbers(numbers: Mapping[str, float]) -> str:
@@ -235,18 +193,6 @@ class Learner(storage.Storable, Protocol):
     def learn(self, total_steps: int, callback: Callback) -> object: ...
 
 
-@dataclass(slots=True)
-class _Stage:
-    """What is being learned now."""
-
-    name: str
-    algorithm: Learner
-    total_steps: int
-    also: Callback | None
-    display: ProgressDisplay
-    saved_seconds: float
-
-
 class TrainingRun:
     """One run in one folder.
 
@@ -257,6 +203,7 @@ class TrainingRun:
         time_limit_seconds: Of all starts of the run together.
         data: The folder of data sets, for recipes that learn from traces.
         command: What was typed, for the card of the checkpoint.
+        curves: All numbers so far.
     """
 
     def __init__(
@@ -270,18 +217,18 @@ class TrainingRun:
         data: Path | None = None,
         resume: bool = False,
         command: str = "",
-        display: Callable[[], ProgressDisplay] = silent,
+        progress: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``progress`` is where it is shown how far the run is; None: nowhere."""
         self.recipe, self.folder = recipe, folder
         self.seed, self.env_seed = seed, process_seed(seed)
         self.scale, self.time_limit_seconds = scale, time_limit_seconds
         self.data, self.command = data, command
-        self._watcher, self._clock = display, clock
+        self._progress, self._clock = progress, clock
         self._open(resume)
-        self._began = clock() - self._curves.seconds
+        self._began = clock() - self.curves.seconds
         self._notes: dict[str, float] = {}
-        self._stage: _Stage | None = None
 
     @property
     def is_first(self) -> bool:
@@ -297,11 +244,6 @@ class TrainingRun:
     def seconds(self) -> float:
         """How long the run has taken, over all its starts."""
         return self._clock() - self._began
-
-    @property
-    def last_numbers(self) -> Mapping[str, float]:
-        """The last value of every number in the curves."""
-        return self._curves.last_numbers
 
     def note(self, name: str, value: float) -> None:
         """Add a number to the next row of the curves: a validation score, say."""
@@ -319,38 +261,39 @@ class TrainingRun:
         A stage that an earlier start of the run finished is loaded instead, and one that it began
         goes on. The names of a run's stages must differ.
         """
-        now = _Stage(stage, algorithm, total_steps, also, self._watcher(), self.seconds)
+        parts: dict[Path, storage.Storable] = {self.folder / f"{stage}.safetensors": algorithm}
+        if isinstance(also, storage.Storable):
+            parts[self.folder / f"{stage}.stopping.safetensors"] = also
         if self._resumes:
-            self._load(now)
+            self._load(stage, parts)
         if stage in self._finished:
             return
-        self._stage = now
-        with now.display:
-            algorithm.learn(total_steps, self)
-        self._stage = None
-        self._finished.append(stage)
-        self._save(now)
+        saved_seconds = self.seconds
 
-    def __call__(self, progress: LearningProgress) -> bool:
-        """Take note of an update; whether learning goes on."""
-        stage = self._stage
-        if stage is None:
-            raise SettingError("a TrainingRun is a callback only inside its learn(); call that")
-        goes_on = stage.also is None or stage.also(progress)
-        goes_on = bool(least(float(goes_on and self.seconds < self.time_limit_seconds)))
-        numbers, self._notes = {**progress.metrics, **self._notes}, {}
+        def after_update(progress: LearningProgress) -> bool:
+            nonlocal saved_seconds
+            goes_on = also is None or also(progress)
+            # All processes stop together, or those that go on wait for the others' gradients.
+            goes_on = bool(least(float(goes_on and self.seconds < self.time_limit_seconds)))
+            numbers, self._notes = {**progress.metrics, **self._notes}, {}
+            if self.is_first:
+                self.curves.add(stage, progress.steps * world_size(), self.seconds, numbers)
+                show(stage, progress.steps, total_steps, numbers)
+                if self.seconds - saved_seconds >= SECONDS_BETWEEN_SAVES:
+                    saved_seconds = self.seconds
+                    self._save(parts)
+            return goes_on
+
+        with display(self._progress) as show:
+            algorithm.learn(total_steps, after_update)
+        self._finished.append(stage)
         if self.is_first:
-            step = progress.steps * world_size()
-            self._curves.add(stage.name, step, self.seconds, numbers)
-            stage.display.show(stage.name, progress.steps, stage.total_steps, numbers)
-            if self.seconds - stage.saved_seconds >= SECONDS_BETWEEN_SAVES:
-                self._save(stage)
-        return goes_on
+            self._save(parts)
 
     def finish(self) -> None:
         """Draw the curves."""
-        if self.is_first and self._curves.rows:
-            self._curves.plot(self.folder / "curves.png")
+        if self.is_first and self.curves.rows:
+            self.curves.plot(self.folder / "curves.png")
 
     def _open(self, resume: bool) -> None:
         file = self.folder / "run.json"
@@ -369,7 +312,7 @@ class TrainingRun:
                 )
         self._finished: list[str] = saved.get("finished", [])
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._curves = LearningCurves.read(self.folder / "curves.csv", saved.get("rows", 0))
+        self.curves = LearningCurves.read(self.folder / "curves.csv", saved.get("rows", 0))
         least(0.0)  # all have read before the first writes
         if self.is_first:
             self._note_down()
@@ -377,60 +320,48 @@ class TrainingRun:
     def _identity(self) -> dict[str, object]:
         return {"recipe": self.recipe, "seed": self.seed, "scale": self.scale}
 
-    def _save(self, stage: _Stage) -> None:
-        stage.saved_seconds = self.seconds
-        if self.is_first:
-            for file, part in self._files(stage):
-                storage.save(file, part)
-            self._note_down()
+    def _save(self, parts: Mapping[Path, storage.Storable]) -> None:
+        for file, part in parts.items():
+            storage.save(file, part)
+        self._note_down()  # last: rows that it counts are never newer than what was learned
 
-    def _load(self, stage: _Stage) -> None:
+    def _load(self, stage: str, parts: Mapping[Path, storage.Storable]) -> None:
         """Go on where ``stage`` was saved, if it was."""
-        files = self._files(stage)
-        is_there = all(file.exists() for file, _ in files)
+        is_there = all(file.exists() for file in parts)
         if is_there != bool(least(float(is_there))):
             raise SettingError(
-                f"--out {str(self.folder)!r}: this process sees what stage {stage.name!r} saved, "
+                f"--out {str(self.folder)!r}: this process sees what stage {stage!r} saved, "
                 "another does not; to resume, give all processes a folder that they share"
             )
-        for file, part in files if is_there else ():
-            storage.load(file, part)
-
-    def _files(self, stage: _Stage) -> list[tuple[Path, storage.Storable]]:
-        files: list[tuple[Path, storage.Storable]] = [
-            (self.folder / f"{stage.name}.safetensors", stage.algorithm)
-        ]
-        if isinstance(stage.also, storage.Storable):
-            files.append((self.folder / f"{stage.name}.stopping.safetensors", stage.also))
-        return files
+        if is_there:
+            for file, part in parts.items():
+                storage.load(file, part)
 
     def _note_down(self) -> None:
-        state = {**self._identity(), "finished": self._finished, "rows": len(self._curves.rows)}
+        state = {**self._identity(), "finished": self._finished, "rows": len(self.curves.rows)}
         draft = self.folder / "run.json.new"
         draft.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
         draft.replace(self.folder / "run.json")
 
 
 # --- early stopping -----------------------------------------------------------------------------
+#
+# Learning goes on past the best policy, into noise and into what only the training environments
+# have, so every few updates the policy is scored on fixed validation environments.
 
 
 class EarlyStopping:
     """A callback that validates, keeps the best weights, and ends learning.
 
-    Learning goes on past the best policy, into noise and into what only the training environments
-    have, so every few updates the policy is scored on fixed validation environments.
-
     Args:
         policy: Whose weights are kept.
-        score: The validation score of the policy as it is. The same in all processes.
+        score: The validation score of the policy as it is, the same in all processes.
         every: Validate after every so many updates.
         patience: End after so many validations in a row that were no better.
         is_less_better: Whether a score is a cost.
 
     Attributes:
         best_score: None before the first validation.
-        best_update: The update after which it was reached.
-        last_score: Of the last validation.
     """
 
     def __init__(
@@ -447,26 +378,24 @@ class EarlyStopping:
         self._policy, self._score = policy, score
         self._every, self._patience, self._sign = every, patience, -1 if is_less_better else 1
         self.best_score: float | None = None
-        self.last_score: float | None = None
-        self.best_update = 0
         self._misses = 0
         self._best: dict[str, Tensor] = {}
 
     def __call__(self, progress: LearningProgress) -> bool:
         """Validate, if it is time; return whether learning should go on."""
         if progress.update % self._every == 0:
-            self.evaluate(progress.update)
+            self.evaluate()
         return self._misses < self._patience
 
-    def evaluate(self, update: int = 0) -> float:
+    def evaluate(self) -> None:
         """Validate now, before learning for instance; a score of nan is never best."""
-        score = self.last_score = self._score()
-        if self._is_best(score):
-            self.best_score, self.best_update, self._misses = score, update, 0
+        score, best = self._score(), self.best_score
+        is_best = not math.isnan(score) if best is None else self._sign * (score - best) > 0
+        if is_best:
+            self.best_score, self._misses = score, 0
             self._best = {n: part.detach().clone() for n, part in self._policy.state_dict().items()}
         else:
             self._misses += 1
-        return score
 
     def restore(self) -> None:
         """Give the policy its best weights back.
@@ -482,22 +411,11 @@ class EarlyStopping:
         self._policy.load_state_dict(self._best)
 
     def state_dict(self) -> dict[str, Any]:
-        """The best weights and how it stands, for :mod:`bireme.training.storage`."""
-        return {
-            "policy": self._best or dict(self._policy.state_dict()),
-            "best_score": self.best_score,
-            "last_score": self.last_score,
-            "best_update": self.best_update,
-            "misses": self._misses,
-        }
+        """Return the best weights and the scores, for :mod:`bireme.training.storage`."""
+        best = self._best or dict(self._policy.state_dict())
+        return {"policy": best, "best_score": self.best_score, "misses": self._misses}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken."""
         self._best = dict(state.get("policy", {}))
-        self.best_score, self.last_score = state["best_score"], state["last_score"]
-        self.best_update, self._misses = state["best_update"], state["misses"]
-
-    def _is_best(self, score: float) -> bool:
-        if self.best_score is None:
-            return not math.isnan(score)
-        return self._sign * score > self._sign * self.best_score
+        self.best_score, self._misses = state["best_score"], state["misses"]

@@ -2,8 +2,7 @@
 
 A state is a nested dict whose leaves are tensors or what JSON can hold. Tensors are stored under
 their path (``policy/actor.0.weight``); everything else, counters and the states of generators, is
-the header's ``state``. No code is ever read from such a file. A file is replaced as a whole, so
-one that was broken off while being written never takes the place of a good one.
+the header's ``state``. No code is ever read from such a file.
 """
 
 import json
@@ -33,6 +32,7 @@ def save(path: Path, learned: Storable) -> None:
     state = learned.state_dict()
     tensors = {name: part.detach().clone().contiguous() for name, part in _tensors(state)}
     header = {"format": FORMAT, "kind": type(learned).__name__, "state": json.dumps(_rest(state))}
+    # Replaced as a whole: a write that is broken off never takes the place of a good file.
     draft = path.with_name(path.name + ".new")
     save_file(tensors, draft, metadata=header)
     draft.replace(path)
@@ -78,7 +78,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _check_policy(path: Path, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
-    """Return whether the policies are the same; moments and episodes need not be."""
+    """Check that both policies have the same tensors; moments and episodes may differ."""
     names = sorted(name for name in {*mine, *stored} if name.startswith("policy/"))
     for name in names:
         here, there = (_shape(found.get(name)) for found in (mine, stored))

@@ -1,27 +1,27 @@
 """Environments: many copies of one scheduling problem, stepped together.
 
-A env is a batch of ``count`` independent problems in numpy, so that one call of a network
-serves all. Every array of an observation, and every array of actions, has the envs first. A
-seed fixes all that chance decides in one env: arrivals, durations, fluctuations. Environments with
-equal seeds are replicas: they differ by the actions taken in them and by nothing else. So seeds
-and actions together restore a env, which is how an interrupted training goes on.
-
-This module is free of torch, as are the envs that implement it.
+A VecEnv is a batch of ``count`` independent problems in numpy, so that one call of a network serves
+all. In every array of observations and actions the environments come first. A seed fixes all that
+chance decides in one of them; those with equal seeds are replicas, which differ by the actions
+taken and by nothing else. So seeds and actions restore an environment, which is how an interrupted
+training goes on. This module is free of torch, as are the environments that implement it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.resources import BoolArray, FloatArray
+from bireme.core.resources import BoolArray, FloatArray, IntArray
 
 Array: TypeAlias = NDArray[Any]
 Observation: TypeAlias = Mapping[str, Array]
 """What is seen of every env, by name; each array has shape (envs, ...)."""
 Actions: TypeAlias = Array | Mapping[str, Array]
 """What is done in every env, shape (envs, ...); by agent where there are several."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class EnvStep:
         rewards: Shape (envs,), of this step; 0 for envs that were over before it.
         is_over: Shape (envs,).
         times: Each env's own clock after the step, shape (envs,), in its own unit; it never
-            goes back. A env that is over keeps the time at which it ended.
+            goes back. An env that is over keeps the time at which it ended.
         is_cut: Shape (envs,): over because of a limit on length, not by its own nature, so that
             what would have followed still counts. None: no env ends that way.
     """
@@ -63,5 +63,32 @@ class VecEnv(Protocol):
 
 
 def take(arrays: Mapping[str, Array], rows: NDArray[Any]) -> dict[str, Array]:
-    """The ``rows`` (indices or a mask of the first dimension) of every array."""
+    """Return the ``rows`` (indices or a mask of the first dimension) of every array."""
     return {name: array[rows] for name, array in arrays.items()}
+
+
+def by_agent(apply: Callable[..., T], *actions: Any) -> T | dict[str, T]:
+    """Apply a function to actions, agent by agent where there are several."""
+    if isinstance(actions[0], Mapping):
+        return {agent: apply(*(each[agent] for each in actions)) for agent in actions[0]}
+    return apply(*actions)
+
+
+def check_choices(actions: IntArray, allowed: BoolArray, live: BoolArray) -> None:
+    """Check choices among n actions, one per env; those of envs that are over do not count.
+
+    Args:
+        actions: Shape (envs,).
+        allowed: Shape (envs, n).
+        live: Which envs are not over, shape (envs,).
+
+    Raises:
+        ValueError: a choice is not allowed.
+    """
+    choices = np.clip(actions, 0, allowed.shape[1] - 1)
+    is_fine = (choices == actions) & allowed[np.arange(len(allowed)), choices]
+    if (bad := live & ~is_fine).any():
+        env = int(bad.argmax())
+        raise ValueError(
+            f"action {int(actions[env])} of env {env} is not allowed; choose where the mask is true"
+        )

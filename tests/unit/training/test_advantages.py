@@ -1,4 +1,4 @@
-"""Advantages by hand: generalised estimates, n-step returns, replicas whose times differ."""
+"""Advantages by hand: generalised estimates, replicas whose times differ."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.training.rollouts import gae, n_step_returns, replica_advantages
+from bireme.training.rollouts import gae, replica_advantages
 
 
 def column(*numbers: float) -> FloatArray:
@@ -64,25 +64,12 @@ def test_gae_takes_a_discount_per_step() -> None:
     assert found[:, 0].tolist() == [1.5, 0.5]
 
 
-def test_n_step_returns_by_hand() -> None:
-    """Three steps ahead from the first one, one step ahead from the last."""
-    found = n_step_returns(column(1, 2, 3), column(9, 9, 8), flags(0, 0, 0), gamma=0.5)
-    assert found[:, 0].tolist() == [1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 8)), 2 + 0.5 * 7, 7]
-
-
-def test_n_step_returns_stop_at_an_end_and_count_a_cut() -> None:
-    ended = n_step_returns(column(1, 2, 0), column(9, 0, 0), flags(0, 1, 1), gamma=0.5)
-    assert ended[:, 0].tolist() == [2, 2, 0]
-    cut = n_step_returns(column(1, 2, 0), column(9, 6, 0), flags(0, 1, 1), gamma=0.5)
-    assert cut[:, 0].tolist() == [3.5, 5, 0]
-
-
-@given(st.integers(0, 999), st.floats(0, 1))
-def test_gae_with_lambda_1_is_returns_less_values(seed: int, gamma: float) -> None:
-    lived = Lived(seed)
-    advantages = gae(lived.rewards, lived.values, lived.next_values, lived.is_over, gamma, 1.0)
-    returns = n_step_returns(lived.rewards, lived.next_values, lived.is_over, gamma)
-    assert advantages == pytest.approx(returns - lived.values)
+def test_gae_with_lambda_1_is_n_step_returns_less_values() -> None:
+    """Three steps ahead from the first one, one step ahead from the last; a cut ends the second."""
+    found = gae(column(1, 2, 3), column(4, 5, 6), column(5, 6, 8), flags(0, 0, 0), 0.5, 1.0)
+    assert found[:, 0].tolist() == [1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 8)) - 4, 2 + 0.5 * 7 - 5, 7 - 6]
+    cut = gae(column(1, 2, 0), column(4, 5, 0), column(5, 6, 0), flags(0, 1, 1), 0.5, 1.0)
+    assert cut[:, 0].tolist() == [3.5 - 4, 5 - 5, 0]
 
 
 @given(st.integers(0, 999), st.permutations(range(4)))

@@ -1,14 +1,12 @@
 """Cloning: who acts, what is labelled, what is minimised."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bireme.training.cloning import Cloning, CloningConfig, imitation_loss
-from bireme.training.distributions import DiagonalGaussian, JointDistribution, MaskedCategorical
+from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.networks import predict
 from bireme.training.rollouts import play
 from bireme.training.vec_env import Observation
@@ -60,22 +58,6 @@ def test_the_teacher_labels_states_that_only_the_learner_gets_into() -> None:
     assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
 
 
-def test_choices_may_be_taught_as_probabilities() -> None:
-    """Half the asked one, the rest over all: the policy comes to answer with just that."""
-
-    def expert(observation: Observation) -> Any:
-        return 0.5 * observation["asked"] + 0.5 / CHOICES
-
-    policy = Echoing()
-    config = CloningConfig(learning_rate=0.2, n_epochs=4, batch_size=64)
-    Cloning(policy, Echo(count=32), config, expert=expert).learn(1000)
-    mask = torch.ones(CHOICES, CHOICES, dtype=torch.bool)
-    found = policy.distribution({"asked": torch.eye(CHOICES), "mask": mask})
-    assert isinstance(found, MaskedCategorical)
-    expected = 0.5 * torch.eye(CHOICES) + 0.5 / CHOICES
-    torch.testing.assert_close(found.log_probabilities.exp(), expected, atol=0.03, rtol=0)
-
-
 def test_a_copy_may_be_kept_unsure_of_itself() -> None:
     def entropy(ent_coef: float) -> float:
         policy = Echoing()
@@ -109,18 +91,3 @@ def test_agents_are_taught_together_and_an_idle_one_not_at_all() -> None:
     config = CloningConfig(learning_rate=0.1, n_epochs=4, batch_size=64)
     Cloning(policy, env, config, expert=expert).learn(1000)
     assert play(env, range(32), lambda seen: predict(policy, seen)).mean() > 1.9
-
-
-def test_loss_is_the_negative_log_likelihood_of_the_label() -> None:
-    choice = MaskedCategorical(torch.zeros(2, 4))
-    level = DiagonalGaussian(torch.zeros(2, 1), torch.zeros(1))
-    near = 0.5 * (1 + math.log(2 * math.pi))
-    assert imitation_loss(choice, torch.tensor([0, 3])).tolist() == pytest.approx([math.log(4)] * 2)
-    assert imitation_loss(level, torch.ones(2, 1)).tolist() == pytest.approx([near] * 2)
-    joint = JointDistribution(
-        {"choice": choice, "level": level}, idle={"level": torch.tensor([False, True])}
-    )
-    labels = {"choice": torch.tensor([0, 3]), "level": torch.ones(2, 1)}
-    assert imitation_loss(joint, labels).tolist() == pytest.approx(
-        [math.log(4) + near, math.log(4)]
-    )

@@ -22,7 +22,7 @@ SEEDS = range(12)
 
 def trained(recipe: DeepRmRecipe, folder: Path) -> Checkpoint:
     run = TrainingRun(recipe.name, folder, seed=1, scale="smoke")
-    return load(recipe.train(run))  # type: ignore[attr-defined]
+    return load(recipe.train(run))
 
 
 @pytest.fixture(scope="module")

@@ -87,8 +87,8 @@ def test_rules_are_as_good_as_independent_programs_found(
     env = DeepRmEnv(MANY, DeepRmEnvConfig(rates=(rate,)))
     env.reset(range(MANY))
     found = measure(run_rule(env, rules(1)[rule]))
-    means = (found.slowdown, found.completion_steps, found.waiting_steps)
-    assert [values.mean() for values in means] == pytest.approx(expected, rel=0.1)
+    means = ("slowdown", "completion_steps", "waiting_steps")
+    assert [found[name].mean() for name in means] == pytest.approx(expected, rel=0.1)
 
 
 def test_measures_by_hand() -> None:
@@ -107,10 +107,10 @@ def test_measures_by_hand() -> None:
         np.zeros_like(state.fits),
     )
     found = measure(done)
-    assert found.waiting_steps == [2.0]
-    assert found.longest_wait_steps == [4.0]
-    assert found.completion_steps == [5.0]
-    assert found.slowdown == [(6 / 2 + 4 / 4) / 2]
+    assert found["waiting_steps"] == [2.0]
+    assert found["longest_wait_steps"] == [4.0]
+    assert found["completion_steps"] == [5.0]
+    assert found["slowdown"] == [(6 / 2 + 4 / 4) / 2]
 
 
 def test_an_episode_with_unfinished_jobs_is_not_measured() -> None:

@@ -125,12 +125,12 @@ def test_last_return_is_that_of_the_last_whole_episode() -> None:
     assert episodes.last_return == 2
 
 
-def test_an_episode_that_does_not_end_is_an_error() -> None:
+def test_an_episode_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bireme.training.rollouts.LONGEST_EPISODE", 3)
     with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
-        play(Echo(steps=5), range(8), told, longest=3)
-    generator = torch.Generator()
+        play(Echo(steps=5), range(8), told)
     with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
-        collect(Echoing(), Episodes(Echo(steps=5), seed=0), generator, n_steps=None, longest=3)
+        rollout(Echoing(), Episodes(Echo(steps=5), seed=0))
 
 
 def test_predict_takes_the_mode() -> None:

@@ -1,7 +1,6 @@
 """Every algorithm learns something trivial, in seconds; the same seed gives the same run."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,19 +125,16 @@ def test_learning_ends_when_the_callback_says_so() -> None:
     assert algorithm.learn(40).steps == 40
 
 
-def test_a_callback_may_change_the_settings() -> None:
-    """With a learning rate of 0 from the second update on, only the first one teaches."""
-    algorithm, after = clipped(Echoing(), Echo(count=4)), []
+def test_the_learning_rate_may_fall_to_a_share_of_it_by_the_steps_so_far() -> None:
+    config = PPOConfig(learning_rate=0.1, decay_to=0.4, n_minibatches=1)
+    algorithm, rates = PPO(Echoing(), Echo(count=4), config), []
 
-    def end_teaching(progress: LearningProgress) -> bool:
-        algorithm.config = replace(algorithm.config, learning_rate=0.0)
-        after.append(torch.cat([one.detach().flatten() for one in algorithm.policy.parameters()]))
+    def note(_: LearningProgress) -> bool:
+        rates.append(algorithm.optimizer.param_groups[0]["lr"])
         return True
 
-    before = Echoing().state_dict()["actor.weight"]
-    algorithm.learn(24, end_teaching)
-    assert not torch.equal(algorithm.policy.state_dict()["actor.weight"], before)
-    assert torch.equal(after[0], after[2])
+    algorithm.learn(32, note)
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.04])
 
 
 def test_rewards_that_are_no_numbers_end_learning_before_the_weights_are_lost() -> None:

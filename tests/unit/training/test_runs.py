@@ -172,11 +172,6 @@ def test_resuming_where_nothing_is_begins(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "new" / "run.json").read_text())["finished"] == []
 
 
-def test_run_is_no_callback_outside_of_learning(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="only inside its learn"):
-        TrainingRun("toy", tmp_path)(LearningProgress(1, 1, 0.0, {}))
-
-
 def test_alone_a_process_is_the_first_and_averages_nothing() -> None:
     policy = Echoing()
     distributed.average_gradients(policy.parameters())

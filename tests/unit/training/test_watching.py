@@ -3,7 +3,7 @@
 import io
 
 from bireme.testing import ManualClock
-from bireme.training.runs import SECONDS_BETWEEN_LINES, Bar, LineDisplay, display, format_numbers
+from bireme.training.runs import SECONDS_BETWEEN_LINES, display, format_numbers
 
 
 class Terminal(io.StringIO):
@@ -13,9 +13,9 @@ class Terminal(io.StringIO):
 
 def test_log_gets_a_line_at_first_and_then_one_now_and_then() -> None:
     log, clock = io.StringIO(), ManualClock(0)
-    with LineDisplay(log, clock) as lines:
+    with display(log, clock) as show:
         for done in range(1, 7):
-            lines.show("ppo", 1000 * done, 6000, {"loss": 0.5})
+            show("ppo", 1000 * done, 6000, {"loss": 0.5})
             clock.advance(SECONDS_BETWEEN_LINES / 2)
     assert log.getvalue().splitlines() == [
         f"ppo: {done},000 of 6,000 steps; loss 0.5" for done in (1, 3, 5)
@@ -24,15 +24,12 @@ def test_log_gets_a_line_at_first_and_then_one_now_and_then() -> None:
 
 def test_terminal_gets_a_bar_with_the_stage_and_what_was_measured() -> None:
     terminal = Terminal()
-    shows = display(terminal)
-    assert isinstance(shows, Bar)
-    with shows:
-        shows.show("ppo", 3, 6, {"validation_slowdown": 3.25})
+    with display(terminal) as show:
+        show("ppo", 3, 6, {"validation_slowdown": 3.25})
     assert "ppo" in terminal.getvalue()
     assert "validation slowdown 3.25" in terminal.getvalue()
-    assert isinstance(display(io.StringIO()), LineDisplay)
 
 
-def test_only_what_was_told_last_is_shown_the_last_first() -> None:
+def test_only_what_was_measured_last_is_shown_the_last_first() -> None:
     numbers = {"loss": 1.0, "kl": 2.0, "entropy": 3.0, "return": 4.0, "slowdown": 12345.678}
     assert format_numbers(numbers) == "slowdown 1.235e+04, return 4, entropy 3, kl 2"

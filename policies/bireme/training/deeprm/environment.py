@@ -10,22 +10,19 @@ The reward of a stretch of time is minus the sum, over its steps and the jobs in
 together are then minus the slowdowns of all jobs, plus their completion times so weighted, per
 arrival step. Without the second term waits grow (the first is the paper's).
 
-From top to bottom: the jobs of a seed, the state, the environment, its measures, the two views of
-networks (the queue as a set of jobs, and the paper's image).
-
 Sources: Liang et al., "Data centers job scheduling with deep reinforcement learning", PAKDD 2020,
 sections 3.1 and 4.2; Mao et al., HotNets 2016, sections 3.2 and 3.3.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders import a2c as encoder
-from bireme.training.vec_env import Actions, EnvStep, Observation
+from bireme.training.vec_env import Actions, EnvStep, Observation, check_choices
 
 # --- the jobs of a seed: at most one a step, mostly short, with one main resource ---------------
 #
@@ -60,19 +57,10 @@ class DeepRmEnvConfig:
     arrival_steps: int = 50
     completion_weight: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not self.rates or not all(0 < rate <= 1 for rate in self.rates):
-            raise ValueError(f"rates is {self.rates}; give one or more above 0 and up to 1")
-        if self.queue_slots < 1 or self.arrival_steps < 1:
-            raise ValueError(
-                f"queue_slots is {self.queue_slots} and arrival_steps {self.arrival_steps}; "
-                "give at least 1 of each"
-            )
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeepRmJobs:
-    """The jobs of several envs; job ``j`` of a env arrives at step ``j``, if it exists.
+    """The jobs of several envs; job ``j`` of an env arrives at step ``j``, if it exists.
 
     Attributes:
         exists: Shape (envs, arrival steps).
@@ -84,18 +72,20 @@ class DeepRmJobs:
     durations: IntArray
     demands: IntArray
 
+    def some(self, envs: BoolArray) -> "DeepRmJobs":
+        """Return the jobs of these ``envs`` alone."""
+        return DeepRmJobs(self.exists[envs], self.durations[envs], self.demands[envs])
+
 
 def draw(config: DeepRmEnvConfig, seeds: Sequence[int]) -> DeepRmJobs:
-    """The jobs of one env per seed; equal seeds give equal jobs.
-
-    Chance is drawn in the same order at every rate: of the jobs at a low rate each also comes at a
-    higher one, as far as both envs have one rate to choose from.
-    """
+    """Draw the jobs of one env per seed; equal seeds give equal jobs."""
     exists, durations, demands = zip(*(_draw(config, seed) for seed in seeds), strict=True)
     return DeepRmJobs(np.stack(exists), np.stack(durations), np.stack(demands))
 
 
 def _draw(config: DeepRmEnvConfig, seed: int) -> tuple[BoolArray, IntArray, IntArray]:
+    # In the same order at every rate: of the jobs at a low rate each also comes at a higher one, as
+    # far as both envs have one rate to choose from.
     chance, steps = np.random.default_rng(seed), config.arrival_steps
     rate = config.rates[chance.integers(len(config.rates))]
     exists = chance.random(steps) < rate
@@ -111,7 +101,7 @@ def _draw(config: DeepRmEnvConfig, seed: int) -> tuple[BoolArray, IntArray, IntA
 
 
 def _between(chance: np.random.Generator, span: tuple[int, int], count: int) -> IntArray:
-    """``count`` whole numbers from ``span``, both ends included."""
+    """Draw ``count`` whole numbers from ``span``, both ends included."""
     return chance.integers(*span, size=count, endpoint=True)
 
 
@@ -126,7 +116,7 @@ class DeepRmState:
 
     Attributes:
         clock: Steps gone by, shape (envs,).
-        started: When each job started; -1 for those that have not; shape (envs, jobs).
+        started: Start of each job; -1 before; shape (envs, jobs).
         waiting: Which jobs wait, shape (envs, jobs).
         queue: The jobs that can be chosen, the first that came first; -1 where a slot is empty;
             shape (envs, queue slots).
@@ -145,7 +135,7 @@ class DeepRmState:
 
     @property
     def ends(self) -> IntArray:
-        """When each started job ends; 0 for those that have not; shape (envs, jobs)."""
+        """End of each started job; 0 before its start; shape (envs, jobs)."""
         return np.where(self.started >= 0, self.started + self.jobs.durations, 0)
 
     @property
@@ -161,27 +151,13 @@ class DeepRmState:
 
     @property
     def allowed(self) -> BoolArray:
-        """What may be chosen, the void last, shape (envs, queue slots + 1)."""
+        """Allowed choices, the void last, shape (envs, queue slots + 1)."""
         is_empty = (self.free == SLOTS).all(axis=1)
         void = ~(is_empty & self.fits.any(axis=1))
         return np.concatenate([self.fits, void[:, None]], axis=1)
 
-    def some(self, envs: BoolArray) -> "DeepRmState":
-        """The state of these ``envs`` alone, shape (envs,)."""
-        jobs = DeepRmJobs(*(getattr(self.jobs, each.name)[envs] for each in fields(DeepRmJobs)))
-        return DeepRmState(
-            self.config,
-            jobs,
-            self.clock[envs],
-            self.started[envs],
-            self.waiting[envs],
-            self.queue[envs],
-            self.free[envs],
-            self.fits[envs],
-        )
-
     def of_queue(self, values: IntArray) -> IntArray:
-        """``values`` of jobs, shape (envs, jobs, ...), for the queue; 0 for empty slots."""
+        """Return ``values`` of jobs, (envs, jobs, ...), for the queue; 0 for empty slots."""
         found = values[np.arange(len(values))[:, None], self.queue]
         is_there = (self.queue >= 0).reshape(*self.queue.shape, *[1] * (values.ndim - 2))
         return np.where(is_there, found, 0)
@@ -191,7 +167,7 @@ View: TypeAlias = Callable[[DeepRmState], Observation]
 
 
 def masks(state: DeepRmState) -> Observation:
-    """The plainest view: ``mask``, what may be chosen."""
+    """Return ``mask`` alone, the allowed choices."""
     return {"mask": state.allowed}
 
 
@@ -206,8 +182,6 @@ class DeepRmEnv:
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Begin episodes with the jobs of ``seeds``, one per environment."""
-        if len(seeds) != self.count:
-            raise ValueError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         clock = np.zeros(self.count, dtype=np.int64)
         started = np.full((self.count, self.config.arrival_steps), -1, dtype=np.int64)
         self.state = _state_of(self.config, draw(self.config, seeds), clock, started)
@@ -219,7 +193,7 @@ class DeepRmEnv:
         chosen = np.asarray(actions)
         state, slots = self.state, self.config.queue_slots
         live = ~state.is_over
-        self._check(chosen, live)
+        check_choices(chosen, state.allowed, live)
         rows = np.flatnonzero(live & (chosen < slots))
         started = state.started.copy()
         started[rows, state.queue[rows, chosen[rows]]] = state.clock[rows]
@@ -231,34 +205,23 @@ class DeepRmEnv:
         return EnvStep(self.view(self.state), rewards, self.state.is_over, clock)
 
     def _pass_idle_time(self) -> FloatArray:
-        """Let time pass wherever nothing can be chosen; the rewards, shape (envs,)."""
+        """Let time pass wherever nothing can be chosen; return the rewards, shape (envs,)."""
+        # Only in the envs that still wait: most of a batch has something to choose.
         part, clock = self.state, self.state.clock.copy()
         rows, rewards = np.arange(self.count), np.zeros(self.count)
         while (idle := ~part.fits.any(axis=1) & ~part.is_over).any():
-            part, rows = part.some(idle), rows[idle]
             pause = _until_next_event(part)
-            rewards[rows] -= pause * _cost(part)
-            clock[rows] += pause
-            part = _state_of(self.config, part.jobs, clock[rows], part.started)
+            rows, price = rows[idle], pause * _cost(part)
+            rewards[rows] -= price[idle]
+            clock[rows] += pause[idle]
+            part = _state_of(self.config, part.jobs.some(idle), clock[rows], part.started[idle])
         if part is not self.state:
             self.state = _state_of(self.config, self.state.jobs, clock, self.state.started)
         return rewards
 
-    def _check(self, actions: IntArray, live: BoolArray) -> None:
-        if actions.shape != (self.count,):
-            raise ValueError(f"actions have shape {actions.shape}; give ({self.count},)")
-        chosen = np.clip(actions, 0, self.config.queue_slots)
-        fine = self.state.allowed[np.arange(self.count), chosen] & (chosen == actions)
-        if (bad := live & ~fine).any():
-            env = int(np.flatnonzero(bad)[0])
-            raise ValueError(
-                f"action {int(actions[env])} of env {env} is not allowed; "
-                "choose where the mask is true"
-            )
-
 
 def _cost(state: DeepRmState) -> FloatArray:
-    """What a step costs while nothing comes or ends, above 0, shape (envs,)."""
+    """Return the cost of a step while nothing comes or ends, above 0, shape (envs,)."""
     each = 1.0 / state.jobs.durations + state.config.completion_weight
     return np.asarray((each * state.is_present).sum(axis=1) / state.config.arrival_steps)
 
@@ -266,7 +229,7 @@ def _cost(state: DeepRmState) -> FloatArray:
 def _state_of(
     config: DeepRmEnvConfig, jobs: DeepRmJobs, clock: IntArray, started: IntArray
 ) -> DeepRmState:
-    """The state of envs in which these jobs have started then."""
+    """Return the state at ``clock`` of envs whose jobs started at ``started``."""
     has_come = np.arange(config.arrival_steps) <= clock[:, None]
     waiting = jobs.exists & has_come & (started < 0)
     place = waiting.cumsum(axis=1) - 1
@@ -281,7 +244,7 @@ def _state_of(
 
 
 def _until_next_event(state: DeepRmState) -> IntArray:
-    """Steps until a job comes or ends, shape (envs,); at least 1 in envs that are not over."""
+    """Return the steps until a job comes or ends, shape (envs,); at least 1 before the end."""
     steps = np.arange(state.config.arrival_steps)
     comes = np.where(state.jobs.exists & (steps > state.clock[:, None]), steps, NEVER)
     ends = np.where(state.ends > state.clock[:, None], state.ends, NEVER)
@@ -291,51 +254,43 @@ def _until_next_event(state: DeepRmState) -> IntArray:
 # --- measures of an episode ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Measures:
-    """Means over the jobs of each environment, and the longest wait, shape (envs,).
+def measure(state: DeepRmState) -> dict[str, FloatArray]:
+    """Return the measures of envs that are over, by name; times are in steps, shape (envs,).
 
-    Times are in steps. Only episodes in which every job has finished have them: jobs left out would
-    flatter a policy that starves them.
+    ``slowdown`` (completion time over duration), ``completion_steps`` (from arrival to finish) and
+    ``waiting_steps`` (to start) are means over the jobs; ``longest_wait_steps`` is the most of any.
 
-    Attributes:
-        slowdown: Completion time over duration.
-        completion_steps: From arrival to finish.
-        waiting_steps: From arrival to start.
-        longest_wait_steps: The waiting time of the job that waited longest.
+    Raises:
+        ValueError: an env is not over, or had no jobs.
     """
-
-    slowdown: FloatArray
-    completion_steps: FloatArray
-    waiting_steps: FloatArray
-    longest_wait_steps: FloatArray
-
-
-def measure(state: DeepRmState) -> Measures:
-    """The measures of envs that are over; ValueError where one is not, or had no jobs."""
     exists, durations = state.jobs.exists, state.jobs.durations
+    # A mean without the jobs that have not finished would flatter a policy that starves them.
     if not state.is_over.all():
-        env = int(np.flatnonzero(~state.is_over)[0])
+        env = int((~state.is_over).argmax())
         raise ValueError(f"env {env} has jobs that have not finished; measure it when over")
     if not exists.any(axis=1).all():
-        env = int(np.flatnonzero(~exists.any(axis=1))[0])
+        env = int((~exists.any(axis=1)).argmax())
         raise ValueError(f"env {env} had no jobs, so that it has no means; take another seed")
     waits = state.started - np.arange(exists.shape[1])
     completions = waits + durations
-    found = (completions / durations, completions, waits)
-    slowdown, completion, waiting = (np.mean(each, axis=1, where=exists) for each in found)
-    longest = np.max(waits, axis=1, where=exists, initial=0).astype(np.float64)
-    return Measures(slowdown, completion, waiting, longest)
+    means = {
+        "slowdown": completions / durations,
+        "completion_steps": completions,
+        "waiting_steps": waits,
+    }
+    found = {name: np.mean(each, axis=1, where=exists) for name, each in means.items()}
+    longest = np.max(waits, axis=1, where=exists, initial=0)
+    return found | {"longest_wait_steps": longest.astype(np.float64)}
 
 
 # --- views, by the very formulas that the networks are served with ------------------------------
 
 
 def as_set(state: DeepRmState) -> Observation:
-    """Features of every job of the queue, of the whole, and what may be chosen.
+    """Return the features of every job of the queue and of the whole.
 
     ``jobs`` float32, shape (envs, queue slots, features); ``context`` float32, shape (envs,
-    features); ``mask`` bool, shape (envs, queue slots + 1), the void last; ``present`` bool,
+    features); ``mask`` bool, shape (envs, queue slots + 1), the allowed choices; ``present`` bool,
     shape (envs, queue slots), the slots with a job in them.
     """
     clock = state.clock[:, None]
@@ -358,13 +313,13 @@ def as_set(state: DeepRmState) -> Observation:
 
 
 def _free_after(state: DeepRmState, steps: int) -> IntArray:
-    """Slots that are free so many steps on if no job starts, shape (envs, resources)."""
+    """Return the slots that are free after ``steps`` if no job starts, (envs, resources)."""
     still_runs = state.ends > state.clock[:, None] + steps
     return np.asarray(SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands))
 
 
 def as_image(state: DeepRmState) -> Observation:
-    """The paper's image and what may be chosen.
+    """Return the paper's image.
 
     ``image`` float32, shape (envs, 1, horizon steps, columns), by
     :func:`bireme.rl.encoders.a2c.paint`; ``mask`` as in :func:`as_set`.

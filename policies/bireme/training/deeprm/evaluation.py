@@ -5,8 +5,8 @@ same validation environments again and again, always its likeliest choice, at th
 paper's figure 3 and at a busier one; the cost there decides which weights are kept.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -49,17 +49,17 @@ def evaluate(policy: str, rule: Rule, setting: str, queue_slots: int, seed: int)
     for name, decide in {policy: rule, **rules(seed)}.items():
         env.reset([seed])
         found = measure(run_rule(env, decide))
-        results[name] = {each.name: float(getattr(found, each.name)[0]) for each in fields(found)}
+        results[name] = {metric: float(values[0]) for metric, values in found.items()}
     return results
 
 
 def served_choice(
     session: Session, inputs: Mapping[str, Array], state: DeepRmState, *, may_wait: bool = True
 ) -> IntArray:
-    """Return what the served network chooses in a single environment: a slot or the void, (1,).
+    """Return the served network's choice in a single environment: a slot or the void, (1,).
 
     Args:
-        inputs: Of the network, for the jobs of the queue.
+        inputs: The network's, with a row per job of the queue.
         may_wait: Whether it may choose the void although a job fits; a cluster's queue may not.
     """
     jobs = int((state.queue[0] >= 0).sum())
@@ -86,10 +86,9 @@ class DeepRmValidation:
         """Play an episode in every environment."""
         cost = 0.0
         for name, env in self._envs.items():
-            seeds: Sequence[int] = range(VALIDATION_SEED, VALIDATION_SEED + env.count)
+            seeds = range(VALIDATION_SEED, VALIDATION_SEED + env.count)
             returns = play(env, seeds, partial(predict, self._policy))
             cost -= float(returns.mean()) / len(self._envs)
-            found = measure(env.state)
-            for each in fields(found):
-                self._run.note(f"{name}_{each.name}", float(getattr(found, each.name).mean()))
+            for metric, values in measure(env.state).items():
+                self._run.note(f"{name}_{metric}", float(values.mean()))
         return cost

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bireme.rl.encoders.a2c import CONTEXT_FEATURES, IMAGE_HORIZON_STEPS, JOB_FEATURES, columns
 from bireme.training.deeprm.environment import DeepRmEnvConfig
 from bireme.training.distributions import MaskedCategorical
-from bireme.training.networks import ActorCritic, Tensors
+from bireme.training.networks import ActorCritic, Tensors, mean_over
 
 WIDTH = 32
 FILTERS = (16, 32)
@@ -35,7 +35,7 @@ class QueueScorer(nn.Module):
         self.void = nn.Linear(width, 1)
 
     def forward(self, jobs: Tensor, context: Tensor, present: Tensor) -> Tensor:
-        """Scores, shape (..., jobs).
+        """Return scores, shape (..., jobs).
 
         Args:
             jobs: Shape (..., jobs, JOB_FEATURES).
@@ -43,9 +43,7 @@ class QueueScorer(nn.Module):
             present: 1 where there is a job and 0 in empty slots, shape (..., jobs).
         """
         seen = self.each(jobs)
-        there = present.unsqueeze(-1)
-        mean = (seen * there).sum(-2) / there.sum(-2).clamp(min=1.0)
-        whole = self.whole(torch.cat([mean, context], dim=-1))
+        whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
         scores = self.score(torch.relu(self.job(seen) + whole.unsqueeze(-2))).squeeze(-1)
         return torch.as_tensor(scores - self.void(torch.relu(whole)))
 
@@ -58,7 +56,7 @@ class ServedQueueScorer(nn.Module):
         self.scorer = scorer
 
     def forward(self, jobs: Tensor, context: Tensor) -> Tensor:
-        """Scores, shape (gangs,), of jobs, shape (gangs, JOB_FEATURES)."""
+        """Return scores, shape (gangs,), of jobs, shape (gangs, JOB_FEATURES)."""
         return torch.as_tensor(self.scorer(jobs, context, torch.ones_like(jobs[..., 0])))
 
 
@@ -70,7 +68,7 @@ class SetPolicy(ActorCritic):
         self.scorer = QueueScorer(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the queue and the void, of what ``views.as_set`` shows."""
+        """Over the queue and the void, from :func:`as_set`."""
         present = observation["present"].float()
         scores = self.scorer(observation["jobs"], observation["context"], present)
         logits = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
@@ -78,7 +76,7 @@ class SetPolicy(ActorCritic):
 
 
 def convolutions(config: DeepRmEnvConfig, outputs: int, stride: int = 1) -> nn.Sequential:
-    """One of the paper's networks; with ``stride`` 2 each layer looks at every other place.
+    """Return one of the paper's networks; with ``stride`` 2 layers look at every other place.
 
     From images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
     """
@@ -122,9 +120,9 @@ class ImagePolicy(ActorCritic):
         self.critic = convolutions(config, 1, stride)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the queue and the void, of what ``views.as_image`` shows."""
+        """Over the queue and the void, from :func:`as_image`."""
         return MaskedCategorical(self.actor(observation["image"]), observation["mask"])
 
     def values(self, observation: Tensors) -> Tensor:
-        """Expected return, shape (batch,)."""
+        """Return the critic's values, shape (batch,)."""
         return torch.as_tensor(self.critic(observation["image"]).squeeze(-1))

@@ -8,7 +8,7 @@ The learning rate falls linearly, and the weights with the least validation cost
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +17,18 @@ import torch
 from torch import nn
 
 from bireme.core.errors import SettingError
+from bireme.core.policy import PartName
 from bireme.core.resources import IntArray
 from bireme.onnx.sessions import Array
 from bireme.rl.checkpoint import Checkpoint
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.algorithm import LearningProgress, OnPolicy
+from bireme.training.algorithm import OnPolicy
 from bireme.training.deeprm import evaluation
 from bireme.training.deeprm.environment import (
     DeepRmEnv,
     DeepRmEnvConfig,
     DeepRmState,
+    View,
     as_image,
     as_set,
 )
@@ -43,8 +45,7 @@ from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import EarlyStopping, TrainingRun
 
-_LEAST_RATE_SHARE: Final = 0.03
-"""Of the learning rate, at the end."""
+_DECAY_TO: Final = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,40 +65,14 @@ class DeepRmSchedule:
     validated: int
 
 
-class LinearDecay(EarlyStopping):
-    """Keeps the best weights, never ends learning, and lets the learning rate fall linearly."""
-
-    def __init__(
-        self, algorithm: OnPolicy[Any], score: DeepRmValidation, schedule: DeepRmSchedule
-    ) -> None:
-        super().__init__(
-            algorithm.policy,
-            score,
-            every=schedule.every,
-            patience=schedule.steps,
-            is_less_better=True,
-        )
-        self._algorithm, self._total = algorithm, schedule.steps
-        self._rate = algorithm.config.learning_rate
-
-    def __call__(self, progress: LearningProgress) -> bool:
-        """Set the learning rate of the next update, and validate where it is time."""
-        self._decay(progress.steps)
-        return super().__call__(progress)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the algorithm goes on."""
-        super().load_state_dict(state)
-        self._decay(self._algorithm.steps)
-
-    def _decay(self, steps: int) -> None:
-        share = max(_LEAST_RATE_SHARE, 1 - steps / self._total)
-        algorithm = self._algorithm
-        algorithm.config = replace(algorithm.config, learning_rate=share * self._rate)
-
-
 class DeepRmRecipe(ABC):
-    """What both recipes share: settings, evaluation, the training loop and the card."""
+    """Training and evaluation that both recipes share.
+
+    Attributes:
+        view: What the network sees of a state.
+        stage: Name of the algorithm in the curves.
+        encoder: Name and version of the encoder of the served network.
+    """
 
     name: str
     summary: str
@@ -110,10 +85,41 @@ class DeepRmRecipe(ABC):
     primary = evaluation.PRIMARY
     config: DeepRmEnvConfig
     schedules: Mapping[str, DeepRmSchedule]
+    view: View
+    stage: str
+    encoder: str
+
+    @abstractmethod
+    def _algorithm(self, env: DeepRmEnv, seed: int) -> tuple[OnPolicy[Any], nn.Module]:
+        """Return the algorithm with a new policy, and the network that is served of it."""
 
     @abstractmethod
     def inputs(self, state: DeepRmState) -> dict[str, Array]:
         """Return the served network's inputs in a single environment, a row per job."""
+
+    def train(self, run: TrainingRun) -> Path:
+        """Learn and export."""
+        schedule = self.schedules[run.scale]
+        torch.manual_seed(run.seed)
+        env = DeepRmEnv(schedule.envs, self.config, self.view)
+        algorithm, served = self._algorithm(env, run.env_seed)
+        score = DeepRmValidation(algorithm.policy, schedule.validated, self.config, self.view, run)
+        stopping = EarlyStopping(
+            algorithm.policy,
+            score,
+            every=schedule.every,
+            patience=schedule.steps,  # more validations than there are: only the steps end it
+            is_less_better=True,
+        )
+        stopping.evaluate()
+        run.learn(self.stage, algorithm, schedule.steps, stopping)
+        stopping.evaluate()
+        stopping.restore()
+        rates = ", ".join(f"{rate:g}" for rate in RATES)
+        data = f"arrivals of DeepRM's world, drawn at rates of {rates}"
+        parts: dict[PartName, TrainedPart] = {"orderer": TrainedPart(served, self.encoder)}
+        export_run(run, self, parts, data, steps=algorithm.steps)
+        return run.checkpoint_folder
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
@@ -130,23 +136,6 @@ class DeepRmRecipe(ABC):
         slots = self.config.queue_slots
         return evaluation.evaluate(checkpoint.card.name, choose, setting, slots, seed)
 
-    def _learn(
-        self, run: TrainingRun, stage: str, algorithm: OnPolicy[Any], score: DeepRmValidation
-    ) -> None:
-        """Learn for the scheduled steps; the policy has its best weights afterwards."""
-        schedule = self.schedules[run.scale]
-        stopping = LinearDecay(algorithm, score, schedule)
-        stopping.evaluate()
-        run.learn(stage, algorithm, schedule.steps, stopping)
-        stopping.evaluate(algorithm.updates)
-        stopping.restore()
-
-    def _export(self, run: TrainingRun, network: nn.Module, encoder: str, steps: int) -> Path:
-        rates = ", ".join(f"{rate:g}" for rate in RATES)
-        data = f"arrivals of DeepRM's world, drawn at rates of {rates}"
-        export_run(run, self, {"orderer": TrainedPart(network, encoder)}, data, steps=steps)
-        return run.checkpoint_folder
-
 
 class ScorerRecipe(DeepRmRecipe):
     """``a2c``: a small network shared over the queue, by PPO with replicas."""
@@ -158,24 +147,21 @@ class ScorerRecipe(DeepRmRecipe):
         "full": DeepRmSchedule(64, 1_000_000, 6, 100),
         "smoke": DeepRmSchedule(32, 10_000, 4, 40),
     }
+    view = staticmethod(as_set)
+    stage = "ppo"
+    encoder = "a2c-jobs/1"
 
-    def train(self, run: TrainingRun) -> Path:
-        """Learn and export."""
-        schedule = self.schedules[run.scale]
-        torch.manual_seed(run.seed)
+    def _algorithm(self, env: DeepRmEnv, seed: int) -> tuple[OnPolicy[Any], nn.Module]:
         policy = SetPolicy()
         config = PPOConfig(
             baseline="replicas",
             replicas=8,
             gamma=1.0,  # with a discount a policy gains by putting off what is long
             learning_rate=1e-3,
+            decay_to=_DECAY_TO,
             ent_coef=0.003,
         )
-        env = DeepRmEnv(schedule.envs, self.config, as_set)
-        algorithm = PPO(policy, env, config, run.env_seed)
-        score = DeepRmValidation(policy, schedule.validated, self.config, as_set, run)
-        self._learn(run, "ppo", algorithm, score)
-        return self._export(run, ServedQueueScorer(policy.scorer), "a2c-jobs/1", algorithm.steps)
+        return PPO(policy, env, config, seed), ServedQueueScorer(policy.scorer)
 
     def inputs(self, state: DeepRmState) -> dict[str, Array]:
         """Return the features of the jobs, and the context."""
@@ -184,25 +170,22 @@ class ScorerRecipe(DeepRmRecipe):
 
 
 class ImageRecipe(DeepRmRecipe):
-    """``a2c-cnn``: the paper's actor and critic, by n-step A2C from nothing.
-
-    With ``stride`` 1 the networks are the paper's to the letter, and about twenty times slower.
-    """
+    """``a2c-cnn``: the paper's actor and critic, by n-step A2C from nothing."""
 
     name = "a2c-cnn"
     summary = "Orders a queue by the paper's CNN on the image of the cluster, in tens"
     config = DeepRmEnvConfig(rates=RATES)
-    stride = 2
     schedules: Mapping[str, DeepRmSchedule] = {
         "full": DeepRmSchedule(32, 300_000, 20, 40),
         "smoke": DeepRmSchedule(16, 2_000, 5, 20),
     }
+    view = staticmethod(as_image)
+    stage = "a2c"
+    encoder = "a2c-image/1"
 
-    def train(self, run: TrainingRun) -> Path:
-        """Learn and export."""
-        schedule = self.schedules[run.scale]
-        torch.manual_seed(run.seed)
-        policy = ImagePolicy(self.config, self.stride)
+    def _algorithm(self, env: DeepRmEnv, seed: int) -> tuple[OnPolicy[Any], nn.Module]:
+        # With stride 1 the networks are the paper's to the letter, and about twenty times slower.
+        policy = ImagePolicy(self.config, stride=2)
         config = A2CConfig(
             n_steps=10,
             # Discounted: the image does not show how many jobs are still to come, so that without
@@ -210,14 +193,11 @@ class ImageRecipe(DeepRmRecipe):
             gamma=0.98,
             gamma_per="time",
             reward_scale=0.3,
+            decay_to=_DECAY_TO,
             normalize_advantage=True,
             ent_coef=0.02,
         )
-        env = DeepRmEnv(schedule.envs, self.config, as_image)
-        algorithm = A2C(policy, env, config, run.env_seed)
-        score = DeepRmValidation(policy, schedule.validated, self.config, as_image, run)
-        self._learn(run, "a2c", algorithm, score)
-        return self._export(run, ServedImages(policy.actor), "a2c-image/1", algorithm.steps)
+        return A2C(policy, env, config, seed), ServedImages(policy.actor)
 
     def inputs(self, state: DeepRmState) -> dict[str, Array]:
         """Return the same image for every job, and its slot."""

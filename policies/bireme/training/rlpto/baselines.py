@@ -1,13 +1,13 @@
 """RLPTO's baselines in its environment: the paper's rivals, and the simple rule.
 
-Each baseline decides by the very sizer that Bireme registers under its name: before every period it
-sees the running tasks as elastic gangs of one server and one worker or more, with the speed law,
-the loss curve and the length that the environment has, and says how many workers each gets. Tasks
-are taken by arrival, and end after a number of iterations that is the same for all, as the paper
-has it; 50 of them give FS its published time. RLPTO's own are ended by beta: its published
-accuracies, above those of every baseline at the same speed and workers, need more iterations.
-``fair-stop``, which is not in the paper, shows what beta alone is worth: equal shares like FS, and
-a task ends when its gain falls below beta.
+Each baseline decides by a sizer of Bireme: before every period it sees the running tasks as elastic
+gangs of one server and one worker or more, with the speed law, the loss curve and the length that
+the environment has, and sets how many workers each gets. Tasks are taken by arrival, and end after
+a number of iterations that is the same for all, as the paper has it; 50 of them give FS its
+published time. RLPTO's own are ended by beta: its published accuracies, above those of every
+baseline at the same speed and workers, need more iterations. ``fair-stop``, which is not in the
+paper, shows what beta alone is worth: equal shares like FS, and a task ends when its gain falls
+below beta.
 
 * FS: equal shares. FCFS: one task at a time has everything. SLAQ: predicted fall of the loss.
 * Dolphin: the fastest split of an equal share. There is one server here, so that it differs from
@@ -20,7 +20,7 @@ a task ends when its gain falls below beta.
 Lu et al., "RLPTO", IEEE TPDS 2023, section VII.B.2.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -29,13 +29,14 @@ from typing import Final
 
 import numpy as np
 
-from bireme import registry
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.policy import Ranked, Sizer
 from bireme.core.resources import PODS, BoolArray, FloatArray, IntArray, request_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic
+from bireme.heuristics.measured_sizers import Dolphin, Slaq
+from bireme.heuristics.simple_sizers import FairSharing, Maximum
 from bireme.heuristics.tradl import TradlOrder, TradlSizer, steps_to_target
 from bireme.simulator.physics.laws import OptimusLaw
 from bireme.training.rlpto.environment import (
@@ -68,7 +69,7 @@ class RlptoBaseline:
     """A rule in the environment.
 
     Attributes:
-        sizer: Makes the rule that says who has how many workers.
+        sizer: Sets how many workers each task has.
         heeds_progress: Whether sizes depend on progress, so that it is asked before every period,
             not only when the set of running tasks changes.
         one_by_one: Whether a single task runs at a time.
@@ -78,7 +79,7 @@ class RlptoBaseline:
         iterations: A task ends after so many in any case.
     """
 
-    sizer: Callable[[], Sizer]
+    sizer: Sizer
     heeds_progress: bool = False
     one_by_one: bool = False
     target: float | None = None
@@ -87,18 +88,13 @@ class RlptoBaseline:
     iterations: float = ITERATIONS
 
 
-def rule(name: str) -> Callable[[], Sizer]:
-    """Return the maker of the registered sizer of that name."""
-    return partial(registry.make_sizer, name)
-
-
-_TRADL: Final = RlptoBaseline(partial(TradlSizer, TARGET), heeds_progress=True, target=TARGET)
+_TRADL: Final = RlptoBaseline(TradlSizer(TARGET), heeds_progress=True, target=TARGET)
 BASELINES: Final[Mapping[str, RlptoBaseline]] = MappingProxyType(
     {
-        "fs": RlptoBaseline(rule("fair-sharing")),
-        "fcfs": RlptoBaseline(rule("max"), one_by_one=True),
-        "slaq": RlptoBaseline(rule("slaq"), heeds_progress=True),
-        "dolphin": RlptoBaseline(rule("dolphin")),
+        "fs": RlptoBaseline(FairSharing()),
+        "fcfs": RlptoBaseline(Maximum(), one_by_one=True),
+        "slaq": RlptoBaseline(Slaq(), heeds_progress=True),
+        "dolphin": RlptoBaseline(Dolphin()),
         "tradl": _TRADL,
         "tradl-nearest": replace(_TRADL, is_nearest_first=True),
     }
@@ -110,14 +106,14 @@ def run_baseline(baseline: RlptoBaseline, config: RlptoEnvConfig, seed: int) -> 
     """Let ``baseline`` decide until all tasks are done; return the only cluster's last state."""
     config = replace(config, servers=1) if baseline.one_by_one else config
     gangs = Gangs(config, baseline.iterations)
-    turn: NextTask = by_arrival
+    next_task: NextTask = by_arrival
     if baseline.target is not None and baseline.is_nearest_first:
-        turn = partial(gangs.nearest_first, baseline.target)
-    clusters, sizer = RlptoClusters([config], [seed], baseline.iterations, turn), baseline.sizer()
+        next_task = partial(gangs.nearest_first, baseline.target)
+    clusters = RlptoClusters([config], [seed], baseline.iterations, next_task)
     sized: BoolArray | None = None
     while not clusters.is_over.all():
         if baseline.heeds_progress or sized is None or (sized != clusters.running).any():
-            gangs.resize(clusters, sizer)
+            gangs.resize(clusters, baseline.sizer)
             sized = clusters.running
         clusters.advance(_EVERYWHERE)
         reached = clusters.running & (clusters.gain < baseline.least_gain)
@@ -150,10 +146,10 @@ class Gangs:
     def nearest_first(self, target: float, clusters: RlptoClusters) -> FloatArray:
         """Return how near each task's target is by TRADL's order, shape (1, tasks)."""
         gangs = [self.of(clusters, task) for task in range(clusters.nodes.shape[1])]
-        turn = np.zeros(clusters.nodes.shape)
+        ranks = np.zeros(clusters.nodes.shape)
         for place, entry in enumerate(TradlOrder(target).order(gangs, self.snapshot(clusters))):
-            turn[0, int(entry.gang.uid)] = -place
-        return turn
+            ranks[0, int(entry.gang.uid)] = -place
+        return ranks
 
     def left_to(self, target: float, clusters: RlptoClusters) -> FloatArray:
         """Return the steps that each task has left to its target, shape (1, tasks)."""
@@ -162,7 +158,7 @@ class Gangs:
         return np.array([[inf if left is None else left for left in found]])
 
     def snapshot(self, clusters: RlptoClusters) -> ClusterSnapshot:
-        """The whole clusters free: those that run are sized anew, together."""
+        """Return the whole cluster free: tasks that run are sized anew, together."""
         used = np.zeros_like(self._nodes.allocatable)
         return ClusterSnapshot(float(clusters.clock[0]), self._nodes, used, (), {})
 
@@ -190,13 +186,15 @@ class Gangs:
             speed=self._law,
             remaining_steps=max(0.0, self._iterations - done) * steps,
             done_steps=done * steps,
-            loss=InverseQuadratic(
-                0.0,
-                float(loss_rate(pace)) / steps,
-                1 / (FIRST_LOSS - LAST_LOSS),
-                LAST_LOSS,
-            ),
+            loss=loss_curve(float(pace), steps),
         )
+
+
+def loss_curve(pace: float, steps: float) -> InverseQuadratic:
+    """Return the training loss over steps, of which an iteration has ``steps``."""
+    return InverseQuadratic(
+        0.0, float(loss_rate(np.array(pace))) / steps, 1 / (FIRST_LOSS - LAST_LOSS), LAST_LOSS
+    )
 
 
 # --- the simple rule -----------------------------------------------------------------------------
@@ -206,22 +204,22 @@ _MOST_ABOVE: Final = 1e4
 
 
 def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
-    """Return the simple rule's move in every environment, shape (envs,), from the raw state.
+    """Return the simple rule's move in every environment, shape (envs,).
 
     A task whose gain is below beta gives up all workers but the one with which it ends, unless it
-    gains again by then; a free worker goes to the gaining task that has fewest. Equal shares are
-    what the speed law asks for, by which every further worker helps less. Tried and left out:
-    taking only the one worker that the environment takes (at beta 0.001 22 % slower, 0.3 points
-    more accurate), giving to the task with the longest iteration (2 % slower), and starting with
-    few workers, which cost a share of the early gains (1 % slower, 0.03 points more accurate).
-
-    A task counts as having ``lean`` workers more for every power of ten by which its gain is above
-    beta, so that more go to those that are nearly done.
+    gains again by then; a free worker goes to the gaining task that has fewest. A task counts as
+    having ``lean`` workers more for every power of ten by which its gain is above beta, so that
+    more go to those that are nearly done.
     """
+    # Equal shares are what the speed law asks for, by which every further worker helps less. Tried
+    # and left out: taking only the one worker that the environment takes (at beta 0.001 22 %
+    # slower, 0.3 points more accurate), giving to the task with the longest iteration (2 % slower),
+    # and starting with few workers, which cost a share of the early gains (1 % slower, 0.03 points
+    # more accurate).
     nodes, beta = seen["nodes"], seen["beta"][:, None]
     hardly = seen["gain"] < beta
-    gains = seen["is_running"] & ~hardly
-    takes = seen["is_running"] & hardly & (nodes > 1)
+    gains = seen["present"] & ~hardly
+    takes = seen["present"] & hardly & (nodes > 1)
     gives = gains.any(axis=1) & (seen["free"] > 0)
     counted = nodes + lean * np.log10(np.clip(seen["gain"] / beta, 1.0, _MOST_ABOVE))
     give = np.where(gives, 1 + np.where(gains, counted, np.inf).argmin(axis=1), 0)

@@ -7,9 +7,6 @@ moves workers one at a time (section VI.A, listing): action 0 does nothing and l
 gives a free worker to the task at server ``i``, ``N + i`` takes one from it. Time also passes when
 no worker is free, or after twice as many moves as there are workers.
 
-From top to bottom: the speed and accuracy of training, the experiments, the tasks that a seed
-draws, the clusters (physics, no decisions), the rewards, the environment, the policy's view.
-
 Lu et al., "RLPTO", IEEE TPDS 2023, sections V to VII; tables II, III and V.
 """
 
@@ -21,13 +18,12 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.heuristics.rlpto_queues import URGENT, changed
 from bireme.rl.encoders.rlpto import TaskStates, context_features, task_features
 from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 from bireme.simulator.traces.papers import RLPTO_IMAGES, RLPTO_PRIORITIES
-from bireme.training.vec_env import Actions, Array, EnvStep, Observation
+from bireme.training.vec_env import Actions, Array, EnvStep, Observation, check_choices
 
 # --- training: seconds, loss and accuracy, in closed forms, each number with its source ----------
 #
@@ -74,35 +70,35 @@ LAST_LOSS: Final = 0.3
 
 
 def step_seconds(workers: IntArray) -> FloatArray:
-    """Seconds of a step with so many workers, any shape; that of one where there is none."""
+    """Return seconds of a step with so many workers, any shape; of one where there is none."""
     return np.asarray(_STEP_SECONDS[np.maximum(workers, 1) - 1])
 
 
 def to_come(pace: FloatArray, iterations: FloatArray) -> FloatArray:
-    """Accuracy yet to come, from SPAN to 0, were each iteration done by one worker; any shape."""
+    """Return the accuracy yet to come, SPAN to 0, if one worker does all; any one shape."""
     return np.asarray(SPAN / (1 + iterations / pace) ** 2)
 
 
 def to_come_at(pace: FloatArray, gain: FloatArray) -> FloatArray:
-    """Accuracy yet to come when an iteration brings ``gain``, by one worker; any one shape."""
+    """Return the accuracy yet to come when an iteration of one worker brings ``gain``."""
     return np.asarray(SPAN * (pace * gain / (2 * SPAN)) ** (2 / 3))
 
 
 def accuracy_gain(
     pace: FloatArray, since: FloatArray, until: FloatArray, workers: IntArray
 ) -> FloatArray:
-    """Accuracy that iterations ``since`` to ``until`` bring with so many workers; any one shape."""
+    """Return the accuracy that iterations ``since`` to ``until`` bring; any one shape."""
     brought = to_come(pace, since) - to_come(pace, until)
     return np.asarray(brought * (1 - PER_WORKER * workers))
 
 
 def loss_rate(pace: FloatArray) -> FloatArray:
-    """The ``b`` of the loss, per iteration, any shape: halfway down after ``pace`` iterations."""
+    """Return the ``b`` of the loss, per iteration: halfway down after ``pace`` iterations."""
     return 1 / ((FIRST_LOSS - LAST_LOSS) * pace)
 
 
 def training_loss(pace: FloatArray, iterations: FloatArray) -> FloatArray:
-    """Training loss, any one shape."""
+    """Return the training loss, any one shape."""
     first = 1 / (FIRST_LOSS - LAST_LOSS)
     return np.asarray(1 / (loss_rate(pace) * iterations + first) + LAST_LOSS)
 
@@ -113,21 +109,17 @@ BETAS: Final = (1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 """Least gains of accuracy per iteration, from 0 to 1, of the evaluation (tables II and III)."""
 MIX_BETA: Final = 3e-4
 """That of the priority mixes (section VII.B.4)."""
-MOST_SERVERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlptoEnvConfig:
     """One experiment: the size of the cluster, and when which tasks come.
 
-    The paper's 12 nodes make 3 servers and 10 workers, as its rows of FS, (3, 3, 4), and FCFS, 10,
-    say; 12 less 3 would be 9. Its 16 nodes make 4 servers and 12 workers. All nodes are containers
-    of one machine, so that with more of them each is slower.
-
     Attributes:
-        servers: Parameter servers; as many tasks run at a time.
-        nodes: Workers of all tasks together.
-        slowdown: How much longer a step takes than where there are few nodes.
+        servers: Parameter servers, at most SLOTS; as many tasks run at a time.
+        nodes: Workers of all tasks together, at most MOST_WORKERS.
+        slowdown: How much longer a step takes than where there are few nodes: all are containers
+            of one machine.
         priorities: Of each task, 1 to 5, in the order of ``RLPTO_IMAGES``; without any, all have 1
             and come in an order that the seed draws.
         spread_seconds: Tasks arrive at times drawn from the first so many seconds.
@@ -142,14 +134,9 @@ class RlptoEnvConfig:
     spread_seconds: float = 0.0
     request_seconds: float = inf
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.servers <= min(self.nodes, MOST_SERVERS) or self.nodes > MOST_WORKERS:
-            raise SettingError(
-                f"servers is {self.servers}, nodes {self.nodes}; give at least a node for each of "
-                f"1 to {MOST_SERVERS} servers, and at most {MOST_WORKERS} nodes"
-            )
 
-
+# The paper's 12 nodes make 3 servers and 10 workers, as its rows of FS, (3, 3, 4), and FCFS, 10,
+# say; 12 less 3 would be 9. Its 16 nodes make 4 servers and 12 workers.
 _TWELVE: Final = RlptoEnvConfig()
 CONFIGS: Final[Mapping[str, RlptoEnvConfig]] = MappingProxyType(
     {
@@ -168,9 +155,7 @@ CONFIGS: Final[Mapping[str, RlptoEnvConfig]] = MappingProxyType(
 """By name. ``arrivals`` is not in the paper: there tasks are interrupted and change queues."""
 
 
-# The twelve tasks of a run, as drawn by its seed.
-#
-# Tasks of one size differ a little in how fast and how far they train; a published row is the mean
+# Tasks of one size differ a little in how fast and how far they train: a published row is the mean
 # of 20 runs, and this is what makes runs differ.
 
 TOP_SPREAD: Final = 0.002
@@ -178,7 +163,7 @@ TOP_SPREAD: Final = 0.002
 PACE_SPREAD: Final = 0.1
 """Standard deviation of the logarithm of the pace among tasks of one size (assumed)."""
 _ASKED: Final = (-1.0, 0.0, 1.0, 1.0)
-"""What owners of waiting tasks ask for at every turn: one of these, each as likely (assumed)."""
+"""Requests of the owner of a waiting task: one of these, each as likely (assumed)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +175,7 @@ class RlptoTaskSet:
         top, pace: Final accuracy, and iterations until a quarter of :data:`SPAN` is left.
         arrived: Seconds.
         priority: What it was submitted with, 1 to 5.
-        asked: Requests for a higher priority, or a lower one (-1), at each next_task of its owner.
+        asked: What its owner asks for each time: a higher priority, or a lower one (-1).
     """
 
     images: IntArray
@@ -236,13 +221,11 @@ class RlptoClusters:
     """The state of W clusters of parameter servers; nothing here decides about workers.
 
     Time moves in periods: the longest iteration among running tasks (section VI.E of the paper),
-    cut short where a task comes or reaches its last iteration. A task that gets a server gets one
-    worker with it, a free one or one of the task that has most, as under every policy each task
-    gets what it needs before any gets more.
+    cut short where a task comes or reaches its last iteration. With RLPTO's queues, where no server
+    is free an urgent task takes that of the normal task that started last, which is the first to go
+    on, is not interrupted again, and keeps what it has learned (section V.B).
 
-    With RLPTO's queues, where no server is free an urgent task takes that of the normal task that
-    started last, which is the first to go on, is not interrupted again, and keeps what it has
-    learned (section V.B). Shapes: environments W, tasks K.
+    Shapes: environments W, tasks K.
 
     Attributes:
         clock: Seconds since the start, shape (W,).
@@ -262,10 +245,9 @@ class RlptoClusters:
         most_iterations: float,
         next_task: "NextTask | None" = None,
     ) -> None:
-        """One clusters per config and seed, in which the first tasks have just started.
+        """Make one cluster per config and seed, in which the first tasks have just started.
 
-        ``next_task`` says who is next, and then no task is interrupted: only RLPTO has queues,
-        which say so without it.
+        By default tasks are taken by RLPTO's queues; with ``next_task`` none is interrupted.
         """
         self.tasks = draw(configs, seeds)
         self.servers = np.array([config.servers for config in configs])
@@ -311,7 +293,8 @@ class RlptoClusters:
 
     @property
     def worst_loss(self) -> FloatArray:
-        """The largest training loss so far, which is the first: losses fall; shape (W, K)."""
+        """The largest training loss so far, shape (W, K)."""
+        # Losses fall, so it is the first.
         return training_loss(self.tasks.pace, np.zeros_like(self.iterations))
 
     @property
@@ -324,10 +307,10 @@ class RlptoClusters:
         """Seconds of an iteration; with one worker, for tasks that have none; shape (W, K)."""
         return np.asarray(self.steps * self._slowdown * step_seconds(self.nodes))
 
-    def advance(self, envs: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Let a period pass in ``envs``, which are not over, and end who has done enough.
+    def advance(self, envs: BoolArray) -> FloatArray:
+        """Let a period pass in ``envs``, which are not over; return its seconds, shape (W,).
 
-        Seconds that passed, shape (W,), and what was added to accuracies, shape (W, K).
+        Tasks that reach their last iteration end.
         """
         seconds = np.where(envs, self._period(), 0.0)
         before, clock = self.iterations, self.clock
@@ -338,10 +321,10 @@ class RlptoClusters:
         np.divide(added, done, out=self.gain, where=done > 0)
         self._ask(clock)
         self.end(self.running & (self.iterations >= self.most_iterations - _TOLERANCE))
-        return seconds, added
+        return seconds
 
     def end(self, tasks: BoolArray) -> None:
-        """Tasks of the mask (W, K) have converged: all they have comes free."""
+        """End the tasks of the mask (W, K): all they have comes free."""
         self.done |= tasks
         self.nodes = np.where(tasks, 0, self.nodes)
         self.finished = np.where(tasks, self.clock[:, None], self.finished)
@@ -351,6 +334,8 @@ class RlptoClusters:
         while (able := self._make_room()).any():
             rows = np.flatnonzero(able.any(axis=1))
             tasks = np.where(able, self._next_task(self), -np.inf)[rows].argmax(axis=1)
+            # Under every policy each task gets what it needs before any gets more: where no worker
+            # is free, the task that has most gives one.
             short = rows[self.free[rows] == 0]
             self.nodes[short, self.nodes[short].argmax(axis=1)] -= 1
             self.nodes[rows, tasks] = 1
@@ -369,7 +354,7 @@ class RlptoClusters:
         return np.asarray((waiting & has_server[:, None]) | (urgent & is_wanted[:, None]))
 
     def _period(self) -> FloatArray:
-        """Seconds until the period ends, shape (W,)."""
+        """Return the seconds until the period ends, shape (W,)."""
         running, each = self.running, self.iteration_seconds
         longest = np.where(running, each, 0.0).max(axis=1)
         left = np.where(running, (self.most_iterations - self.iterations) * each, np.inf)
@@ -389,189 +374,97 @@ class RlptoClusters:
 
 
 NextTask: TypeAlias = Callable[[RlptoClusters], FloatArray]
-"""Which waiting task is next, shape (W, K): the highest, then the first submitted."""
+"""Ranks of waiting tasks, shape (W, K): next is the highest, then the first submitted."""
 
 
 def by_queues(clusters: RlptoClusters) -> FloatArray:
-    """Interrupted tasks, then urgent ones, then by priority (section V.B)."""
+    """Rank interrupted tasks first, then urgent ones, then by priority (section V.B)."""
     return np.asarray(100.0 * clusters.interrupted + 10.0 * clusters.is_urgent + clusters.priority)
 
 
 def by_arrival(clusters: RlptoClusters) -> FloatArray:
-    """The first submitted."""
+    """Rank all alike, so that the first submitted is next."""
     return np.zeros(clusters.nodes.shape)
 
 
-# --- rewards: the paper's, and the one that training uses -----------------------------------------
+# --- the environment ------------------------------------------------------------------------------
 
-POWER: Final = 0.000625
-"""kw: mean power of a worker in a period."""
-RUN_PRICE: Final = 3.0
-TASK_PRICE: Final = 0.5
-"""What a minute costs, in betas: once for the whole run, and once for every task not yet done. From
-one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, added up over the twelve
-tasks, for every minute that it saves; with more than that, time is what is looked for."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RlptoPeriod:
-    """What happened in one period.
-
-    Attributes:
-        added: To the accuracy of each task, shape (envs, tasks).
-        gain: The same per iteration, shape (envs, tasks).
-        nodes: Workers of each task, shape (envs, tasks).
-        minutes: Its length, shape (envs,).
-        left: Tasks that were not done when it began, shape (envs,).
-        results: Accuracy of each task that ended in it, over what it had where an iteration brought
-            beta; 0 for others; shape (envs, tasks).
-        beta: The least gain, shape (envs,).
-    """
-
-    added: FloatArray
-    gain: FloatArray
-    nodes: IntArray
-    minutes: FloatArray
-    left: IntArray
-    results: FloatArray
-    beta: FloatArray
-
-
-Reward: TypeAlias = Callable[[RlptoPeriod], FloatArray]
-"""Of a period, shape (envs,)."""
-
-
-def equation_5(period: RlptoPeriod) -> FloatArray:
-    """Return the paper's reward, summed over running tasks (equation 5).
-
-        gain + sign(gain - beta) * T * w * kw
-
-    gain: what the period added to the accuracy; T: its length in minutes (in seconds the second
-    term dwarfs the first, and the paper states no unit); w: workers; kw: :data:`POWER`. The sign
-    looks at the gain per iteration, which is what beta bounds. While a task gains, this pays for
-    every minute of every worker, so that a policy that maximises it is slow.
-    """
-    sign = np.sign(period.gain - period.beta[:, None])
-    spent = sign * period.minutes[:, None] * period.nodes * POWER
-    return np.asarray((period.added + spent).sum(axis=1))
-
-
-def priced(period: RlptoPeriod) -> FloatArray:
-    """Return the accuracy of ended tasks less the price of the time, both in betas.
-
-    A larger beta means that time is worth more. Accuracy is paid when a task ends, beside what it
-    had where its gain fell to beta: paid as it comes, the great gains of early iterations, which
-    every task makes, would hide what a move did.
-    """
-    price = (RUN_PRICE + TASK_PRICE * period.left) * period.minutes
-    return np.asarray(period.results.sum(axis=1) / period.beta - price)
-
-
-SLOTS: Final = MOST_SERVERS
+SLOTS: Final = 16
 """Servers that are shown, N; those beyond what a config has never run anything."""
 MOST_ITERATIONS: Final = 200.0
 """After so many a task ends even if it still gains (assumed; the paper states none)."""
+RUN_PRICE: Final = 3.0
+TASK_PRICE: Final = 0.5
+"""Price of a minute, in betas: for the whole run, and for every task not yet done."""
+# From one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, added up over the
+# twelve tasks, for every minute that it saves; at a higher price, time is what is looked for.
 _MINUTE: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RlptoState:
-    """The environment before a move; shapes (envs, SLOTS) and (envs,).
-
-    The first seven are the paper's vectors m, e, l, n, a, c and w (section VI.D), the last of them
-    as a number of workers.
-
-    Attributes:
-        number: Of the task at each server; -1 without one.
-        iterations: Passes over the data.
-        loss, worst_loss: Now, and the largest so far.
-        accuracy: From 0 to 1.
-        seconds: Of an iteration with the present workers.
-        nodes: Workers.
-        gain: What the last period added to the accuracy, per iteration; 1 before the first.
-        is_running: Where there is a task.
-        free, total: Workers.
-        waiting: Tasks that wait.
-        beta: The least gain.
-        clock: Seconds.
-    """
-
-    number: IntArray
-    iterations: FloatArray
-    loss: FloatArray
-    worst_loss: FloatArray
-    accuracy: FloatArray
-    seconds: FloatArray
-    nodes: IntArray
-    gain: FloatArray
-    is_running: BoolArray
-    free: IntArray
-    total: IntArray
-    waiting: IntArray
-    beta: FloatArray
-    clock: FloatArray
-
-    @property
-    def allowed(self) -> BoolArray:
-        """Allowed moves, shape (envs, 2 SLOTS + 1): a running task keeps one worker."""
-        more = self.is_running & (self.free > 0)[:, None]
-        return np.concatenate([np.ones((len(more), 1), np.bool_), more, self.nodes > 1], axis=1)
-
-
-View: TypeAlias = Callable[[RlptoState], Observation]
-
-
-def raw(state: RlptoState) -> Observation:
-    """Return every field of the state by its name, and ``mask``, the allowed moves."""
-    return {name: getattr(state, name) for name in RlptoState.__slots__} | {"mask": state.allowed}
-
-
 class RlptoEnv:
-    """``count`` environments, seen through ``view``; see the module.
+    """A :class:`~bireme.training.vec_env.VecEnv` of clusters of parameter servers; see the module.
 
     That of seed ``s`` has configuration ``s % len(configs)``, and beta ``s // len(configs)`` in
     the same way, so that seeds from 0 on meet all of both.
+
+    The reward of a period is the accuracy of the tasks that ended in it, each above what it had
+    when an iteration brought it beta, less the price of the time, both in betas: with a larger beta
+    time is worth more.
+
+    Observations, shape (envs, SLOTS) for tasks by their server:
+        ``tasks``, ``context``: features, by the formulas of the encoder that serves the network.
+        ``present`` bool: where there is a task; ``mask`` bool: allowed moves, (envs, 2 SLOTS + 1).
+        ``nodes``, ``gain``: as in :class:`RlptoClusters`, 0 without a task.
+        ``free``: workers, shape (envs,); ``beta``: the least gain, shape (envs,).
+
+    Attributes:
+        clusters: The state, for rules and metrics; networks see the observation alone.
+        task_of_slot: Number of the task at each server; -1 without one; shape (envs, SLOTS).
+        seen: The last observation.
     """
 
+    # The paper's reward (equation 5) is, summed over running tasks,
+    #
+    #     gain + sign(gain - beta) * T * w * kw,    T minutes, w workers, kw = 0.000625
+    #
+    # While a task gains, that pays for every minute of every worker, so that a policy that
+    # maximises it is slow. Here accuracy is paid when a task ends, beside what it had where its
+    # gain fell to beta: paid as it comes, the great gains of early iterations, which every task
+    # makes, would hide what a move did.
+
     def __init__(
-        self,
-        count: int,
-        configs: Sequence[RlptoEnvConfig],
-        betas: Sequence[float],
-        view: View = raw,
-        reward: Reward = equation_5,
+        self, count: int, configs: Sequence[RlptoEnvConfig], betas: Sequence[float]
     ) -> None:
-        self.count, self.view = count, view
-        self._configs, self._betas, self._reward = configs, betas, reward
+        self.count = count
+        self._configs, self._betas = configs, betas
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Begin episodes with the tasks of ``seeds``, one per environment."""
-        if len(seeds) != self.count:
-            raise ValueError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         kinds, betas = len(self._configs), len(self._betas)
         chosen = [self._configs[int(seed) % kinds] for seed in seeds]
         self.beta = np.array([self._betas[int(seed) // kinds % betas] for seed in seeds])
         self.clusters = RlptoClusters(chosen, seeds, MOST_ITERATIONS)
-        self._task_of_slot: IntArray = np.full((self.count, SLOTS), -1, dtype=np.int64)
+        self.task_of_slot: IntArray = np.full((self.count, SLOTS), -1, dtype=np.int64)
         self._moves: IntArray = np.zeros(self.count, dtype=np.int64)
         self._assign_slots()
-        return self._observe()
+        self.seen = self._observe()
+        return self.seen
 
     def step(self, actions: Actions) -> EnvStep:
         """Move a worker, or none, in every environment that is not over."""
         chosen, live = np.asarray(actions), ~self.clusters.is_over
-        self._check(chosen, live)
+        check_choices(chosen, self.seen["mask"], live)
         self._move(np.where(live, chosen, 0))
         spent = self._moves >= 2 * self.clusters.total
         rewards = self._pass_time(live & ((chosen == 0) | spent | (self.clusters.free == 0)))
-        clock = self.clusters.clock.copy()
-        return EnvStep(self._observe(), rewards, self.clusters.is_over, clock)
+        self.seen = self._observe()
+        return EnvStep(self.seen, rewards, self.clusters.is_over, self.clusters.clock.copy())
 
     def _move(self, chosen: IntArray) -> None:
         rows = np.flatnonzero(chosen)
         slots, takes = (chosen[rows] - 1) % SLOTS, chosen[rows] > SLOTS
-        self.clusters.nodes[rows, self._task_of_slot[rows, slots]] += np.where(takes, -1, 1)
+        self.clusters.nodes[rows, self.task_of_slot[rows, slots]] += np.where(takes, -1, 1)
         self._moves[rows] += 1
 
     def _pass_time(self, envs: BoolArray) -> FloatArray:
@@ -579,19 +472,11 @@ class RlptoEnv:
         clusters, rewards = self.clusters, np.zeros(self.count)
         self._moves[envs] = 0
         while envs.any():
-            nodes, was_done = clusters.nodes, clusters.done.copy()
-            seconds, added = clusters.advance(envs)
+            was_done = clusters.done.copy()
+            minutes = clusters.advance(envs) / _MINUTE
             self._take_workers(envs)
-            period = RlptoPeriod(
-                added=added,
-                gain=clusters.gain,
-                nodes=nodes,
-                minutes=seconds / _MINUTE,
-                left=(~was_done).sum(axis=1),
-                results=self._results(was_done),
-                beta=self.beta,
-            )
-            rewards += self._reward(period)
+            price = (RUN_PRICE + TASK_PRICE * (~was_done).sum(axis=1)) * minutes
+            rewards += self._results(was_done).sum(axis=1) / self.beta - price
             clusters.start()
             able = (clusters.free > 0) & clusters.running.any(axis=1)
             envs = envs & ~able & ~clusters.is_over
@@ -599,7 +484,7 @@ class RlptoEnv:
         return rewards
 
     def _results(self, was_done: BoolArray) -> FloatArray:
-        """Accuracy of tasks that have just ended above that at a gain of beta, shape (W, tasks)."""
+        """Return accuracies of tasks that just ended above those at a gain of beta, (W, tasks)."""
         clusters = self.clusters
         missing = to_come_at(clusters.tasks.pace, self.beta[:, None])
         better = clusters.accuracy - (clusters.tasks.top - missing)
@@ -616,88 +501,48 @@ class RlptoEnv:
     def _assign_slots(self) -> None:
         """Give free slots to tasks that have just started; the others keep theirs."""
         rows = np.arange(self.count)[:, None]
-        stays = (self._task_of_slot >= 0) & self.clusters.running[rows, self._task_of_slot]
-        self._task_of_slot = np.where(stays, self._task_of_slot, -1)
+        stays = (self.task_of_slot >= 0) & self.clusters.running[rows, self.task_of_slot]
+        self.task_of_slot = np.where(stays, self.task_of_slot, -1)
         is_assigned = np.zeros_like(self.clusters.running)
         envs, slots = np.nonzero(stays)
-        is_assigned[envs, self._task_of_slot[envs, slots]] = True
+        is_assigned[envs, self.task_of_slot[envs, slots]] = True
         for env, task in np.argwhere(self.clusters.running & ~is_assigned).tolist():
-            self._task_of_slot[env, int((self._task_of_slot[env] < 0).argmax())] = task
+            self.task_of_slot[env, int((self.task_of_slot[env] < 0).argmax())] = task
 
-    def _observe(self) -> Observation:
-        clusters, task_of_slot = self.clusters, self._task_of_slot
-        is_running = task_of_slot >= 0
+    def _observe(self) -> dict[str, Array]:
+        clusters, present = self.clusters, self.task_of_slot >= 0
 
         def of_slots(values: Array) -> Array:
-            found = np.take_along_axis(values, np.maximum(task_of_slot, 0), axis=1)
-            return np.where(is_running, found, np.zeros((), values.dtype))
+            found = np.take_along_axis(values, np.maximum(self.task_of_slot, 0), axis=1)
+            return np.where(present, found, np.zeros((), values.dtype))
 
-        self.state = RlptoState(
-            number=task_of_slot,
-            iterations=of_slots(clusters.iterations),
-            loss=of_slots(clusters.loss),
-            worst_loss=of_slots(clusters.worst_loss),
+        nodes, iterations = of_slots(clusters.nodes), of_slots(clusters.iterations)
+        gain, free = of_slots(clusters.gain), clusters.free
+        # A running task keeps one worker.
+        more, less = present & (free > 0)[:, None], nodes > 1
+        facts = TaskStates(
+            done=iterations,
+            loss=of_slots(clusters.loss / clusters.worst_loss),
             accuracy=of_slots(clusters.accuracy),
+            gain=np.where(iterations > 0, gain, np.nan),
             seconds=of_slots(clusters.iteration_seconds),
-            nodes=of_slots(clusters.nodes),
-            gain=of_slots(clusters.gain),
-            is_running=is_running,
-            free=clusters.free,
-            total=clusters.total,
-            waiting=clusters.waiting.sum(axis=1),
+            nodes=nodes.astype(np.float64),
+            share=nodes / clusters.total[:, None],
+            may_grow=more,
+            may_shrink=less,
+            is_there=present,
+            free=free / clusters.total,
+            waiting=clusters.waiting.sum(axis=1).astype(np.float64),
             beta=self.beta,
-            clock=clusters.clock,
         )
-        return self.view(self.state)
-
-    def _check(self, actions: IntArray, live: BoolArray) -> None:
-        if actions.shape != (self.count,):
-            raise ValueError(f"actions have shape {actions.shape}; give ({self.count},)")
-        allowed, most = self.state.allowed, 2 * SLOTS
-        within = (actions >= 0) & (actions <= most)
-        fine = within & allowed[np.arange(self.count), np.clip(actions, 0, most)]
-        if (bad := live & ~fine).any():
-            env = int(np.flatnonzero(bad)[0])
-            raise ValueError(
-                f"action {int(actions[env])} of env {env} is not allowed; "
-                "choose where the mask is true"
-            )
-
-
-# --- the policy's view, by the formulas of the encoder that serves it -------------------------
-
-
-def policy_view(state: RlptoState) -> dict[str, Array]:
-    """Return ``tasks``, ``context``, ``present`` and ``mask``; empty slots are padding."""
-    facts = facts_of(state)
-    return {
-        "tasks": task_features(facts),
-        "context": context_features(facts),
-        "present": state.is_running,
-        "mask": state.allowed,
-    }
-
-
-def expert_view(state: RlptoState) -> Observation:
-    """x"""
-    return {**raw(state), **policy_view(state)}
-
-
-def facts_of(state: RlptoState) -> TaskStates:
-    """Return the facts that the encoder turns into features."""
-    slots, allowed = state.is_running.shape[1], state.allowed
-    return TaskStates(
-        done=state.iterations,
-        loss=state.loss / np.maximum(state.worst_loss, 1e-9),
-        accuracy=state.accuracy,
-        gain=np.where(state.iterations > 0, state.gain, np.nan),
-        seconds=state.seconds,
-        nodes=state.nodes.astype(np.float64),
-        share=state.nodes / state.total[:, None],
-        may_grow=allowed[:, 1 : slots + 1],
-        may_shrink=allowed[:, slots + 1 :],
-        is_there=state.is_running,
-        free=state.free / state.total,
-        waiting=state.waiting.astype(np.float64),
-        beta=state.beta,
-    )
+        none = np.ones((self.count, 1), np.bool_)
+        return {
+            "tasks": task_features(facts),
+            "context": context_features(facts),
+            "present": present,
+            "mask": np.concatenate([none, more, less], axis=1),
+            "nodes": nodes,
+            "gain": gain,
+            "free": free,
+            "beta": self.beta,
+        }

@@ -12,13 +12,13 @@ paper); the last reading falls on 7000 s.
 Jobs train as the tasks do (same speed law, loss and accuracy, without the accuracy that workers
 cost, which the simulator cannot express), come by a Poisson process, and report once per iteration
 at the size they ask for. All sizers have the same order (first come first served), placement and
-rails, and a start or a change of size costs 30 s, so that only who has how many workers differs.
-The second metric is when 98 % of the final accuracy is reached, which is what users wait for who
-take a model over before its last iteration.
+rails, and a start or a change of size costs 30 s, so that only the numbers of workers differ. The
+second metric is when 98 % of the final accuracy is reached, which users wait for who take a model
+over before its last iteration.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -32,8 +32,8 @@ from bireme.core.gpus import GPU
 from bireme.core.policy import Policy, Sizer
 from bireme.core.resources import FloatArray, IntArray, request_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.speed import InverseQuadratic
 from bireme.heuristics.rlpto_queues import URGENT
+from bireme.heuristics.simple_sizers import FairSharing
 from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedSizer
@@ -48,7 +48,7 @@ from bireme.training.networks import ActorCritic, predict
 from bireme.training.rlpto.baselines import (
     BASELINES,
     RlptoBaseline,
-    rule,
+    loss_curve,
     run_baseline,
     share_among_gaining,
 )
@@ -56,8 +56,6 @@ from bireme.training.rlpto.environment import (
     BATCH,
     BETAS,
     CONFIGS,
-    FIRST_LOSS,
-    LAST_LOSS,
     LAW,
     MIX_BETA,
     MOST_ITERATIONS,
@@ -68,10 +66,6 @@ from bireme.training.rlpto.environment import (
     RlptoClusters,
     RlptoEnv,
     RlptoEnvConfig,
-    View,
-    policy_view,
-    priced,
-    raw,
 )
 from bireme.training.rollouts import play
 from bireme.training.vec_env import Actions, Observation
@@ -96,12 +90,10 @@ Choose: TypeAlias = Callable[[Observation], IntArray]
 """The move of every environment, shape (envs,), from its observation."""
 
 
-def evaluate(
-    name: str, seed: int, policies: Mapping[str, Choose], view: View
-) -> dict[str, dict[str, float]]:
-    """Return the metrics (:func:`metrics_of`) of all policies in one of the paper's experiments.
+def evaluate(name: str, seed: int, policies: Mapping[str, Choose]) -> dict[str, dict[str, float]]:
+    """Return the metrics of all policies in one of the paper's experiments.
 
-    ``policies`` are the learned ones by name, which see the environment through ``view``.
+    ``policies`` are the learned ones by name.
     """
     if name not in CONFIGS:
         known = ", ".join(CONFIGS)
@@ -110,24 +102,19 @@ def evaluate(
     betas = (MIX_BETA,) if config.priorities else EVALUATED_BETAS
     ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
     for beta in betas:
-        stop = RlptoBaseline(rule("fair-sharing"), least_gain=beta, iterations=MOST_ITERATIONS)
+        stop = RlptoBaseline(FairSharing(), least_gain=beta, iterations=MOST_ITERATIONS)
         ends[f"fair-stop-{beta}"] = run_baseline(stop, config, seed)
-        ends[f"simple-rule-{beta}"] = play_episode(share_among_gaining, raw, config, beta, seed)
-        for policy, choose in policies.items():
-            ends[f"{policy}-{beta}"] = play_episode(choose, view, config, beta, seed)
+        for policy, choose in {"simple-rule": share_among_gaining, **policies}.items():
+            ends[f"{policy}-{beta}"] = play_episode(choose, config, beta, seed)
     for policy in policies:
         ends[policy] = ends[f"{policy}-{MIX_BETA}"]
     return {policy: metrics_of(clusters, config) for policy, clusters in ends.items()}
 
 
-def play_episode(
-    choose: Choose, view: View, config: RlptoEnvConfig, beta: float, seed: int
-) -> RlptoClusters:
+def play_episode(choose: Choose, config: RlptoEnvConfig, beta: float, seed: int) -> RlptoClusters:
     """Let ``choose`` move workers until all tasks are done; return the cluster's last state."""
-    env = RlptoEnv(1, [config], [beta], view)
-    observation = env.reset([seed])
-    while not env.clusters.is_over.all():
-        observation = env.step(choose(observation)).observation
+    env = RlptoEnv(1, [config], [beta])
+    play(env, [seed], choose)
     return env.clusters
 
 
@@ -175,8 +162,8 @@ class RlptoValidation:
         self._policy, self._note = policy, note
         configs = [CONFIGS[name] for name in TABLES]
         envs = count * len(configs) * len(BETAS)
-        self._env = RlptoEnv(envs, configs, BETAS, policy_view, priced)
-        self._rule = _played(RlptoEnv(envs, configs, BETAS, raw, priced), share_among_gaining)
+        self._env = RlptoEnv(envs, configs, BETAS)
+        self._rule = _played(self._env, share_among_gaining)
 
     def __call__(self) -> float:
         """Return the training reward above the rule's, per minute of the rule's run."""
@@ -216,7 +203,7 @@ _GIB: Final = 2**30
 
 
 def evaluate_elastic(checkpoint: Checkpoint, seed: int) -> dict[str, dict[str, float]]:
-    """Return what :func:`evaluate_sizer` says of the checkpoint and of all baselines."""
+    """Return the metrics of :func:`evaluate_sizer` for the checkpoint and all baselines."""
     trace = elastic_trace(seed)
     sizers: dict[str, Sizer] = {name: registry.make_sizer(name) for name in SIZERS}
     sizers[checkpoint.card.name] = LearnedSizer(checkpoint)
@@ -232,7 +219,7 @@ class AccuracyCurve:
     steps_per_iteration: float
 
     def loss(self, steps: float) -> float:
-        """Return the accuracy: the protocol is one of curves over steps, not of losses alone."""
+        """Return the accuracy after ``steps``; the protocol of curves has the name of the loss."""
         return self.top - SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
 
 
@@ -250,8 +237,7 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
     per_iteration = images / BATCH
     pace = PACES[images]
     speed = LAW.steps_per_second({"ps": 1, "worker": _ASKED_WORKERS}, 1)
-    room = 1 / (FIRST_LOSS - LAST_LOSS)
-    loss = InverseQuadratic(0, room / pace / per_iteration, room, LAST_LOSS)
+    loss = loss_curve(pace, per_iteration)
     accuracy = AccuracyCurve(TOPS[images], pace, per_iteration)
     cpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1})
     gpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1, GPU: 1})
@@ -272,37 +258,32 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
     )
 
 
-@dataclass(slots=True)
-class _TargetCycle:
-    """The scheduling cycle that notes when each job first reports its target accuracy, seconds."""
-
-    targets: Mapping[str, float]
-    reached: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-        for running in snapshot.running:
-            gang = running.gang
-            accuracy = gang.progress.accuracy if gang.progress else None
-            if accuracy is not None and accuracy >= self.targets[gang.name]:
-                self.reached.setdefault(gang.name, snapshot.now)
-        return CYCLE(snapshot, policy)
-
-
 def evaluate_sizer(trace: Trace, sizer: Sizer) -> dict[str, float]:
     """Under ``sizer``: the end, mean completion time, mean time to 98 % of the accuracy.
 
     Raises:
         EvaluationError: a job did not finish, or a cycle fell back on the rules.
     """
-    display = _TargetCycle({job.name: _target(job) for job in trace.jobs})
-    config = SimulationConfig(round_seconds=60.0, decide=display, takes_shortcuts=False)
+    targets = {job.name: _target(job) for job in trace.jobs}
+    reached: dict[str, float] = {}
+
+    def decide(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+        """Decide as the cycle does, and note when each job first reports its target accuracy."""
+        for gang in (running.gang for running in snapshot.running):
+            accuracy = gang.progress.accuracy if gang.progress else None
+            if accuracy is not None and accuracy >= targets[gang.name]:
+                reached.setdefault(gang.name, snapshot.now)
+        return CYCLE(snapshot, policy)
+
+    # Without shortcuts there is a cycle at every report.
+    config = SimulationConfig(round_seconds=60.0, decide=decide, takes_shortcuts=False)
     policy = Policy(registry.make_orderer("fifo"), registry.make_placer("packing"), sizer)
     outcome = simulate(trace, parse_nodes(_NODES), policy, physics=_PHYSICS, config=config)
     seconds = metrics.completion_seconds(outcome)
     unfinished = len(trace.jobs) - len(seconds)
     check_finished(type(sizer).__name__, unfinished, outcome.counts["fallbacks"])
     ends = {record.job.name: record.finished or 0.0 for record in outcome.jobs}
-    good = [display.reached.get(j.name, ends[j.name]) - j.submitted for j in trace.jobs]
+    good = [reached.get(j.name, ends[j.name]) - j.submitted for j in trace.jobs]
     return {
         "total_seconds": max(ends.values()),
         "mean_jct_minutes": float(seconds.mean()) / 60,

@@ -34,7 +34,7 @@ class Allocator(nn.Module):
         self.none = nn.Linear(width, 1)
 
     def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
-        """Logits, shape (..., 2 * tasks + 1): none first, then more by task, then less by task.
+        """Return logits, (..., 2 * tasks + 1): none first, then more by task, then less by task.
 
         Args:
             tasks: Shape (..., tasks, TASK_FEATURES).
@@ -57,7 +57,7 @@ class ServedAllocator(nn.Module):
         self.allocator = allocator
 
     def forward(self, tasks: Tensor, context: Tensor) -> Tensor:
-        """Logits, shape (moves,), of tasks, shape (gangs, TASK_FEATURES)."""
+        """Return logits, shape (moves,), of tasks, shape (gangs, TASK_FEATURES)."""
         present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
         return torch.as_tensor(self.allocator(tasks, context, present))
 
@@ -70,7 +70,8 @@ class RlptoPolicy(ActorCritic):
         self.allocator = Allocator(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the moves, of what ``views.seen`` shows; empty slots at its end cost nothing."""
+        """Over the moves, from the environment's observation."""
+        # Slots that are empty in the whole batch cost nothing.
         present = observation["present"]
         slots, used = present.shape[1], int(present.any(0).nonzero().max()) + 1
         tasks, context = observation["tasks"][:, :used], observation["context"]

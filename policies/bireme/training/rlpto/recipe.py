@@ -22,15 +22,7 @@ from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.rlpto import evaluation
 from bireme.training.rlpto.baselines import expert
-from bireme.training.rlpto.environment import (
-    BETAS,
-    CONFIGS,
-    RlptoEnv,
-    View,
-    expert_view,
-    policy_view,
-    priced,
-)
+from bireme.training.rlpto.environment import BETAS, CONFIGS, RlptoEnv
 from bireme.training.rlpto.evaluation import TABLES, RlptoValidation
 from bireme.training.rlpto.networks import RlptoPolicy, ServedAllocator
 from bireme.training.runs import EarlyStopping, TrainingRun
@@ -40,11 +32,11 @@ REPLICAS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RlptoSchedule:
-    """How much is done of everything.
+    """How long each stage of training is, and how it is validated.
 
     Attributes:
-        envs: That are played together.
-        copied: Decisions in which the rule is copied.
+        envs: Environments that are stepped together.
+        copied: Decisions of behaviour cloning.
         steps: Decisions of PPO.
         validated: Environments of each setting in a validation, one every ``every`` updates.
         patience: Validations without a gain that end the training.
@@ -66,7 +58,7 @@ class RlptoRecipe:
     """``rlpto``: a small network shared over tasks, for all betas."""
 
     name = "rlpto"
-    summary = "RlptoSizes gangs node by node, from whose training gains little to whose gains more"
+    summary = "Sizes gangs node by node, from whose training gains little to whose gains more"
     paper = (
         "Lu et al., RLPTO: a reinforcement learning-based performance-time optimized task and "
         "resource scheduling mechanism for distributed machine learning, IEEE TPDS 2023"
@@ -86,7 +78,7 @@ class RlptoRecipe:
         policy = RlptoPolicy()
         copied = Cloning(
             policy,
-            _envs(schedule.envs, expert_view),
+            _envs(schedule.envs),
             CloningConfig(learning_rate=2e-3, ent_coef=0.01),
             run.env_seed,
             expert=expert,
@@ -108,10 +100,10 @@ class RlptoRecipe:
         if setting == "elastic":
             return evaluation.evaluate_elastic(checkpoint, seed)
         choose = partial(evaluation.served_choice, session)
-        return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose}, policy_view)
+        return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose})
 
     def _improve(self, run: TrainingRun, policy: RlptoPolicy, schedule: RlptoSchedule) -> int:
-        """PPO; the best weights are kept. How many decisions it took."""
+        """Learn by PPO, keep the best weights, and return how many decisions it took."""
         config = PPOConfig(
             objective="kl",
             target_kl=0.005,
@@ -122,7 +114,7 @@ class RlptoRecipe:
             n_epochs=3,
             n_minibatches=4,
         )
-        algorithm = PPO(policy, _envs(schedule.envs, policy_view), config, run.env_seed)
+        algorithm = PPO(policy, _envs(schedule.envs), config, run.env_seed)
         score = RlptoValidation(policy, schedule.validated, run.note)
         stopping = EarlyStopping(policy, score, every=schedule.every, patience=schedule.patience)
         stopping.evaluate()
@@ -131,5 +123,5 @@ class RlptoRecipe:
         return algorithm.steps
 
 
-def _envs(count: int, view: View) -> RlptoEnv:
-    return RlptoEnv(count, [CONFIGS[name] for name in TABLES], BETAS, view, priced)
+def _envs(count: int) -> RlptoEnv:
+    return RlptoEnv(count, [CONFIGS[name] for name in TABLES], BETAS)

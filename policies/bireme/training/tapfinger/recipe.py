@@ -142,7 +142,7 @@ class TapfingerRecipe:
         )
         stopping.evaluate()
         run.learn("mappo", algorithm, schedule.decisions, stopping)
-        stopping.evaluate(algorithm.updates)
+        stopping.evaluate()
         stopping.restore()
         return algorithm.steps
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
+from bireme.heuristics.simple_sizers import FairSharing, Maximum
 from bireme.training.rlpto.baselines import (
     BASELINES,
     ITERATIONS,
     RlptoBaseline,
-    rule,
     run_baseline,
     share_among_gaining,
 )
-from bireme.training.rlpto.environment import BETAS, CONFIGS, raw
-from bireme.training.rlpto.evaluation import evaluate, play_episode, points
+from bireme.training.rlpto.environment import BETAS, CONFIGS
+from bireme.training.rlpto.evaluation import SETTINGS, evaluate, play_episode, points
 
 TABLE = CONFIGS["table-2"]
 SEED = 7
@@ -61,7 +61,7 @@ def test_tasks_end_at_their_target_earlier_and_less_accurate() -> None:
 
 def test_the_nearest_target_is_taken_first_where_the_order_says_so() -> None:
     late = replace(TABLE, servers=1)
-    end = run_baseline(replace(BASELINES["tradl-nearest"], sizer=rule("max")), late, SEED)
+    end = run_baseline(replace(BASELINES["tradl-nearest"], sizer=Maximum()), late, SEED)
     first, last = np.argmin(end.started[0]), np.argmax(end.started[0])
     assert (
         end.finished[0, first] - end.started[0, first]
@@ -70,12 +70,12 @@ def test_the_nearest_target_is_taken_first_where_the_order_says_so() -> None:
 
 
 def test_a_least_gain_ends_tasks_whose_gain_falls_below_it() -> None:
-    stop = RlptoBaseline(rule("fair-sharing"), least_gain=3e-4, iterations=math.inf)
+    stop = RlptoBaseline(FairSharing(), least_gain=3e-4, iterations=math.inf)
     assert (run_baseline(stop, TABLE, SEED).gain < 3e-4).all()
 
 
 def test_the_simple_rule_is_faster_and_less_accurate_the_larger_beta() -> None:
-    ends = [play_episode(share_among_gaining, raw, TABLE, beta, SEED) for beta in BETAS]
+    ends = [play_episode(share_among_gaining, TABLE, beta, SEED) for beta in BETAS]
     assert (np.diff([end.clock[0] for end in ends]) < 0).all()
     assert (np.diff([end.accuracy.mean() for end in ends]) < 0).all()
 
@@ -86,14 +86,14 @@ def test_points_are_ten_times_the_priority_and_eighty_for_the_highest() -> None:
 
 
 def test_all_contenders_are_judged_by_name_and_learned_ones_once_per_beta() -> None:
-    found = evaluate("table-2", SEED, {"rlpto": share_among_gaining}, raw)
+    found = evaluate("table-2", SEED, {"rlpto": share_among_gaining})
     assert {*BASELINES, "rlpto", *(f"rlpto-{beta}" for beta in BETAS)} < set(found)
     assert found["rlpto-0.001"] == found["simple-rule-0.001"] != found["fair-stop-0.001"]
     assert found["rlpto"] == found["rlpto-0.0003"]
 
 
 def test_mixes_are_judged_at_one_beta_and_by_points() -> None:
-    found = evaluate("mix-4", SEED, {}, raw)
+    found = evaluate("mix-4", SEED, {})
     assert {name for name in found if name not in BASELINES} == {
         *("fair-stop-0.0003", "simple-rule-0.0003")
     }
@@ -101,6 +101,6 @@ def test_mixes_are_judged_at_one_beta_and_by_points() -> None:
 
 
 def test_every_setting_has_a_line_and_an_unknown_one_is_named() -> None:
-    assert set(CONFIGS) == set(CONFIGS)
+    assert set(SETTINGS) == {*CONFIGS, "elastic"}
     with pytest.raises(SettingError, match="table-4"):
-        evaluate("table-4", 0, {}, raw)
+        evaluate("table-4", 0, {})

@@ -9,7 +9,7 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.training.networks import tensors
 from bireme.training.rlpto.baselines import expert, share_among_gaining
-from bireme.training.rlpto.environment import BETAS, CONFIGS, SLOTS, RlptoEnv, policy_view
+from bireme.training.rlpto.environment import BETAS, CONFIGS, SLOTS, RlptoEnv
 from bireme.training.rlpto.evaluation import (
     RlptoValidation,
     elastic_trace,
@@ -50,7 +50,7 @@ def test_the_served_network_plays_a_whole_world_by_moves_that_are_allowed(
     rlpto: Checkpoint,
 ) -> None:
     assert rlpto.sizer is not None
-    env = RlptoEnv(1, [CONFIGS["table-2"]], BETAS, policy_view)
+    env = RlptoEnv(1, [CONFIGS["table-2"]], BETAS)
     shown = env.reset([3])
     while not env.clusters.is_over.all():
         move = served_choice(rlpto.sizer.session, shown)
@@ -72,8 +72,8 @@ def test_an_untrained_policy_is_judged_worse_than_the_rule() -> None:
 
 def test_the_network_is_indifferent_to_the_order_of_tasks_and_to_empty_slots() -> None:
     torch.manual_seed(0)
-    env = RlptoEnv(6, [CONFIGS["table-3"]], BETAS, policy_view)
-    shown = tensors(policy_view(env.state))
+    env = RlptoEnv(6, [CONFIGS["table-3"]], BETAS)
+    shown = tensors(env.seen)
     network = Allocator()
     padded = network(shown["tasks"], shown["context"], shown["present"]).detach()
     order = [2, 0, 3, 1]
@@ -89,7 +89,7 @@ def test_the_copied_rule_gives_to_who_is_nearly_done_where_all_have_as_many() ->
         "nodes": np.array([[2, 2, 2]]),
         "gain": np.array([[1e-1, 4e-4, 1e-2]]),
         "beta": np.array([3e-4]),
-        "is_running": np.ones((1, 3), dtype=np.bool_),
+        "present": np.ones((1, 3), dtype=np.bool_),
         "free": np.array([1]),
     }
     assert expert(shown).tolist() == [2]
