@@ -83,6 +83,7 @@ class MaskedCategorical(ActionDistribution):
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Choices, int64, shape (batch, ...)."""
+        # multinomial takes two dimensions at most.
         flat = self.log_probabilities.detach().exp().flatten(0, -2)
         chosen = torch.multinomial(flat, 1, generator=generator)
         return chosen.reshape(self.log_probabilities.shape[:-1])
@@ -154,13 +155,13 @@ class FullGaussian(ActionDistribution):
     Args:
         mean: Shape (batch, ..., n).
         cholesky: L, lower triangular with a positive diagonal, shape (batch, ..., n, n).
-        mask: bool, shape of ``mean``: which entries exist; None: all do. Rows and columns of L
-            that belong to others are those of the identity, whatever is given.
+        mask: bool, shape of ``mean``: which entries exist; None: all do.
     """
 
     def __init__(self, mean: Tensor, cholesky: Tensor, mask: Tensor | None = None) -> None:
         self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
         self.mean = mean.masked_fill(~self.mask, 0.0)
+        # An entry that does not exist gets the identity's row, so that L can still be inverted.
         both = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
         identity = torch.eye(mean.shape[-1], dtype=mean.dtype)
         self.cholesky = torch.where(both, cholesky.tril(), identity)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 
 _ARRAYS = ("mean", "_covariance", "_path", "_step_path")
@@ -35,16 +34,8 @@ class Evolution:
     ) -> None:
         """``scales`` are the first standard deviations, shape (parameters,), all above 0.
 
-        Raises:
-            SettingError: ``population`` is not an even number from 4 on, or the shapes differ.
+        ``population`` is an even number from 4 on.
         """
-        if population < 4 or population % 2:
-            raise SettingError(f"population is {population}; use an even number from 4 on")
-        if mean.ndim != 1 or scales.shape != mean.shape or not (scales > 0).all():
-            raise SettingError(
-                f"mean has shape {mean.shape}, scales {scales.shape}, least {scales.min()}; give "
-                "one number above 0 for every parameter"
-            )
         size = len(mean)
         self.mean = mean.astype(np.float64)
         self.step = 1.0
@@ -83,16 +74,7 @@ class Evolution:
         return drawn
 
     def tell(self, losses: FloatArray) -> None:
-        """Move by the ``losses`` of the rows last asked for, shape (population,); nan is the worst.
-
-        Raises:
-            SettingError: there is not one loss for every row.
-        """
-        if losses.shape != (len(self._draws),):
-            raise SettingError(
-                f"losses has shape {losses.shape}, {len(self._draws)} draws were asked for; "
-                "score every one of them"
-            )
+        """Move by the ``losses`` of the rows last asked for, shape (population,); nan is worst."""
         ranks = np.argsort(np.nan_to_num(losses, nan=math.inf), kind="stable")
         best = self._draws[ranks[: len(self._weights)]]
         move = self._weights @ best  # (41)

@@ -198,6 +198,7 @@ def _shapes(name: PartName, encoder: str) -> tuple[Mapping[str, Shape], tuple[st
 def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[str, str]) -> bytes:
     axes = {size for shape in inputs.values() for size in shape if isinstance(size, str)}
     dims = {axis: torch.export.Dim(axis, min=1) for axis in sorted(axes)}
+    # Of two axes of the same size torch would make one.
     sizes = {axis: _TRACED + place for place, axis in enumerate(sorted(axes))}
     with _quiet(), _evaluating(module), torch.no_grad():
         program = torch.onnx.export(

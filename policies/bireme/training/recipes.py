@@ -31,6 +31,7 @@ RECIPES: Final[Mapping[str, str]] = {
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
 """Recipes of forecasts, which ``bireme forecast`` evaluates."""
 
+# An ImportError about anything else is a mistake in the module, which no installation repairs.
 _OF_THE_EXTRA: Final = (
     "torch",
     "safetensors",

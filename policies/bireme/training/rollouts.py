@@ -10,7 +10,7 @@ mean over copies takes just that out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
@@ -201,41 +201,6 @@ class Rollout:
         return torch.from_numpy(entries[self.is_active].astype(np.float32))
 
 
-@dataclass(slots=True)
-class RolloutBuffer:
-    """A rollout in the making: one list entry per step."""
-
-    observations: list[Mapping[str, Tensor]] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
-    log_probs: list[Tensor] = field(default_factory=list)
-    rewards: list[FloatArray] = field(default_factory=list)
-    values: list[FloatArray] = field(default_factory=list)
-    cut_values: list[FloatArray] = field(default_factory=list)
-    is_active: list[BoolArray] = field(default_factory=list)
-    is_over: list[BoolArray] = field(default_factory=list)
-    times: list[FloatArray] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    def finish(self, last_values: FloatArray, seeds: IntArray) -> Rollout:
-        """Return the rollout; ``last_values`` are the critic's after it, 0 for what is over."""
-        names = self.observations[0]
-        values = np.stack(self.values)
-        return Rollout(
-            observations={name: torch.cat([o[name] for o in self.observations]) for name in names},
-            actions=joined(self.actions),
-            log_probs=torch.cat(self.log_probs),
-            rewards=np.stack(self.rewards),
-            values=values,
-            next_values=np.concatenate([values[1:], last_values[None]]) + np.stack(self.cut_values),
-            is_active=np.stack(self.is_active),
-            is_over=np.stack(self.is_over),
-            times=np.stack(self.times),
-            seeds=seeds,
-        )
-
-
 @torch.no_grad()
 def collect(
     policy: ActorCritic,
@@ -252,55 +217,50 @@ def collect(
     Raises:
         SettingError: a whole episode was asked for and does not end.
     """
+
+    def values_of(rows: IntArray) -> FloatArray:
+        """Return the critic's values of ``rows``, 0 for other envs and without a critic."""
+        values = np.zeros(episodes.env.count)
+        if has_critic and len(rows):
+            values[rows] = np.asarray(policy.values(tensors(episodes.seen_of(rows))))
+        return values
+
     episodes.begin()
-    buffer = RolloutBuffer(times=[episodes.times.copy()])
-    while not episodes.is_over.all() and len(buffer) != n_steps:
-        if len(buffer) == LONGEST_EPISODE:
+    observations: list[dict[str, Tensor]] = []
+    actions: list[Action] = []
+    log_probs: list[Tensor] = []
+    steps: list[tuple[Array, ...]] = []
+    times = [episodes.times.copy()]
+    while not episodes.is_over.all() and len(actions) != n_steps:
+        if len(actions) == LONGEST_EPISODE:
             raise never_ends(episodes)
-        _play_step(policy, episodes, generator, buffer, has_critic)
-    rows = episodes.rows if has_critic else episodes.rows[:0]
-    return buffer.finish(_values(policy, episodes, rows), episodes.seeds)
-
-
-def _play_step(
-    policy: ActorCritic,
-    episodes: Episodes,
-    generator: torch.Generator,
-    buffer: RolloutBuffer,
-    has_critic: bool,
-) -> None:
-    rows, was_over = episodes.rows, episodes.is_over.copy()
-    # Copies, because an env may go on writing into the arrays it showed.
-    seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
-    found = policy.distribution(seen)
-    values = policy.values(seen) if has_critic else None
-    actions = found.sample(generator)
-    step = episodes.step(arrays(actions))
-    # What a limit on length cut off would have gone on, so its last state is still worth something.
-    cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over
-    cut_rows = np.flatnonzero(cut) if has_critic else rows[:0]
-    buffer.observations.append(seen)
-    buffer.actions.append(actions)
-    buffer.log_probs.append(found.log_probs(actions))
-    buffer.rewards.append(np.where(was_over, 0.0, step.rewards))
-    buffer.values.append(_dense(values, rows, len(was_over)))
-    buffer.cut_values.append(_values(policy, episodes, cut_rows))
-    buffer.is_active.append(~was_over)
-    buffer.is_over.append(step.is_over.copy())
-    buffer.times.append(step.times.astype(np.float64))
-
-
-def _values(policy: ActorCritic, episodes: Episodes, rows: IntArray) -> FloatArray:
-    """Return the critic's values of ``rows``, 0 for other envs; shape (envs,)."""
-    found = policy.values(tensors(episodes.seen_of(rows))) if len(rows) else None
-    return _dense(found, rows, episodes.env.count)
-
-
-def _dense(values: Tensor | None, rows: IntArray, count: int) -> FloatArray:
-    spread = np.zeros(count)
-    if values is not None:
-        spread[rows] = np.asarray(values)
-    return spread
+        was_over, values = episodes.is_over.copy(), values_of(episodes.rows)
+        # Copies, because an env may go on writing into the arrays it showed.
+        seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
+        found = policy.distribution(seen)
+        actions.append(found.sample(generator))
+        step = episodes.step(arrays(actions[-1]))
+        # An env that a limit on length cut off would have gone on: its last state has a value.
+        cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over
+        observations.append(seen)
+        log_probs.append(found.log_probs(actions[-1]))
+        times.append(step.times.astype(np.float64))
+        paid, over = np.where(was_over, 0.0, step.rewards), step.is_over.copy()
+        steps.append((paid, values, values_of(np.flatnonzero(cut)), ~was_over, over))
+    rewards, critic, cut_values, is_active, is_over = map(np.stack, zip(*steps, strict=True))
+    following = np.concatenate([critic[1:], values_of(episodes.rows)[None]])
+    return Rollout(
+        observations={name: torch.cat([o[name] for o in observations]) for name in observations[0]},
+        actions=joined(actions),
+        log_probs=torch.cat(log_probs),
+        rewards=rewards,
+        values=critic,
+        next_values=following + cut_values,
+        is_active=is_active,
+        is_over=is_over,
+        times=np.stack(times),
+        seeds=episodes.seeds,
+    )
 
 
 def joined(actions: Sequence[Action]) -> Action:

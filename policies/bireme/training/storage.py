@@ -30,6 +30,7 @@ class Storable(Protocol):
 def save(path: Path, learned: Storable) -> None:
     """Write the state of ``learned`` to ``path``."""
     state = learned.state_dict()
+    # safetensors refuses tensors that share memory.
     tensors = {name: part.detach().clone().contiguous() for name, part in _tensors(state)}
     header = {"format": FORMAT, "kind": type(learned).__name__, "state": json.dumps(_rest(state))}
     # Replaced as a whole: a write that is broken off never takes the place of a good file.

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.training.evolution import Evolution
 
@@ -89,16 +88,3 @@ def test_a_search_that_was_broken_off_goes_on_as_if_it_had_not_been() -> None:
     run(resumed, 5)  # so that its generator has drawn as much
     resumed.load_state_dict(broken.state_dict())
     assert np.array_equal(run(broken, 5), run(resumed, 5))
-
-
-@pytest.mark.parametrize("population", [0, 2, 5])
-def test_a_population_must_be_even_and_more_than_one_pair(population: int) -> None:
-    with pytest.raises(SettingError, match=f"population is {population}"):
-        evolution(population=population)
-
-
-def test_every_draw_wants_a_loss() -> None:
-    search = evolution()
-    search.ask()
-    with pytest.raises(SettingError, match="12 draws were asked for"):
-        search.tell(np.zeros(3))

@@ -58,5 +58,6 @@ def run_rule(env: DeepRmEnv, rule: Rule) -> DeepRmState:
 
 def _best(state: DeepRmState, scores: FloatArray) -> IntArray:
     """Return the slot with the highest score among those that fit, the void where none does."""
+    # Of equals argmax takes the first, which is the job that came first.
     best = np.where(state.fits, scores, -np.inf).argmax(axis=1)
     return np.where(state.fits.any(axis=1), best, state.config.queue_slots)
