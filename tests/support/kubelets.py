@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -58,12 +57,7 @@ class FakeKubelets:
         self._task = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._api.store.collection(PODS).subscribers.remove(self._seen)
         if self._task is not None:
             self._task.cancel()
@@ -183,17 +177,12 @@ class ProgramKubelets(FakeKubelets):
         self._waits: set[asyncio.Task[None]] = set()
         api.store.lingers = lambda obj: bool((obj.get("spec") or {}).get("nodeName"))
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for wait in self._waits:
             wait.cancel()
         for process in self._processes.values():
             _kill(process)
-        await super().__aexit__(kind, error, trace)
+        await super().__aexit__()
 
     def log(self, pod: str) -> str:
         path = self._folder / f"{pod}.log"

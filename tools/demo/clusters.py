@@ -28,21 +28,13 @@ RUN: Final = Path(".run") / "demo"
 """Logs, history and job files of the last run, below the folder it was started in."""
 NAME: Final = "bireme"
 """The cluster that stays, unless it is given another name."""
-MIN_RUNTIME_SECONDS: Final = 3
-"""A gang is left alone for so long; five minutes where jobs run for hours."""
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "BIREME_LEASE_DURATION_SECONDS": "5",
     "BIREME_STATUS_REFRESH_SECONDS": "1",  # a live table lives from fresh positions
-    "BIREME_MIN_RUNTIME_SECONDS": str(MIN_RUNTIME_SECONDS),
+    "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
     "BIREME_RESIZE_SETTLE_SECONDS": "1",
 }
 Say = Callable[[str], None]
-
-
-@contextmanager
-def passing(nodes: int, racks: int, say: Say) -> Iterator[Cluster]:
-    with served(nodes, racks, say) as stack:
-        yield stack.cluster
 
 
 @contextmanager

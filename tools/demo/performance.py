@@ -79,8 +79,8 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
 def _cluster(workload: Workload, options: Options, say: clusters.Say) -> Iterator[Cluster]:
     """Yield the cluster; one that is kept goes as well when the demo does not reach its end."""
     if not options.keeps:
-        with clusters.passing(workload.nodes, workload.racks, say) as cluster:
-            yield cluster
+        with clusters.served(workload.nodes, workload.racks, say) as stack:
+            yield stack.cluster
         return
     cluster = clusters.staying(options.name, workload.nodes, workload.racks, say)
     try:

@@ -56,14 +56,13 @@ def task(
     }
 
 
+def _bireme(kind: str, name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 def training_job(name: str, *tasks: Manifest, **spec: Any) -> Manifest:
     """Return a TrainingJob, by default with a worker of one GPU."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "TrainingJob",
-        "metadata": {"name": name},
-        "spec": {"tasks": list(tasks) or [task()], **spec},
-    }
+    return _bireme("TrainingJob", name, {"tasks": list(tasks) or [task()], **spec})
 
 
 def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
@@ -77,30 +76,15 @@ def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
 
 
 def queue(name: str, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return _bireme("Queue", name, spec)
 
 
 def scheduling_policy(name: str, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "SchedulingPolicy",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return _bireme("SchedulingPolicy", name, spec)
 
 
 def pod_group(name: str, min_member: int, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": {"minMember": min_member, **spec},
-    }
+    return _bireme("PodGroup", name, {"minMember": min_member, **spec})
 
 
 def priority_class(name: str, value: int) -> Manifest:

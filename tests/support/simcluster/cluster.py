@@ -9,7 +9,6 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi.recording import StoreRecorder
 from tests.support.fakeapi.store import Object, Refusal, Store
 from tests.support.history.records import Key
@@ -35,7 +34,6 @@ KINDS = {
     NODE_POOLS: "NodePool",
 }
 SCHEDULING = SchedulingSettings(min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2)
-OPERATOR = OperatorSettings(node_lost_seconds=20.0)
 RESTART_SECONDS = (1.0, 15.0)
 _POOL_CHANCE = 0.4
 """How many clusters have a node pool that grows and shrinks."""
@@ -61,12 +59,10 @@ class SimulatedCluster:
         self.server = ApiServer(self.store, self.conditions)
         drawn = self.chance("processes")
         self.operators = [
-            OperatorProcess(
-                name, self.server, loop, drawn, (OPERATOR, SCHEDULING), self._began_to_lead
-            )
+            OperatorProcess(name, self.server, loop, drawn, SCHEDULING, self.tell)
             for name in ("operator-a", "operator-b")
         ]
-        self.extender = ExtenderProcess("extender", self.server, loop, drawn, SCHEDULING)
+        self.extender = ExtenderProcess("extender", self.server, loop, drawn, SCHEDULING, self.tell)
         self.kubelets = Kubelets(self.server, loop, self.chance("kubelets"), self.disturb)
         self.scheduler = Scheduler(
             self.server, self.extender, loop, self.chance("scheduler"), self.tell
@@ -96,9 +92,6 @@ class SimulatedCluster:
         if level in ("error", "exception", "critical"):
             self.errors.append(f"{line} ({self.loop.time():.2f} s)")
         return ""
-
-    def _began_to_lead(self, identity: str, epoch: int) -> None:
-        self.tell(f"{identity} leads, epoch {epoch}")
 
     def disturb(self, pod: Object) -> None:
         """Note a pod taken away: an operator that did not see it cannot know it was there."""

@@ -120,29 +120,26 @@ class FaultInjector:
 
     # --- requests --------------------------------------------------------------------------
 
+    async def _share(self, name: str, least: float, most: float) -> None:
+        setattr(self._conditions, name, self._chance.uniform(least, most))
+        await self._for_a_while()
+        setattr(self._conditions, name, 0.0)
+
     async def inject_conflicts(self) -> None:
         """Writes over versions are refused: 409."""
-        self._conditions.conflicts = self._chance.uniform(0.2, 0.9)
-        await self._for_a_while()
-        self._conditions.conflicts = 0.0
+        await self._share("conflicts", 0.2, 0.9)
 
     async def inject_errors(self) -> None:
         """Requests fail with 429, 500, 503, 504 or a broken connection."""
-        self._conditions.errors = self._chance.uniform(0.1, 0.8)
-        await self._for_a_while()
-        self._conditions.errors = 0.0
+        await self._share("errors", 0.1, 0.8)
 
     async def inject_answers_lost(self) -> None:
         """Writes are done, and their authors do not learn of it."""
-        self._conditions.late_errors = self._chance.uniform(0.1, 0.7)
-        await self._for_a_while()
-        self._conditions.late_errors = 0.0
+        await self._share("late_errors", 0.1, 0.7)
 
     async def inject_slow(self) -> None:
         """Requests and answers take seconds, and pass one another."""
-        self._conditions.slow = self._chance.uniform(0.1, 0.8)
-        await self._for_a_while()
-        self._conditions.slow = 0.0
+        await self._share("slow", 0.1, 0.8)
 
     async def inject_api_down(self) -> None:
         self._conditions.is_down = True

@@ -11,7 +11,7 @@ from tests.support.fakeapi.store import Object
 from tests.support.history.observed import ObservedCluster
 from tests.support.history.observer import Violation, check, partial
 from tests.support.simcluster import objects
-from tests.support.simcluster.cluster import OPERATOR, SCHEDULING, SimulatedCluster
+from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
 from tests.support.simcluster.nodes import MOST_NODES, is_grown
 from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.tenants import HOPELESS
@@ -125,7 +125,7 @@ def _held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
             "busy gangs": term.work.busy,
             "reports under way": term.reports._writing,
             "victims": term.preemptions._stopping,
-            "slots": OPERATOR.write_concurrency - term.slots._free,
+            "slots": operator.settings.write_concurrency - term.slots._free,
         }
         yield from (f"leak: {operator.name} holds {what}: {x}" for what, x in held.items() if x)
 

@@ -54,7 +54,15 @@ class Clock:
 class Process(ABC):
     """A program that starts, dies, is paused and is started again."""
 
-    def __init__(self, name: str, server: ApiServer, loop: VirtualLoop, chance: Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: ApiServer,
+        loop: VirtualLoop,
+        chance: Random,
+        scheduling: SchedulingSettings,
+        tell: Callable[[str], None],
+    ) -> None:
         self.name = name
         self.clock = Clock(loop)
         self.starts = 0
@@ -63,6 +71,8 @@ class Process(ABC):
         self._server = server
         self._loop = loop
         self._chance = chance
+        self._scheduling = scheduling
+        self._tell = tell
         self.plug = Plug(is_in=False)
         self._task: asyncio.Task[None] | None = None
 
@@ -104,19 +114,7 @@ class OperatorProcess(Process):
     """The operator around lease and term, its own kinds brought by reflectors."""
 
     term: LeaderTerm | None = None
-
-    def __init__(
-        self,
-        name: str,
-        server: ApiServer,
-        loop: VirtualLoop,
-        chance: Random,
-        settings: tuple[OperatorSettings, SchedulingSettings],
-        on_lead: Callable[[str, int], None],
-    ) -> None:
-        super().__init__(name, server, loop, chance)
-        self._settings, self._scheduling = settings
-        self._on_lead = on_lead
+    settings = OperatorSettings(node_lost_seconds=20.0)
 
     async def _live(self) -> None:
         ended = asyncio.Event()
@@ -124,10 +122,10 @@ class OperatorProcess(Process):
         identity = f"{self.name}-{self.starts}"
         lease = Lease(
             self.client(),
-            self._settings.lease_namespace,
+            self.settings.lease_namespace,
             names.OPERATOR_LEASE,
             identity,
-            duration_seconds=self._settings.lease_duration_seconds,
+            duration_seconds=self.settings.lease_duration_seconds,
             clock=clock.monotonic,
             wall_clock=clock.date,
         )
@@ -135,11 +133,11 @@ class OperatorProcess(Process):
         tasks: list[asyncio.Task[Any]] = []
 
         def started(epoch: int) -> None:
-            self._on_lead(identity, epoch)
+            self._tell(f"{identity} leads, epoch {epoch}")
             self.term = LeaderTerm(
                 TermContext(
                     client,
-                    self._settings,
+                    self.settings,
                     self._scheduling,
                     OperatorMetrics(),
                     epoch,
@@ -175,18 +173,7 @@ class ExtenderProcess(Process):
     """The extender behind its HTTP side."""
 
     is_reachable = True
-
-    def __init__(
-        self,
-        name: str,
-        server: ApiServer,
-        loop: VirtualLoop,
-        chance: Random,
-        scheduling: SchedulingSettings,
-    ) -> None:
-        super().__init__(name, server, loop, chance)
-        self._scheduling = scheduling
-        self._verbs: Verbs | None = None
+    _verbs: Verbs | None = None
 
     async def _live(self) -> None:
         clock = self.clock.monotonic
