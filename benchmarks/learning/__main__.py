@@ -40,15 +40,14 @@ def _figures(runs: Sequence[Path]) -> dict[str, str]:
     """Draw the learning curves by file name: of DeepRM's env, or of TapFinger's designs."""
     if not runs:
         return {}
+    from benchmarks.learning import convergence  # torch and matplotlib, for figures alone
+
     recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]
     if all(recipe.startswith("tapfinger") for recipe in recipes):
-        from benchmarks.learning import designs
-
-        return {"tapfinger-designs.svg": designs.drawn(dict(zip(recipes, runs, strict=True)))}
-    from benchmarks.learning.convergence import drawn
-
+        drawn = convergence.designs_drawn(dict(zip(recipes, runs, strict=True)))
+        return {"tapfinger-designs.svg": drawn}
     return {
-        f"{recipe}-convergence.svg": drawn(run / "curves.csv", recipe)
+        f"{recipe}-convergence.svg": convergence.drawn(run / "curves.csv", recipe)
         for recipe, run in zip(recipes, runs, strict=True)
     }
 

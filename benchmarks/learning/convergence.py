@@ -1,12 +1,15 @@
-"""How A2cScheduler came to what it can: the figure of its paper (Liang et al., 2020, figure 3).
+"""Learning curves as figures, from the ``curves.csv`` of runs.
 
-Rewards, slowdown, completion and waiting time at an arrival rate of 0.7 over the decisions taken,
-from the ``curves.csv`` of a run; the rules on the same validation envs as straight lines.
+A2cScheduler's are those of its paper (Liang et al., 2020, figure 3): rewards, slowdown, completion
+and waiting time at an arrival rate of 0.7, the rules as straight lines. TapFinger's (Li et al.,
+figures 8, 13 and 14) are mean completion times, first while the rule was copied, then while agents
+improved.
 """
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +43,7 @@ def drawn(curves: Path, name: str) -> str:
     recipe = load_recipe(name)
     if not isinstance(recipe, DeepRmRecipe):
         raise ValueError(f"{curves} is of recipe {name!r}; draw those of a2c and a2c-cnn")
-    rows = list(csv.DictReader(curves.read_text(encoding="utf-8").splitlines()))
+    rows = _rows(curves)
     levels = _rules(recipe.config.queue_slots)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.4, 5.0), layout="constrained")
@@ -57,9 +60,17 @@ def drawn(curves: Path, name: str) -> str:
             axes.grid(color="#eeeeee")
             if at:
                 axes.legend(frameon=False, loc="upper right")
-        held = io.StringIO()
-        figure.savefig(held, format="svg", metadata={"Date": None})
+        return _svg(figure)
+
+
+def _svg(figure: Figure) -> str:
+    held = io.StringIO()
+    figure.savefig(held, format="svg", metadata={"Date": None})
     return held.getvalue()
+
+
+def _rows(curves: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(curves.read_text(encoding="utf-8").splitlines()))
 
 
 def _draw(axes: Axes, rows: Sequence[Mapping[str, str]], column: str) -> None:
@@ -84,3 +95,39 @@ def _rules(queue_slots: int) -> dict[str, dict[str, float]]:
         found = measure(run_rule(env, rule))
         levels[name] = {f"validation_{metric}": float(row.mean()) for metric, row in found.items()}
     return levels
+
+
+_DESIGN_PANELS: Final = {
+    "multi-3_jct_steps": "multi-3: completion time, steps",
+    "pointer_jct_steps": "pointer: completion time, steps",
+}
+_DESIGN_COLOURS: Final = ("#2b5c9e", "#d08a2e", "#4c8c5c", "#9e2b4f")
+
+
+def designs_drawn(runs: Mapping[str, Path]) -> str:
+    """Draw the curves of ``runs``, folders by recipe, as SVG."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+        for at, (column, label) in enumerate(_DESIGN_PANELS.items()):
+            axes = figure.add_subplot(1, 2, at + 1)
+            for (recipe, run), colour in zip(runs.items(), _DESIGN_COLOURS, strict=False):
+                points = _points(run / "curves.csv", column)
+                axes.plot(*points, color=colour, linewidth=1.5, marker=".", label=recipe)
+            axes.set_ylabel(label)
+            axes.set_xlabel("decisions")
+            axes.set_yscale("log")
+            axes.grid(color="#eeeeee")
+            if at:
+                axes.legend(frameon=False)
+        return _svg(figure)
+
+
+def _points(curves: Path, column: str) -> tuple[list[float], list[float]]:
+    """Return decisions over all stages, and the values where there are any."""
+    rows = _rows(curves)
+    ends = {row["stage"]: float(row["step"]) for row in rows}
+    before = dict(zip(ends, accumulate(ends.values(), initial=0.0), strict=False))
+    points = [
+        (before[r["stage"]] + float(r["step"]), float(r[column])) for r in rows if r.get(column)
+    ]
+    return [step for step, _ in points], [value for _, value in points]

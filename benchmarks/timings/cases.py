@@ -1,10 +1,20 @@
 """What a case is: a name, a question, and a coroutine that answers it with numbers."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
 
 from benchmarks.report import Result
+from tools.controlplane.process import Process, free_ports
+
+ROOT: Final = Path(__file__).parents[2]
+T = TypeVar("T")
 
 
 class Skipped(Exception):  # noqa: N818  # no error: the text says what is missing
@@ -36,3 +46,34 @@ class Case:
     name: str
     question: str
     measure: Callable[[Run], Awaitable[Result]]
+
+
+def in_child(module: str, *arguments: object, kind: type[T], timeout_seconds: float = 300.0) -> T:
+    """Run a module of this package in a process of its own, one thread; decode what it prints."""
+    command = [sys.executable, "-m", f"benchmarks.timings.{module}", *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=timeout_seconds,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.decode()[-2000:]}")
+    return msgspec.json.decode(done.stdout, type=kind)
+
+
+PORTS: Final = {"operator": "BIREME_METRICS_PORT", "extender": "BIREME_EXTENDER_PORT"}
+
+
+def program(kind: str, workdir: Path, kubeconfig: Path, name: str = "") -> Process:
+    """Return ``operator`` or ``extender``, not yet started; its log is called ``name``."""
+    (port,) = free_ports(1)
+    return Process(
+        kind,
+        [sys.executable, "-m", f"bireme_{kind}"],
+        log_path=workdir / f"{name or kind}.log",
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        env={"KUBECONFIG": str(kubeconfig), PORTS[kind]: str(port)},
+    )

@@ -6,11 +6,9 @@ three node pools may get so many more nodes each, and what that adds to a cycle 
 """
 
 import asyncio
-import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,7 +16,7 @@ import numpy as np
 
 from benchmarks.machine import peak_mib
 from benchmarks.report import Result, Row, Sample, at_most
-from benchmarks.timings.cases import Run
+from benchmarks.timings.cases import Run, in_child
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.nodes import GrowablePool, NodeTable
@@ -31,7 +29,6 @@ from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task
 FILLS: Final = (0, 97, 100)
 _WARM_CYCLES: Final = 5
 _NODES_PER_RACK: Final = 25
-_ROOT: Final = Path(__file__).parents[2]
 
 
 class Measured(msgspec.Struct):
@@ -48,7 +45,7 @@ async def measure_decision(run: Run) -> Result:
     nodes, gangs = run.pick(5000, 200), run.pick(1000, 40)
     rows = []
     for fill in FILLS:
-        found = await asyncio.to_thread(_in_child, nodes, gangs, fill)
+        found = await asyncio.to_thread(_measured, nodes, gangs, fill)
         where = f"{gangs} gangs, {nodes} nodes, {fill} % of GPUs in use"
         cold, *warm = found.seconds
         run.say(f"{where}: {found.admitted} admitted, cold {cold:.2f} s")
@@ -65,17 +62,13 @@ async def measure_decision(run: Run) -> Result:
 async def _added_by_growth(run: Run) -> Row:
     """Measure the search for nodes that gangs wait for, where they hardly suffice."""
     nodes, gangs, room = run.pick(500, 50), run.pick(256, 20), run.pick(200, 10)
-    found = await asyncio.to_thread(_in_child, nodes, gangs, 100, room)
+    found = await asyncio.to_thread(_measured, nodes, gangs, 100, room)
     what = f"{gangs} gangs, {nodes} nodes, 100 % in use: added by three pools of {room} more each"
     return Row(what=what, unit="s", bireme=Sample.of(found.seconds[1:]), aim=at_most(0.02))
 
 
-def _in_child(*problem: int) -> Measured:
-    command = [sys.executable, "-m", "benchmarks.timings.decision", *map(str, problem)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, timeout=300, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.decode()[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=Measured)
+def _measured(*problem: int) -> Measured:
+    return in_child("decision", *problem, kind=Measured)
 
 
 def problem(nodes: int, gangs: int, percent: int) -> ClusterSnapshot:

@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks.report import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings import round_trips
-from benchmarks.timings.cases import Run
+from benchmarks.timings.cases import PORTS, ROOT, Run, program
 from benchmarks.timings.populated_api import PopulatedApi
 from benchmarks.timings.workloads import Manifest
 from tests.support.fakeapi import FakeApi
@@ -54,7 +54,7 @@ async def measure_extender(run: Run) -> Result:
         pods = {
             mode: cluster.plan_gang(mode.lower(), [cluster.nodes[0]], 1, mode)[0] for mode in _MODES
         }
-        extender = extender_program(run.workdir, api.kubeconfig(run.workdir))
+        extender = program("extender", run.workdir, api.kubeconfig(run.workdir))
         try:
             await asyncio.to_thread(extender.start)
             await asyncio.to_thread(extender.wait_ready, 60)
@@ -71,18 +71,6 @@ async def measure_extender(run: Run) -> Result:
         "A pod in score mode is decided on against all nodes, a planned one is looked up."
     )
     return Result(baseline="bare uvicorn", rows=tuple(rows), notes=(note,))
-
-
-def extender_program(workdir: Path, kubeconfig: Path, name: str = "extender") -> Process:
-    """Return the extender, not yet started."""
-    (port,) = free_ports(1)
-    return Process(
-        name,
-        [sys.executable, "-m", "bireme_extender"],
-        log_path=workdir / f"{name}.log",
-        ready_url=f"http://127.0.0.1:{port}/readyz",
-        env={"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port)},
-    )
 
 
 async def _ask(
@@ -125,7 +113,7 @@ def _bare_server(workdir: Path, module: str, reply: bytes) -> Process:
         [sys.executable, "-m", f"benchmarks.timings.{module}", str(port), str(path)],
         log_path=workdir / f"{module}.log",
         ready_url=f"http://127.0.0.1:{port}/",
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"PYTHONPATH": str(ROOT)},
     )
 
 
@@ -135,7 +123,7 @@ def _timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float
 
 
 def port_of(extender: Process) -> int:
-    return int(extender.env["BIREME_EXTENDER_PORT"])
+    return int(extender.env[PORTS["extender"]])
 
 
 def timed(

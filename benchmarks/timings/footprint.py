@@ -4,21 +4,15 @@ A fake API server holds it: 50000 pods would take a real one longer than all oth
 """
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Final
 
 from benchmarks.machine import CpuMeter, resident_mib
 from benchmarks.report import Result, Row, Sample, at_most
-from benchmarks.timings.cases import Run
+from benchmarks.timings.cases import PORTS, Run, program
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
-from tools.controlplane.process import Process, free_ports
+from tools.controlplane.process import Process
 
-_PROGRAMS: Final = {
-    "operator": ("bireme_operator", "BIREME_METRICS_PORT"),
-    "extender": ("bireme_extender", "BIREME_EXTENDER_PORT"),
-}
 _AIM_MIB: Final = 300.0
 _SETTLE_SECONDS: Final = 30
 
@@ -28,7 +22,7 @@ async def measure_memory(run: Run) -> Result:
     nodes, gangs, others = run.pick(5000, 50), run.pick(1000, 10), run.pick(30_000, 300)
     rows = []
     async with FakeApi() as api:
-        for name in _PROGRAMS:
+        for name in PORTS:
             empty = await _resident(run, api, name, "empty")
             rows.append(Row(what=f"{name}, empty cluster", unit="MiB", bireme=Sample.of([empty])))
         cluster = PopulatedApi(api, nodes)
@@ -38,7 +32,7 @@ async def measure_memory(run: Run) -> Result:
         cluster.add_others(others)
         what = f"{nodes} nodes, {gangs} gangs, {20 * gangs + others} pods"
         run.say(what)
-        for name in _PROGRAMS:
+        for name in PORTS:
             full = await _resident(run, api, name, "full")
             aim = at_most(_AIM_MIB)
             rows.append(Row(what=f"{name}, {what}", unit="MiB", bireme=Sample.of([full]), aim=aim))
@@ -52,7 +46,7 @@ async def measure_memory(run: Run) -> Result:
 
 
 async def _resident(run: Run, api: FakeApi, name: str, label: str) -> float:
-    process = _program(run.workdir, api.kubeconfig(run.workdir), name, label)
+    process = program(name, run.workdir, api.kubeconfig(run.workdir), f"{name}-{label}")
     try:
         await asyncio.to_thread(process.start)
         await asyncio.to_thread(process.wait_ready, 180)
@@ -69,15 +63,3 @@ async def _come_to_rest(process: Process) -> None:
         await asyncio.sleep(3)
         if meter.spent()[process.name] < 0.5:
             return
-
-
-def _program(workdir: Path, kubeconfig: Path, name: str, label: str) -> Process:
-    module, port_setting = _PROGRAMS[name]
-    (port,) = free_ports(1)
-    return Process(
-        name,
-        [sys.executable, "-m", module],
-        log_path=workdir / f"{name}-{label}.log",
-        ready_url=f"http://127.0.0.1:{port}/readyz",
-        env={"KUBECONFIG": str(kubeconfig), port_setting: str(port)},
-    )

@@ -11,9 +11,9 @@ import msgspec
 
 from benchmarks.report import Pairs, Result, Row, at_most
 from benchmarks.timings import round_trips
-from benchmarks.timings.cases import Run, Skipped
+from benchmarks.timings.cases import Run, Skipped, program
 from benchmarks.timings.decision import problem
-from benchmarks.timings.extender_calls import extender_program, percentiles, port_of, timed
+from benchmarks.timings.extender_calls import percentiles, port_of, timed
 from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.placement import FreeCapacity
@@ -137,7 +137,7 @@ async def _prioritize(run: Run, nodes: int) -> list[Row]:
             pods += cluster.plan_gang("asked", [cluster.nodes[0]], 1, "Score")
             workdir = run.workdir / side
             workdir.mkdir()
-            programs.append(extender_program(workdir, api.kubeconfig(workdir), side))
+            programs.append(program("extender", workdir, api.kubeconfig(workdir), side))
         if pods[0] != pods[1]:
             raise RuntimeError("the two clusters are not equal, so one request cannot serve both")
         spec = {"checkpoint": {"name": PLACER}}
@@ -145,15 +145,15 @@ async def _prioritize(run: Run, nodes: int) -> list[Row]:
         body = {"Pod": pods[0], "Nodes": None, "NodeNames": cluster.nodes}
         sent = round_trips.request("/prioritize", msgspec.json.encode(body))
         try:
-            for program in programs:
-                await asyncio.to_thread(program.start)
-            for program in programs:
-                await asyncio.to_thread(program.wait_ready, 60)
+            for each in programs:
+                await asyncio.to_thread(each.start)
+            for each in programs:
+                await asyncio.to_thread(each.wait_ready, 60)
             await asyncio.to_thread(_wait_for_checkpoint, port_of(programs[0]), sent)
             return await asyncio.to_thread(_asked, run, programs, sent, nodes)
         finally:
-            for program in programs:
-                await asyncio.to_thread(program.terminate)
+            for each in programs:
+                await asyncio.to_thread(each.terminate)
 
 
 def _wait_for_checkpoint(port: int, sent: bytes) -> None:
@@ -170,7 +170,7 @@ def _wait_for_checkpoint(port: int, sent: bytes) -> None:
 def _asked(run: Run, programs: list[Process], sent: bytes, nodes: int) -> list[Row]:
     pairs = Pairs()
     for _ in range(run.repetitions):
-        ours, theirs = timed(run, programs, [port_of(program) for program in programs], sent)
+        ours, theirs = timed(run, programs, [port_of(each) for each in programs], sent)
         pairs.add("bireme", percentiles(ours))
         pairs.add("rules", percentiles(theirs))
     what = f"{PLACER}: prioritize, pod in score mode, {nodes} names"

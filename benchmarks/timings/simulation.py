@@ -7,7 +7,6 @@ beside the checkout. Reading it does not count.
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 
 from benchmarks.machine import peak_mib
 from benchmarks.report import Aim, Result, Row, Sample, at_most
-from benchmarks.timings.cases import Run, Skipped
+from benchmarks.timings.cases import ROOT, Run, Skipped, in_child
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.simulator.machines import parse_nodes
@@ -29,7 +28,6 @@ TRACE: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"
 AIMS_SECONDS: Final = {"fifo": 60.0, "combined-priority": 180.0}
 """Processor seconds on one core, by orderer."""
 AIM_MIB: Final = 1024.0
-_ROOT: Final = Path(__file__).parents[2]
 _LIMIT_SECONDS: Final = 1000.0
 _ALL_JOBS: Final = 1_000_000
 
@@ -48,7 +46,7 @@ class Simulated(msgspec.Struct):
 
 def trace_file() -> Path:
     """Return the path of the trace; Skipped when it is not there."""
-    beside = _ROOT.parent / "shared" / "data"
+    beside = ROOT.parent / "shared" / "data"
     path = Path(os.environ.get(DATA_VARIABLE) or beside) / TRACE
     if not path.is_file():
         raise Skipped(f"there is no {path}; name the folder of {TRACE} in {DATA_VARIABLE}")
@@ -62,7 +60,7 @@ async def measure_simulation(run: Run) -> Result:
     rows: list[Row] = []
     notes = ["Preemption is on, but in this trace no queue and no job ranks above another."]
     for orderer, aim_seconds in AIMS_SECONDS.items():
-        found = await asyncio.to_thread(_in_child, trace, nodes, orderer, jobs)
+        found = await asyncio.to_thread(_child, trace, nodes, orderer, jobs)
         what = f"{orderer}, {found.jobs} jobs on {nodes} GPUs"
         run.say(f"{what}: {found.cpu_seconds:.1f} s of processor time")
         rows += [
@@ -81,27 +79,8 @@ def _row(what: str, unit: str, value: float, aim: Aim | None = None) -> Row:
     return Row(what=what, unit=unit, bireme=Sample.of([value]), aim=aim)
 
 
-def _in_child(trace: Path, nodes: str, orderer: str, jobs: int) -> Simulated:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.timings.simulation",
-        str(trace),
-        nodes,
-        orderer,
-        str(jobs),
-    ]
-    done = subprocess.run(
-        command,
-        cwd=_ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        timeout=_LIMIT_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.decode()[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=Simulated)
+def _child(*arguments: object) -> Simulated:
+    return in_child("simulation", *arguments, kind=Simulated, timeout_seconds=_LIMIT_SECONDS)
 
 
 def simulated(path: str, nodes: str, orderer: str, jobs: int) -> Simulated:
