@@ -26,8 +26,8 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import nodes, tenancy, training_jobs, wire
 from bireme.registry import make_policy
-from bireme.simulator.physics import Physics
-from bireme.simulator.physics.laws import ConstantSpeed
+from bireme.simulator.physics.laws import MeasuredSpeed
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob, job_of
 from tests.support.objects.facts import served, through_the_wire
@@ -146,7 +146,8 @@ def _trace_job(submission: Submission) -> TraceJob:
     seconds = submission.run_seconds or UNENDING_SECONDS
     gang = replace(gang, uid=gang.name)
     job = job_of(gang, submission.seconds, seconds)
-    return replace(job, speed=ConstantSpeed(1.0), steps=seconds) if gang.is_elastic else job
+    constant = MeasuredSpeed((1, 1_000_000), (1.0, 1.0))
+    return replace(job, speed=constant, steps=seconds) if gang.is_elastic else job
 
 
 def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:

@@ -18,7 +18,7 @@ from benchmarks.simulations.windows import LOADS
 from bireme import registry
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, Estimate, PolicyResult, compare
-from bireme.simulator.loads import DAY, Window, gpus
+from bireme.simulator.loads import DAY, Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
 
@@ -163,7 +163,7 @@ def _windows(chosen: Sequence[Window]) -> Table:
 
 def _gangs(window: Window) -> float:
     jobs = window.trace.jobs
-    return sum(gpus(job) > 1 for job in jobs) / len(jobs)
+    return sum(job.gpus > 1 for job in jobs) / len(jobs)
 
 
 def build_philly(data: Path, store: Store) -> Page:

@@ -26,7 +26,7 @@ from bireme.registry import make_policy
 from bireme.simulator import comparison
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import simulate
 from bireme.simulator.traces.generators import poisson
 from bireme.simulator.workload import ProgressReporting, Trace, TraceJob

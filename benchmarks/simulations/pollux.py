@@ -30,7 +30,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.pollux import read_pollux
 from bireme.simulator.traces.tables import unpacked

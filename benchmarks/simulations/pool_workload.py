@@ -20,7 +20,7 @@ from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 from bireme.forecasting.networks import DataRange
 from bireme.simulator import metrics
-from bireme.simulator.loads import DAY, gpus
+from bireme.simulator.loads import DAY
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace, TraceJob
 
@@ -77,7 +77,7 @@ def offered_gpus(jobs: Sequence[TraceJob], began: float, ended: float) -> FloatA
     """Return mean GPUs in use by hour, were every job started at once; shape (hours,)."""
     starts = np.array([job.submitted for job in jobs])
     times = np.concatenate([starts, [_ends(job) for job in jobs]])
-    asked = np.array([gpus(job) for job in jobs], dtype=float)
+    asked = np.array([job.gpus for job in jobs], dtype=float)
     order = np.argsort(times, kind="stable")
     in_use = np.cumsum(np.concatenate([asked, -asked])[order])
     return metrics.binned(times[order], in_use, np.arange(began, ended + 1, HOUR))

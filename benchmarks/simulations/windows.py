@@ -12,7 +12,7 @@ from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, gpus, made, stretch
+from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace
@@ -63,8 +63,8 @@ def openb(data: Path) -> list[Window]:
     rate that keeps 50 GPUs busy. Nodes are openb's GPU nodes in a drawn order.
     """
     shapes = _read(f"openb:{data / OPENB}?interval_seconds=1&run_seconds=1")
-    timed = [j.duration_seconds for j in _read(f"openb:{data / _OPENB_TIMES}").jobs if gpus(j)]
-    pods = [job for job in shapes.jobs if gpus(job)]
+    timed = [j.duration_seconds for j in _read(f"openb:{data / _OPENB_TIMES}").jobs if j.gpus]
+    pods = [job for job in shapes.jobs if job.gpus]
     nodes = [node for node in shapes.nodes if node.allocatable.get(GPU, 0)]
     windows = []
     for number in range(3):
@@ -81,7 +81,7 @@ def _arriving(
     pods: Sequence[TraceJob], run_seconds: Sequence[float], generator: np.random.Generator
 ) -> tuple[TraceJob, ...]:
     capped = [min(seconds, DAY) for seconds in run_seconds]
-    work = sum(gpus(pod) * seconds for pod, seconds in zip(pods, capped, strict=True))
+    work = sum(pod.gpus * seconds for pod, seconds in zip(pods, capped, strict=True))
     gaps = generator.exponential(work / len(pods) / _OPENB_OFFERED_GPUS, len(pods))
     return tuple(
         replace(pod, submitted=float(at), duration_seconds=seconds)

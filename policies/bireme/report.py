@@ -102,6 +102,7 @@ class _Reporter:
         self, given: Mapping[str, SupportsFloat | None], remaining: SupportsFloat | None
     ) -> bool:
         environment = self._environment
+        # A forked child, as a data loader's worker is, has this object and not its thread.
         if environment.get("RANK", "0") != "0" or os.getpid() != self._process:
             return False
         if not environment.get("BIREME_PROGRESS_URL"):
@@ -114,7 +115,10 @@ class _Reporter:
             return False
         with self._changed:
             self._latest = body
-            self._start()
+            if self._thread is None:
+                atexit.register(self.finish, TIMEOUT_SECONDS)
+                self._thread = threading.Thread(target=self._run, name="bireme-report", daemon=True)
+                self._thread.start()
             self._changed.notify_all()
         return True
 
@@ -138,14 +142,6 @@ class _Reporter:
         began, first = self._first
         return (total - step) * (now - began) / (step - first) if step > first else None
 
-    # --- sending --------------------------------------------------------------------------
-
-    def _start(self) -> None:
-        if self._thread is None:
-            atexit.register(self.finish, TIMEOUT_SECONDS)
-            self._thread = threading.Thread(target=self._run, name="bireme-report", daemon=True)
-            self._thread.start()
-
     def finish(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
         with self._changed:
@@ -167,7 +163,9 @@ class _Reporter:
                 failures = 0 if pause is None else failures + 1
                 if pause is None:
                     pause = EVERY_SECONDS
-                else:  # kept unless a fresher one has come; at the end one more attempt is enough
+                else:
+                    # Kept unless a fresher one has come. An urgent one, at the end of a program, is
+                    # not sent again.
                     self._latest = self._latest or body
                     self._is_urgent = False
                     pause = min(max(pause, EVERY_SECONDS * 2.0**failures), LONGEST_PAUSE_SECONDS)
@@ -186,7 +184,7 @@ class _Reporter:
                 self._changed.wait(wait if self._latest else None)
 
     def _sent(self, body: dict[str, Any]) -> float | None:
-        """Send it; return None if it was accepted, else the least pause before the next attempt."""
+        """Send a report; return None if it was accepted, else the least pause before the next."""
         try:
             status, text, retry_after = self._post(json.dumps({"trainerStatus": body}).encode())
         except (OSError, HTTPException, ValueError) as error:
@@ -199,7 +197,8 @@ class _Reporter:
         return float(retry_after) if retry_after.isdecimal() else 0.0
 
     def _post(self, body: bytes) -> tuple[int, str, str]:
-        """Return status, text and Retry-After; neither proxies nor redirects are followed."""
+        """Return status, text and Retry-After."""
+        # Not urllib: the token must reach this address only, through no proxy and by no redirect.
         at = urlsplit(self._environment["BIREME_PROGRESS_URL"])
         token = Path(self._environment["BIREME_PROGRESS_TOKEN_FILE"]).read_text(encoding="utf-8")
         headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""Builders of objects for tests: a test states what it is about, everything else has a default."""
+"""Builders of objects for tests: a test states its subject, everything else has a default."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from bireme.core.gangs import ANYWHERE, Gang, NodeConstraints, Role, RoleAffinity, Taint, Task
 from bireme.core.nodes import GrowablePool, Node, NodeTable
-from bireme.core.placement import make_placement
+from bireme.core.placement import placement_at
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, add, request_of
@@ -50,14 +50,14 @@ def a_node(
 ) -> Node:
     """Make a healthy node with eight GPUs."""
     offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": pods}
+    if gpus:
+        offers[GPU] = gpus
     known = {"kubernetes.io/hostname": name, **(labels or {})}
     if rack is not None:
         known["topology.bireme.dev/rack"] = rack
     if zone is not None:
         known["topology.kubernetes.io/zone"] = zone
-    return Node(
-        name, offers | ({GPU: gpus} if gpus else {}), known, tuple(taints), is_ready, is_cordoned
-    )
+    return Node(name, offers, known, tuple(taints), is_ready, is_cordoned)
 
 
 def a_pool(
@@ -181,11 +181,8 @@ def a_running_gang(
 ) -> RunningGang:
     """Run ``gang`` on one node, whole unless ``sizes`` gives the replicas of each task."""
     held = sizes or {task.name: task.replicas for task in gang.tasks}
-    counts = {name: np.zeros(len(nodes), dtype=np.int64) for name in held}
-    for name, replicas in held.items():
-        counts[name][row] = replicas
-    placement = make_placement(gang, nodes, counts)
-    return RunningGang(gang, placement, started, resized, is_leaving)
+    places = {name: {nodes.names[row]: count} if count else {} for name, count in held.items()}
+    return RunningGang(gang, placement_at(places, nodes), started, resized, is_leaving)
 
 
 def a_running(
@@ -202,20 +199,14 @@ def a_running(
 
     ``anchor`` is the node that a shrink empties last.
     """
-    (alone, *_) = (task.name for task in gang.tasks)
-    counts: dict[str, IntArray] = {}
+    by_task: dict[str, dict[str, int]] = {task.name: {} for task in gang.tasks}
     for name, value in places.items():
         by_node = {name: value} if isinstance(value, int) else value
-        task = alone if isinstance(value, int) else name
-        held = counts.setdefault(task, np.zeros(len(nodes), dtype=np.int64))
-        for node, replicas in by_node.items():
-            held[nodes.row[node]] = replicas
-    held_by = gang.resized(
-        {t.name: int(counts[t.name].sum()) if t.name in counts else 0 for t in gang.tasks}
-    )
-    placement = make_placement(held_by, nodes, counts)
+        task = gang.tasks[0].name if isinstance(value, int) else name
+        by_task[task] |= {node: replicas for node, replicas in by_node.items() if replicas}
+    held = {name: by_node for name, by_node in by_task.items() if by_node}
     row = nodes.row[anchor] if anchor else -1
-    return RunningGang(gang, placement, started, resized, is_leaving, row)
+    return RunningGang(gang, placement_at(held, nodes), started, resized, is_leaving, row)
 
 
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:

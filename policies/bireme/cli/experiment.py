@@ -30,8 +30,7 @@ from bireme.simulator.metrics import SimulationMetrics, measure
 from bireme.simulator.node_floors import REACTIVE, check_floor, with_floor
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics import Physics
-from bireme.simulator.physics.model import read_physics
+from bireme.simulator.physics.model import Physics, read_physics
 from bireme.simulator.simulation import ProgressCallback, simulate
 from bireme.simulator.traces.sources import read_trace, window
 from bireme.simulator.workload import Trace, with_true_estimates

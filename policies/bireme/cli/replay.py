@@ -17,10 +17,9 @@ from bireme.cli.arguments import STANDARD_OUTPUT, check_target, naming, write_te
 from bireme.cli.experiment import as_set, contenders
 from bireme.cli.simulate import policy_names
 from bireme.core.settings import SchedulingSettings
-from bireme.replay.decisions import DecisionComparison
+from bireme.replay.decisions import DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
-from bireme.replay.sources import RecordedPolicies
 from bireme.replay.waits import ReplayPolicy, simulated
 from bireme.replay.workload import WorkloadBuilder
 from bireme.simulator.reports.terminal import ProgressLine

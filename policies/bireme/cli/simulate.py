@@ -123,9 +123,10 @@ def document(experiment: Experiment, comparison: Comparison, command: str) -> di
 
     ``bireme`` (the version), ``command``, ``trace`` (name, jobs, treatments: how many rows met
     which), ``cluster`` (nodes, gpus), ``physics`` (the fields of
-    :class:`~bireme.simulator.physics.Physics`, null for never), ``runs`` (a list with the keys of
-    :data:`bireme.simulator.metrics.KEYS`) and ``comparison`` (by policy and key: mean over seeds,
-    ratio to the first policy's, each with the ``low`` and ``high`` of its 95 % interval or null).
+    :class:`~bireme.simulator.physics.model.Physics`, null for never), ``runs`` (a list with the
+    keys of :data:`bireme.simulator.metrics.KEYS`) and ``comparison`` (by policy and key: mean over
+    seeds, ratio to the first policy's, each with the ``low`` and ``high`` of its 95 % interval or
+    null).
     """
     trace, gpus = experiment.trace, experiment.gpus_by_node
     return {

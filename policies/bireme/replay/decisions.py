@@ -5,16 +5,20 @@ policy of the record must decide as recorded in every cycle; where it does not, 
 something that no snapshot holds.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from bireme.core.cycle import run_cycle
+from bireme.core.errors import error_text
 from bireme.core.policy import Policy
-from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.settings import SchedulingSettings
+from bireme.registry import make_policy
 from bireme.replay.reader import RecordedCycle
 from bireme.replay.record import Outline
 from bireme.replay.writer import outline_of
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, policy_of
 
 KINDS: Final[Mapping[str, str]] = {
     "starts": "starts that the record does not have",
@@ -28,6 +32,37 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Kinds of differences, with what each counts."""
 _MOST_EXAMPLES: Final = 5
+
+
+class RecordedPolicies:
+    """The policies that decided a record, by :class:`~bireme.rl.lookup.PolicySource`.
+
+    The settings name one; SchedulingPolicies take its place for as long as they exist. ``own`` is
+    that of ``settings``; checkpoints are looked for below ``directory``, then among those that come
+    with Bireme.
+
+    Attributes:
+        cycles: How many each of them decided.
+        faults: Why some cannot be made again.
+    """
+
+    def __init__(self, own: Policy, settings: SchedulingSettings, directory: str = "") -> None:
+        self.cycles: Counter[PolicySource] = Counter()
+        self.faults: dict[PolicySource, str] = {}
+        self._settings = settings
+        self._directory = directory
+        self._policies = {SETTINGS_SOURCE: own}
+
+    def policy(self, source: PolicySource) -> Policy | None:
+        """Count a cycle of ``source``; return its policy, None where it cannot be made again."""
+        self.cycles[source] += 1
+        if source not in self._policies and source not in self.faults:
+            try:
+                made, _ = policy_of(source, self._settings, make_policy, self._directory)
+                self._policies[source] = made
+            except Exception as error:  # noqa: BLE001  # a class of the user's own may raise anything
+                self.faults[source] = error_text(error)
+        return self._policies.get(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +104,13 @@ class DecisionComparison:
         for kind, uids in found.items():
             self.counts[kind] += len(uids)
         if len(self.examples) < _MOST_EXAMPLES and any(found.values()):
-            self.examples.append(Example(snapshot.now, place, _named(found, snapshot)))
+            gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
+            names = {gang.uid: f"{gang.namespace}/{gang.name}" for gang in gangs}
+            named = {k: tuple(names.get(u, u) for u in uids) for k, uids in found.items() if uids}
+            self.examples.append(Example(snapshot.now, place, named))
 
     def to_json(self) -> dict[str, object]:
-        """All numbers and examples."""
+        """Return all numbers and examples."""
         examples = [
             {"time": one.now, "place": one.place, **{k: list(v) for k, v in one.gangs.items()}}
             for one in self.examples
@@ -103,9 +141,3 @@ def differences(recorded: Outline, other: Outline) -> dict[str, list[str]]:
         "other_growth": {u for u in grown if recorded.growth.get(u) != other.growth.get(u)},
     }
     return {kind: sorted(uids) for kind, uids in found.items()}
-
-
-def _named(found: Mapping[str, list[str]], snapshot: ClusterSnapshot) -> dict[str, tuple[str, ...]]:
-    gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
-    names = {gang.uid: f"{gang.namespace}/{gang.name}" for gang in gangs}
-    return {kind: tuple(names.get(u, u) for u in uids) for kind, uids in found.items() if uids}

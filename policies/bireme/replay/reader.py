@@ -2,11 +2,8 @@
 
 1. :func:`open_record` checks the headers of all files, plain or gzipped, before the first cycle is
    read: format, version, that no file is missing between them.
-2. :meth:`Record.cycles` reads them line by line. A killed operator leaves a torn last line behind;
-   it is counted.
+2. :meth:`Record.cycles` reads them line by line; every message names file and line.
 3. :class:`Decoder` applies each line's changes and makes the snapshot that the operator had.
-
-Every message names file and line.
 """
 
 import gzip
@@ -87,6 +84,7 @@ class Decoder:
         if line.nodes:
             self._nodes = NodeTable(list(self._facts.values()), self._settings.topology_levels)
             self._running.clear()  # their places are in rows
+        # A line states the use of nodes that changed, by name; rows are those of the new table.
         self._used = carried_over(before, used, self._nodes).copy()
         for name, amounts in line.used.items():
             self._used[self._nodes.row[name]] = amounts
@@ -97,17 +95,14 @@ class Decoder:
         _apply(self._growable, line.growable)
         for uid in line.running:
             self._running.pop(uid, None)
+        # A gang that did not change stays the same object: what it has computed is kept.
         for uid, held in self._held.items():
             if uid not in self._running:
                 self._running[uid] = _running(held, self._nodes)
         if line.source is not msgspec.UNSET:
             self._source = line.source
-        outline = self._outline(line.outline)
-        return RecordedCycle(self._snapshot(line.now), outline, line.lost, self._source)
-
-    def _snapshot(self, now: float) -> ClusterSnapshot:
-        return ClusterSnapshot(
-            now=now,
+        snapshot = ClusterSnapshot(
+            now=line.now,
             nodes=self._nodes,
             used=self._used,
             waiting=tuple(self._waiting.values()),
@@ -117,6 +112,7 @@ class Decoder:
             running=tuple(self._running.values()),
             growable=tuple(self._growable.values()),
         )
+        return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
 
     def _outline(self, written: Outline) -> Outline:
         decided = (uid for uid in self._waiting if uid not in written.starts)
@@ -125,7 +121,7 @@ class Decoder:
 
 
 def _law(kind: type, given: object) -> object:
-    """The law of speed or loss that a report led to."""
+    """Convert the law of speed or loss that a report led to."""
     return msgspec.convert(given, LinearSpeed if kind is SpeedLaw else InverseQuadratic)
 
 
@@ -176,17 +172,17 @@ class Record:
 
     @property
     def settings(self) -> SchedulingSettings:
-        """What all its decisions depended on besides the cluster."""
+        """Return the settings that all its decisions depended on."""
         return self.files[0][1].settings
 
     @property
     def runs(self) -> int:
-        """How many operators wrote it, one after another."""
+        """Return how many operators wrote it, one after another."""
         return len({header.run for _, header in self.files})
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Of Bireme, by which it was written."""
+        """Return the versions of Bireme that wrote it."""
         return tuple(dict.fromkeys(header.bireme for _, header in self.files))
 
     def cycles(self) -> Iterator[RecordedCycle]:
@@ -201,6 +197,7 @@ class Record:
                     try:
                         cycle = decoder.decode(line)
                     except RecordError as error:
+                        # An operator that was killed leaves a torn last line behind.
                         if line.endswith(b"\n"):
                             raise RecordError(f"{self.place}: {error}; {_REMEDY}") from error
                         self.torn += 1
@@ -271,7 +268,7 @@ def _header(path: Path) -> Header | None:
 
 
 def _lines(path: Path, text: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Numbered from 1."""
+    """Yield the lines of a file, numbered from 1."""
     number = 0
     try:
         for number, line in enumerate(text, 1):

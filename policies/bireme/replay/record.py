@@ -26,7 +26,7 @@ Places: TypeAlias = dict[str, dict[str, int]]
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Where a file comes from.
+    """Origin of a file.
 
     Attributes:
         bireme: The version that wrote it.

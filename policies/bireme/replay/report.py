@@ -1,6 +1,6 @@
 """A replay as text for a person and as numbers for a program."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -8,13 +8,12 @@ from typing import Final
 
 import msgspec
 
-from bireme.replay.decisions import KINDS, DecisionComparison
+from bireme.replay.decisions import KINDS, DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record
-from bireme.replay.sources import RecordedPolicies
 from bireme.replay.waits import Change, WaitComparison
 from bireme.replay.workload import Workload
-from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
-from bireme.simulator.reports import terminal
+from bireme.rl.lookup import SETTINGS_SOURCE
+from bireme.simulator.reports.terminal import duration, plural, table
 from bireme.tables import aligned
 
 _MOST_CHANGES: Final = 5
@@ -32,7 +31,7 @@ _COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Everything a replay found.
+    """The results of a replay.
 
     Attributes:
         recorded: The name of the policy of the record.
@@ -52,18 +51,25 @@ class Replay:
 
     @property
     def own(self) -> DecisionComparison:
-        """The policies that decided against their own record."""
+        """Return the comparison of the policies that decided with their own record."""
         return self.comparisons[self.recorded]
 
     def to_json(self, command: str) -> dict[str, object]:
-        """``record``, ``decisions`` and ``waits``, as docs/replay.md describes them."""
+        """Return ``record``, ``decisions`` and ``waits``, as docs/replay.md describes them."""
         trace, waits = self.workload.trace, self.waits
         return {
             "bireme": version("bireme"),
             "command": command,
             "record": {
                 "policy": self.recorded,
-                "sources": [self._source_json(source) for source in self.sources.cycles],
+                "sources": [
+                    {
+                        **msgspec.structs.asdict(source),
+                        "cycles": cycles,
+                        "fault": self.sources.faults.get(source, ""),
+                    }
+                    for source, cycles in self.sources.cycles.items()
+                ],
                 "files": [str(path) for path, _ in self.record.files],
                 "seconds": self.workload.seconds,
                 "torn_lines": self.record.torn,
@@ -79,27 +85,25 @@ class Replay:
         }
 
     def text(self) -> str:
-        """For a terminal."""
+        """Return the report for a terminal."""
         parts = (self._title(), self._check(), self._decisions(), self._waits())
         return "\n".join(line for part in parts for line in part)
 
     def _title(self) -> Iterator[str]:
         trace, record = self.workload.trace, self.record
-        cycles = terminal.plural(self.sources.cycles.total(), "cycle")
         yield (
-            f"{cycles} in {terminal.plural(len(record.files), 'file')} "
-            f"over {terminal.duration(self.workload.seconds)}: "
-            f"{terminal.plural(len(trace.jobs), 'gang')} on "
-            f"{terminal.plural(len(trace.nodes), 'node')}, "
+            f"{plural(self.sources.cycles.total(), 'cycle')} in "
+            f"{plural(len(record.files), 'file')} over {duration(self.workload.seconds)}: "
+            f"{plural(len(trace.jobs), 'gang')} on {plural(len(trace.nodes), 'node')}, "
             f"by {self.recorded}"
         )
         yield from self._deciders()
         if self.lost:
-            yield f"{terminal.plural(self.lost, 'cycle')} more could not be recorded."
+            yield f"{plural(self.lost, 'cycle')} more could not be recorded."
         if record.torn:
-            yield f"{terminal.plural(record.torn, 'last line')} cut off and left out."
+            yield f"{plural(record.torn, 'last line')} cut off and left out."
         if record.runs > 1:
-            yield f"The operator began anew {terminal.plural(record.runs - 1, 'time')}."
+            yield f"The operator began anew {plural(record.runs - 1, 'time')}."
 
     def _deciders(self) -> Iterator[str]:
         for source, cycles in self.sources.cycles.items():
@@ -110,10 +114,6 @@ class Replay:
             yield f"SchedulingPolicy {source.name}{learned} decided {cycles:,} of them."
             if fault := self.sources.faults.get(source):
                 yield f"It cannot be asked again: {fault}."
-
-    def _source_json(self, source: PolicySource) -> dict[str, object]:
-        cycles, fault = self.sources.cycles[source], self.sources.faults.get(source, "")
-        return {**msgspec.structs.asdict(source), "cycles": cycles, "fault": fault}
 
     def _check(self) -> Iterator[str]:
         own = self.own
@@ -131,11 +131,7 @@ class Replay:
             )
 
     def _decisions(self) -> Iterator[str]:
-        others = {
-            name: comparison
-            for name, comparison in self.comparisons.items()
-            if name != self.recorded
-        }
+        others = {name: one for name, one in self.comparisons.items() if name != self.recorded}
         if not others:
             return
         yield ""
@@ -156,11 +152,11 @@ class Replay:
             yield "No gang came in this record, so there are no waits to compare."
             return
         yield "From beginning to end, simulated on the recorded nodes and queues:"
-        yield terminal.table(waits.comparison, _COLUMNS)
+        yield table(waits.comparison, _COLUMNS)
         if waits.actual.mean is not None:
             yield _actual(waits)
         for what, count in workload.trace.treatments.items():
-            yield f"{terminal.plural(count, 'gang')} {what}."
+            yield f"{plural(count, 'gang')} {what}."
         for name, changes in waits.changes.items():
             yield from _changed(name, changes)
 
@@ -179,17 +175,14 @@ def _few(names: Iterable[str]) -> str:
 
 def _actual(waits: WaitComparison) -> str:
     actual = waits.actual
-    mean, p50, p99 = (
-        terminal.duration(value or 0.0) for value in (actual.mean, actual.p50, actual.p99)
-    )
-    gangs = terminal.plural(waits.actual_gangs, "gang")
+    mean, p50, p99 = (duration(value or 0.0) for value in (actual.mean, actual.p50, actual.p99))
+    gangs = plural(waits.actual_gangs, "gang")
     return f"As it was: wait mean {mean}, p50 {p50}, p99 {p99} over the {gangs} that started."
 
 
-def _changed(name: str, changes: Iterable[Change]) -> Iterator[str]:
-    changes = list(changes)
+def _changed(name: str, changes: Sequence[Change]) -> Iterator[str]:
     yield ""
-    yield f"{terminal.plural(len(changes), 'gang')} would wait another time under {name}" + (
+    yield f"{plural(len(changes), 'gang')} would wait another time under {name}" + (
         ", most of all:" if changes else "."
     )
     rows = [
@@ -200,7 +193,7 @@ def _changed(name: str, changes: Iterable[Change]) -> Iterator[str]:
 
 
 def _wait(seconds: float | None) -> str:
-    return "never starts" if seconds is None else terminal.duration(seconds)
+    return "never starts" if seconds is None else duration(seconds)
 
 
 def _waits_json(waits: WaitComparison) -> dict[str, object]:

@@ -1,7 +1,4 @@
-"""Waits of a recorded workload under its own policy and under others, by simulation.
-
-Gangs that ran when the record begins are simulated, but not counted: their waits are not recorded.
-"""
+"""Waits of a recorded workload under its own policy and under others, by simulation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +27,7 @@ class Change:
 
     @property
     def size(self) -> float:
-        """Size of the difference; infinite for a gang that starts under one policy alone."""
+        """Return the difference; infinite for a gang that starts under one policy alone."""
         if self.recorded_seconds is None or self.other_seconds is None:
             return float("inf")
         return abs(self.other_seconds - self.recorded_seconds)
@@ -64,6 +61,7 @@ def simulated(
         return None
     metrics: list[SimulationMetrics] = []
     waits: dict[str, dict[str, float | None]] = {}
+    counted_names = workload.counted
     for name, (policy, settings) in policies.items():
         outcome = simulate(
             workload.trace,
@@ -73,7 +71,8 @@ def simulated(
             physics=workload.physics,
             on_progress=partial(on_progress, name),
         )
-        counted = _counted(replace(outcome, policy=name), workload)
+        jobs = tuple(r for r in outcome.jobs if r.job.name in counted_names)
+        counted = replace(outcome, policy=name, jobs=jobs)
         preemptions = sum(record.preemptions for record in outcome.jobs)
         metrics.append(replace(measure(counted), preemptions=preemptions))
         waits[name] = _waits(counted)
@@ -84,11 +83,6 @@ def simulated(
         Statistics.of(np.array(list(workload.waits.values()), dtype=float)),
         len(workload.waits),
     )
-
-
-def _counted(outcome: Outcome, workload: Workload) -> Outcome:
-    counted = workload.counted
-    return replace(outcome, jobs=tuple(r for r in outcome.jobs if r.job.name in counted))
 
 
 def _waits(outcome: Outcome) -> dict[str, float | None]:

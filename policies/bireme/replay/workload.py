@@ -1,8 +1,7 @@
 """A record as a workload for the simulator: what was submitted when, what ran, on which nodes.
 
-:class:`WorkloadBuilder` observes the recorded snapshots in turn; :class:`GangHistory` and
-:class:`NodeHistory` hold what is known of gangs and nodes. How long a gang would have run that was
-cut off by the end of the record is not known; ``TREATMENTS`` say how each is counted.
+How long a gang would have run that was cut off by the end of the record is not known; the
+``TREATMENTS`` are the rules for such gangs.
 """
 
 import statistics
@@ -38,7 +37,7 @@ class GangHistory:
         gang: As it waited when it was last seen before its first start; as it ran, for one that
             was never seen to wait before.
         came: When its wait begins to count: its arrival, but not before the record, nor before the
-            last cycle without it (the API server tells whole seconds), nor after the first with it.
+            last cycle without it (the API server gives whole seconds), nor after the first with it.
         started: Its first start, not before the last cycle without it; None when there was none.
         ran_seconds: In the record, at the size it asks for.
         found: It ran when the record begins, and so: places, and the node a shrink empties last.
@@ -52,7 +51,7 @@ class GangHistory:
 
     @classmethod
     def found_running(cls, running: RunningGang, nodes: NodeTable, now: float) -> "GangHistory":
-        """One that runs ``now``, when the record begins."""
+        """Return the history of a gang that runs ``now``, when the record begins."""
         gang = running.gang
         if not is_flexible(gang):
             # Of a gang of fixed size, replicas that are gone have done their part.
@@ -60,11 +59,6 @@ class GangHistory:
         anchor = nodes.names[running.anchor_row] if running.anchor_row >= 0 else ""
         found = (places_of(running.placement, nodes), anchor)
         return cls(gang, now, running.started, found=found)
-
-    @property
-    def name(self) -> str:
-        """``namespace/name``."""
-        return f"{self.gang.namespace}/{self.gang.name}"
 
     def seen_waiting(self, gang: Gang) -> None:
         """Note that it waits, now as ``gang``; a passing fault is not taken over."""
@@ -76,6 +70,12 @@ class GangHistory:
         asked = self.gang.replicas
         share = sum(running.sizes.values()) / asked if is_flexible(self.gang) and asked else 1.0
         self.ran_seconds += seconds * share
+
+    def wait(self) -> float | None:
+        """Return how long it waited, as far as it was seen; None when it is not counted."""
+        if self.started is None or self.found is not None:
+            return None
+        return max(0.0, self.started - self.came)
 
     def expected_seconds(self, began: float) -> float:
         """Return the estimate of its run after ``began``; 0 without one."""
@@ -117,7 +117,7 @@ class RecordedNodes(Physics):
     changes: tuple[NodeChange, ...] = ()
 
     def failures(self, nodes: Iterable[Node], horizon: float, seed: int) -> list[NodeChange]:
-        """What was recorded."""
+        """Return the recorded changes."""
         return list(self.changes)
 
 
@@ -142,6 +142,7 @@ class NodeHistory:
         if new := [node for node in table.nodes if node.name not in self._nodes]:
             self._add(new, snapshot)
         for name, states in self._states.items():
+            # A node that is gone may come back: it is down meanwhile.
             is_up = name in table.row and bool(table.is_ready[table.row[name]])
             if not states and at > 0:
                 states.append((0.0, False))  # it comes later
@@ -152,6 +153,7 @@ class NodeHistory:
         table, others = snapshot.nodes, snapshot.used.copy()
         for running in snapshot.running:
             np.subtract.at(others, *running.usage(table.axis))
+        # The rest is used by pods outside all gangs.
         for node in new:
             used = others[table.row[node.name]].tolist()
             fixed = {n: u for n, u in zip(table.axis.names, used, strict=True) if u > 0}
@@ -160,24 +162,23 @@ class NodeHistory:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Every node that was ever there, as it was first seen, ready."""
+        """Return every node that was ever there, as it was first seen, ready."""
         return tuple(self._nodes.values())
 
     @property
     def changes(self) -> tuple[NodeChange, ...]:
-        """When which of them go and come, by time; they are up before."""
-        return tuple(
-            sorted(
-                NodeChange(at, name, is_up)
-                for name, states in self._states.items()
-                for at, is_up in _patient(states)
-                if at > 0 or not is_up
-            )
+        """Return when which of them go and come, by time; they are up before."""
+        changes = (
+            NodeChange(at, name, is_up)
+            for name, states in self._states.items()
+            for at, is_up in _patient(states)
+            if at > 0 or not is_up
         )
+        return tuple(sorted(changes))
 
 
 def _patient(states: list[tuple[float, bool]]) -> list[tuple[float, bool]]:
-    """``states`` without outages that are too short to count."""
+    """Return ``states`` without outages that are too short to count."""
     short = {
         at
         for (began, is_up), (ended, _) in pairwise(states)
@@ -215,7 +216,7 @@ class Workload:
 
     @property
     def counted(self) -> frozenset[str]:
-        """Uids of the gangs whose waits are counted."""
+        """Return uids of the gangs whose waits are counted: none that ran when it begins."""
         found = {one.job for one in self.trace.underway}
         return frozenset(job.name for job in self.trace.jobs if job.name not in found)
 
@@ -261,6 +262,8 @@ class WorkloadBuilder:
             if known is None and self._last is None:
                 self._gangs[uid] = GangHistory.found_running(running, snapshot.nodes, snapshot.now)
                 continue
+            # The API server gives whole seconds: it cannot have started before the last cycle
+            # without it, nor after the first with it.
             started = min(max(running.started, self._now), snapshot.now)
             if known is None:
                 known = self._gangs[uid] = GangHistory(running.gang, started)
@@ -278,10 +281,9 @@ class WorkloadBuilder:
             seconds = self._seconds(uid, gang, usual, counts)
             if seconds is not None:
                 jobs.append(gang.job(seconds, self._began))
-                counts[FOUND] += gang.found is not None
-                counts[BEFORE] += (
-                    gang.found is None and gang.gang.arrived < gang.came == self._began
-                )
+                is_found = gang.found is not None
+                counts[FOUND] += is_found
+                counts[BEFORE] += not is_found and gang.gang.arrived < gang.came == self._began
         jobs.sort(key=lambda job: (job.submitted, job.name))
         kept = [self._gangs[job.name] for job in jobs]
         underway = [there for gang in kept if (there := gang.underway(self._began))]
@@ -296,19 +298,13 @@ class WorkloadBuilder:
         return Workload(
             trace,
             RecordedNodes(changes=self._nodes.changes),
-            {gang.gang.uid: gang.name for gang in kept},
-            {gang.gang.uid: wait for gang in kept if (wait := self._wait(gang)) is not None},
+            {gang.gang.uid: f"{gang.gang.namespace}/{gang.gang.name}" for gang in kept},
+            {gang.gang.uid: wait for gang in kept if (wait := gang.wait()) is not None},
             self._now - self._began,
         )
 
-    def _wait(self, gang: GangHistory) -> float | None:
-        """Return how long it did wait, as far as it was seen; None when it is not counted."""
-        if gang.started is None or gang.found is not None:
-            return None
-        return max(0.0, gang.started - gang.came)
-
     def _usual_seconds(self) -> float | None:
-        """The median run time of gangs that were seen to end."""
+        """Return the median run time of gangs that were seen to end."""
         present = self._running | self._waiting
         ended = [
             gang.ran_seconds

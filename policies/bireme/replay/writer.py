@@ -1,13 +1,10 @@
 """Writer of records: numbered files of bounded size, the oldest deleted, never above the bound.
 
 1. :func:`outline_of` puts a decision into names, so that it outlives the node rows it was made in.
-2. :class:`Encoder` turns cycles into lines, each with what has changed since the one before. A
-   cluster of thousands of nodes and gangs is looked at many times a minute, and hardly anything
-   changes from one look to the next. Snapshots share what did not change (the node table, tasks,
-   labels), so that comparing is mostly a matter of identity.
-3. :class:`RecordWriter` writes the lines. A line is one write, so that a process that is killed
-   leaves at most one torn line, the last of its file. An error ends the file after its last whole
-   line; the next write begins another, which states everything again.
+2. :class:`Encoder` turns cycles into lines, each with what has changed since the one before.
+   Snapshots share what did not change (the node table, tasks, labels), so that comparing is mostly
+   a matter of identity.
+3. :class:`RecordWriter` writes the lines.
 """
 
 import math
@@ -26,7 +23,7 @@ import numpy as np
 
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize
 from bireme.core.gangs import Gang
-from bireme.core.nodes import GrowablePool, NodeTable
+from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
@@ -50,12 +47,10 @@ from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
 def outline_of(decision: Decision, nodes: NodeTable) -> Outline:
     """Return ``decision``, which was made over the rows of ``nodes``, in names."""
-    starts = {a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted}
-    resizes = {a.gang.uid: places_of(a.placement, nodes) for a in decision.resized}
     return Outline(
         digest=_digest(decision, nodes),
-        starts=starts,
-        resizes=resizes,
+        starts={a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted},
+        resizes={a.gang.uid: places_of(a.placement, nodes) for a in decision.resized},
         stops={a.gang.uid: a.beneficiary.uid for a in decision.preempted},
         holds={a.gang.uid: a.reason.value for a in decision.held},
         fallback=decision.fallback,
@@ -85,7 +80,7 @@ def places_of(placement: Placement, nodes: NodeTable) -> Places:
 def _digest(decision: Decision, nodes: NodeTable) -> str:
     actions = [list(_facts(action, nodes)) for action in decision.actions]
     growth = _growth_of(decision)
-    # Without growth the digest is what it was before there were pools that grow.
+    # Without growth the digest is that of records from before there were pools that grow.
     text = msgspec.json.encode([actions, decision.fallback, *([growth] if growth else [])])
     return blake2b(text, digest_size=8).hexdigest()
 
@@ -114,11 +109,6 @@ def _facts(action: Action, nodes: NodeTable) -> Iterator[object]:
 # --- 2. Cycles to lines -------------------------------------------------------------------------
 
 
-def encode_header(header: Header) -> bytes:
-    """Return ``header`` as the first line of a file."""
-    return msgspec.json.encode(header) + b"\n"
-
-
 class Encoder:
     """Encodes the lines below one header; the first states everything."""
 
@@ -126,11 +116,7 @@ class Encoder:
         self._line = 1
         self._nodes: NodeTable | None = None
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._queues: dict[str, Any] = {}
-        self._usage: dict[str, Any] = {}
-        self._waiting: dict[str, Gang] = {}
-        self._running: dict[str, RecordedGang] = {}
-        self._growable: dict[str, GrowablePool] = {}
+        self._known: Mapping[str, Mapping[str, Any]] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
 
@@ -146,13 +132,21 @@ class Encoder:
         ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError
         for a gang that no record can hold: two of one uid, or a law that no report leads to.
         """
-        waiting = {gang.uid: gang for gang in snapshot.waiting}
-        running = {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running}
-        if (len(waiting), len(running)) != (len(snapshot.waiting), len(snapshot.running)):
+        now: dict[str, Mapping[str, Any]] = {
+            "queues": dict(snapshot.queues),
+            "queue_usage": dict(snapshot.queue_usage),
+            "waiting": {gang.uid: gang for gang in snapshot.waiting},
+            "running": {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running},
+            "growable": {pool.name: pool for pool in snapshot.growable},
+        }
+        gangs = len(now["waiting"]), len(now["running"])
+        if gangs != (len(snapshot.waiting), len(snapshot.running)):
             raise RecordError("two gangs of the snapshot have one uid; give each its own")
         _check(*snapshot.waiting, *(each.gang for each in snapshot.running))
         outline = outline_of(decision, snapshot.nodes)
         holds, self._holds = self._holds, outline.holds
+        known, self._known = self._known, now
+        changes = {name: _changes(known.get(name, {}), each) for name, each in now.items()}
         line = Line(
             line=self._line + 1,
             now=snapshot.now,
@@ -161,14 +155,8 @@ class Encoder:
             source=msgspec.UNSET if source == self._source else source,
             used=self._used_now(snapshot),  # before the nodes: it asks which ones there were
             nodes=self._nodes_now(snapshot.nodes),
-            queues=_changes(self._queues, snapshot.queues),
-            queue_usage=_changes(self._usage, snapshot.queue_usage),
-            waiting=_changes(self._waiting, waiting),
-            running=_changes(self._running, running),
-            growable=self._growable_now(snapshot),
+            **changes,
         )
-        self._queues, self._usage = dict(snapshot.queues), dict(snapshot.queue_usage)
-        self._waiting, self._running = waiting, running
         if self._line > 1 and _is_unchanged(line):
             return None
         self._line += 1
@@ -182,10 +170,6 @@ class Encoder:
         known = {} if before is None else dict(zip(before.names, before.nodes, strict=True))
         return _changes(known, dict(zip(nodes.names, nodes.nodes, strict=True)))
 
-    def _growable_now(self, snapshot: ClusterSnapshot) -> dict[str, Any]:
-        before, self._growable = self._growable, {pool.name: pool for pool in snapshot.growable}
-        return _changes(before, self._growable)
-
     def _used_now(self, snapshot: ClusterSnapshot) -> dict[str, list[int]]:
         before = carried_over(self._nodes, self._used, snapshot.nodes)
         self._used = snapshot.used
@@ -195,7 +179,7 @@ class Encoder:
 
 
 def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> IntArray:
-    """Return what ``nodes`` used in the line before, shape (nodes, resources).
+    """Return the use of ``nodes`` in the line before, shape (nodes, resources).
 
     A node that was not there used nothing; so do all when ``nodes`` offer other resources.
     """
@@ -221,7 +205,7 @@ def _check(*gangs: Gang) -> None:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is new or different in ``now``, and None for what is gone."""
+    """Return the entries of ``now`` that are new or different, and None for those gone."""
     return _new(before, now) | {key: None for key in before if key not in now}
 
 
@@ -286,11 +270,12 @@ class RecordWriter:
         """Record one cycle, which ``source`` decided; return whether a line was written.
 
         Raises OSError when the disk is full or the folder cannot be used, and RecordError for
-        what no record can hold or a line longer than a file may be.
+        a gang that no record can hold or a line longer than a file may be.
         """
         try:
             return self._write(snapshot, decision, source)
         except BaseException:
+            # The file ends after its last whole line; the next write begins one that states all.
             self.close()
             raise
 
@@ -311,9 +296,8 @@ class RecordWriter:
         self._encoder = Encoder()
         line = self._encoder.encode(snapshot, decision, self.lost, source) or b""
         number = max(map(number_of, record_files(self._folder)), default=0) + 1
-        header = encode_header(
-            Header(FORMAT, VERSION, version("bireme"), self._run, number, self._settings)
-        )
+        stated = Header(FORMAT, VERSION, version("bireme"), self._run, number, self._settings)
+        header = msgspec.json.encode(stated) + b"\n"
         if len(header) + len(line) > self._file_bytes:
             raise RecordError(
                 f"record_file_bytes is {self._file_bytes}, and stating this cluster once takes "
@@ -334,6 +318,7 @@ class RecordWriter:
             sizes.pop(0)
 
     def _append(self, file: FileIO, text: bytes) -> None:
+        # Unbuffered and one write a line: a process that is killed tears at most the last line.
         left = memoryview(text)
         while left:
             left = left[file.write(left) :]
@@ -362,5 +347,6 @@ def number_of(path: Path) -> int:
 
 
 def _create(path: Path) -> FileIO:
-    """A new file for its owner alone: names of jobs and namespaces are tenants' data."""
+    # For its owner alone: names of jobs and namespaces are tenants' data. Never over another file:
+    # a second operator may write to the same folder.
     return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))

@@ -1,9 +1,8 @@
 """The machines of a simulation and the gangs on them, kept up to date change by change.
 
-The operator recomputes usage from what it watches; here every change is our own, so adding and
-subtracting is exact, and :meth:`SimulatedCluster.verify` recomputes all of it for tests. A node
-that fails stays in the table as not ready, and one that was scaled away as not ready with nothing
-allocatable, so that the rows of all placements stay valid.
+Every change is the simulation's own, so adding and subtracting is exact. A node that fails stays in
+the table as not ready, and one that was scaled away as not ready with nothing allocatable, so that
+the rows of all placements stay valid.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.queues import Queue, wait_bound_seconds
-from bireme.core.resources import BoolArray, IntArray, add
+from bireme.core.resources import IntArray, add
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -49,7 +48,7 @@ class SimulatedCluster:
         self._nodes = {node.name: node for node in nodes}
         self._down: set[str] = set()
         self.away: set[str] = set()
-        self._tenants: dict[int, dict[str, None]] = {}
+        self._tenants: dict[int, dict[str, None]] = {}  # as a set in order of arrival
         self.table = NodeTable(nodes, settings.topology_levels)
         self._running = RunningTable.of((), self.table.axis)
         self.used: IntArray = self.table.fixed.copy()
@@ -74,21 +73,27 @@ class SimulatedCluster:
     def occupy(self, running: RunningGang) -> None:
         """Put ``running`` on its places.
 
-        Raises:
-            SimulationError: it is split, a node is over-committed or not ready.
+        Raises SimulationError when it is split or a node is over-committed or not ready.
         """
         _check_whole(running)
         self.restore(running)
         rows, usage = running.usage(self.table.axis)
-        over = (self.used[rows] > self.table.allocatable[rows]) & (usage > 0)
-        if over.any():
-            raise SimulationError(_overfull(running, rows, over, self))
+        # Of what it does not ask for, a node may be short already: pods outside all gangs.
+        is_over = (self.used[rows] > self.table.allocatable[rows]) & (usage > 0)
+        for entry, column in np.argwhere(is_over):
+            row, table = int(rows[entry]), self.table
+            raise SimulationError(
+                f"{running.gang.uid} was placed on node {table.names[row]}, which then has "
+                f"{self.used[row, column]} of {table.allocatable[row, column]} "
+                f"{table.axis.names[column]} in use"
+            )
         if not self.table.is_ready[rows].all():
             raise SimulationError(f"{running.gang.uid} was placed on a node that is not ready")
 
     def restore(self, running: RunningGang) -> None:
-        """Put ``running`` on its places without a check: no decision of ours put it there."""
+        """Put ``running`` on its places without a check: no decision of the simulation did."""
         rows, usage = running.usage(self.table.axis)
+        # A node of several tasks is there several times, of which += would keep only the last.
         np.add.at(self.used, rows, usage)
         self.running[running.gang.uid] = running
         self._running = self._running.plus(running, self.table.axis)
@@ -177,7 +182,7 @@ class SimulatedCluster:
     def gpu_use(self) -> tuple[int, int]:
         """Return the GPUs in use, and the GPUs free on nodes of which some are in use."""
         column = self.table.axis.column(GPU)
-        if column is None:
+        if column is None:  # no node has a GPU
             return 0, 0
         used, offered = self.used[:, column], self.table.allocatable[:, column]
         taken = used - self.table.fixed[:, column]
@@ -224,15 +229,3 @@ def _check_whole(running: RunningGang) -> None:
             f"{running.gang.uid} was given {sum(placed.values())} replicas, "
             f"fewer than its min_available of {running.gang.min_available}"
         )
-
-
-def _overfull(
-    running: RunningGang, rows: IntArray, over: BoolArray, cluster: SimulatedCluster
-) -> str:
-    entry, column = np.argwhere(over)[0]
-    row, table = int(rows[entry]), cluster.table
-    return (
-        f"{running.gang.uid} was placed on node {table.names[row]}, which then has "
-        f"{cluster.used[row, column]} of {table.allocatable[row, column]} "
-        f"{table.axis.names[column]} in use"
-    )

@@ -1,11 +1,10 @@
 """Comparison of policies: means over seeds with 95 % intervals, and ratios to the first policy.
 
-Everything that is compared runs with the same seeds, so a comparison is paired: what one seed makes
-hard is hard for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An
-Introduction to the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same
-ones for everything that is compared, and the interval holds 95 % of the resulting means. A ratio is
-one of means, so that it exists where single values are 0. One seed gives no interval, and few seeds
-give one too narrow.
+All policies run with the same seeds, so a comparison is paired: what one seed makes hard is hard
+for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An Introduction to
+the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same ones for all
+policies, and the interval holds 95 % of the resulting means. A ratio is one of means, so that it
+exists where single values are 0. Few seeds give an interval that is too narrow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +29,13 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return the bounds; None where there are none or they are equal."""
+        if self.low is None or self.high is None or self.low == self.high:
+            return None
+        return self.low, self.high
+
 
 def draws(seeds: int) -> FloatArray:
     """Return the weight of each seed in each bootstrap sample, shape (RESAMPLES, seeds).
@@ -38,30 +44,24 @@ def draws(seeds: int) -> FloatArray:
     """
     if seeds == 1:
         return np.empty((0, 1))
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(0)  # the same numbers have the same interval
     return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds)
 
 
 def means(values: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
-    """Return the mean of each column of ``values``, shape (seeds, columns); None where one is nan.
-
-    ``drawn`` are the :func:`draws`.
-    """
+    """Return the mean of each column of ``values``, shape (seeds, columns); None for nan."""
     return _estimates(values.mean(axis=0), drawn @ values)
 
 
 def ratios(values: FloatArray, base: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
-    """Return the means of ``values`` over those of ``base``, both as in :func:`means`.
-
-    None also where the base's mean is 0.
-    """
+    """Return the means of ``values`` over those of ``base``; None also where the latter is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = values.mean(axis=0) / base.mean(axis=0)
         return _estimates(mean, (drawn @ values) / (drawn @ base))
 
 
 def _estimates(mean: FloatArray, samples: FloatArray) -> list[Estimate | None]:
-    """From means, shape (columns,), and those of the samples, shape (RESAMPLES, columns)."""
+    """Make estimates of means, shape (columns,), and samples, shape (RESAMPLES, columns)."""
     if len(samples):
         low, high = np.percentile(samples, _BOUNDS, axis=0)
         # Where all seeds agree, the samples differ from their mean by rounding only.
@@ -79,8 +79,7 @@ def _finite(bound: float) -> float | None:
     return float(bound) if np.isfinite(bound) else None
 
 
-_WORDS: Final = ("policy", "trace", "seed")
-NUMBERS: Final = tuple(key for key in KEYS if key not in _WORDS)
+NUMBERS: Final = tuple(key for key in KEYS if key not in ("policy", "trace", "seed"))
 """The keys of metrics that are compared."""
 
 
@@ -105,8 +104,7 @@ class Comparison:
     """All policies, in the order in which they were asked for.
 
     Attributes:
-        is_settled: Whether there were several seeds and all gave the same: nothing in this
-            simulation depends on chance.
+        is_settled: Several seeds gave the same: nothing in this simulation depends on chance.
     """
 
     trace: str
@@ -133,8 +131,7 @@ class Comparison:
 def compare(runs: Sequence[SimulationMetrics]) -> Comparison:
     """Compare ``runs`` by policy; ratios are to the first one named.
 
-    Raises:
-        SettingError: there are no runs, or a policy lacks a seed that another has.
+    Raises SettingError when there are no runs, or a policy lacks a seed that another has.
     """
     by_policy: dict[str, dict[int, SimulationMetrics]] = {}
     for run in runs:
@@ -149,30 +146,21 @@ def compare(runs: Sequence[SimulationMetrics]) -> Comparison:
             )
     ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
     tables = {policy: _table(found) for policy, found in ordered.items()}
-    results = _lines(ordered, tables, draws(len(seeds)))
-    return Comparison(runs[0].trace, seeds, results, _is_settled(tables.values()))
-
-
-def _lines(
-    runs: Mapping[str, tuple[SimulationMetrics, ...]],
-    tables: Mapping[str, FloatArray],
-    draws: FloatArray,
-) -> tuple[PolicyResult, ...]:
-    """``tables`` have shape (seeds, keys), ``draws`` (RESAMPLES, seeds)."""
-    baseline = next(iter(tables.values()))
-    return tuple(
+    drawn, baseline = draws(len(seeds)), tables[runs[0].policy]
+    results = tuple(
         PolicyResult(
             policy,
-            runs[policy],
-            _by_key(means(table, draws)),
-            _by_key(ratios(table, baseline, draws)),
+            ordered[policy],
+            _by_key(means(table, drawn)),
+            _by_key(ratios(table, baseline, drawn)),
         )
         for policy, table in tables.items()
     )
+    return Comparison(runs[0].trace, seeds, results, _is_settled(tables.values()))
 
 
 def _table(runs: Sequence[SimulationMetrics]) -> FloatArray:
-    """Shape (seeds, keys), nan where a run has no value."""
+    """Return the numbers of ``runs``, shape (seeds, keys), nan where a run has no value."""
     flat = [run.to_json() for run in runs]
     rows = [[np.nan if one[key] is None else one[key] for key in NUMBERS] for one in flat]
     return np.array(rows, dtype=float)
@@ -183,7 +171,7 @@ def _by_key(estimates: Sequence[Estimate | None]) -> dict[str, Estimate]:
 
 
 def _is_settled(tables: Iterable[FloatArray]) -> bool:
-    timed = NUMBERS.index("decision_seconds")
+    timed = NUMBERS.index("decision_seconds")  # differs from run to run
     outcomes = [np.delete(table, timed, axis=1) for table in tables]
     return len(outcomes[0]) > 1 and all(
         np.array_equal(table, np.broadcast_to(table[0], table.shape), equal_nan=True)

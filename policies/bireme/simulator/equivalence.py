@@ -24,7 +24,7 @@ from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 
 FIRST_DEPTH: Final = 2
-"""How many of each class a cycle sees at first: one that may start, and one that may be held."""
+"""Gangs of each class that a cycle sees at first: one that may start, one that may be held."""
 
 _ROOM_IS_MADE: Final = frozenset({Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP})
 
@@ -61,6 +61,7 @@ class WaitingGangs:
         """Add a gang that waits from now on."""
         key = _class_key(gang)
         self._gangs[gang.uid], self._class_of[gang.uid] = gang, key
+        # By arrival, not by when it is added: a gang that was stopped is older than those behind.
         bisect.insort(self._classes.setdefault(key, []), gang, key=_age)
 
     def remove(self, uid: str) -> None:

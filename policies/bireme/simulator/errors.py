@@ -1,9 +1,4 @@
-"""Exceptions of the simulator.
-
-BiremeError
-├── SimulationError   a simulation cannot begin, or a decision broke a promise while it ran
-└── TraceError        a workload cannot be read; the text names file, line, field, value, remedy
-"""
+"""Exceptions of the simulator."""
 
 from bireme.core.errors import BiremeError
 

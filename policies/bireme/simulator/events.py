@@ -1,8 +1,7 @@
 """Events of a simulation: a heap in exact time, with one order for events of one moment.
 
-Gangs that finish give their places back, then nodes fail and recover, then jobs arrive, then
-wake-ups, then node pools change, each kind by name. The cycle runs once all of them are handled,
-so no decision depends on the order in which they were queued.
+The order is that of :class:`EventKind`, then by name. The cycle runs once all events of a moment
+are handled, so no decision depends on the order in which they were queued.
 """
 
 import heapq
@@ -54,7 +53,7 @@ class EventQueue:
         return self._heap[0].time if self._heap else math.inf
 
     def push(self, event: Event) -> None:
-        """Add an event; one at infinite time never happens and is dropped."""
+        """Add an event, unless it never happens (at infinite time)."""
         if event.time < math.inf:
             heapq.heappush(self._heap, event)
 
@@ -64,11 +63,8 @@ class EventQueue:
 
 
 def moment_at(begin: float, seconds: float) -> float:
-    """Return ``begin + seconds``, late enough that ``moment - begin >= seconds`` in floats.
-
-    The sum alone may be rounded down, and a difference to it would then say "not yet".
-    """
-    moment = begin + seconds
+    """Return ``begin + seconds``, late enough that ``moment - begin >= seconds`` in floats."""
+    moment = begin + seconds  # may be rounded down, so that its difference to begin is too small
     while moment - begin < seconds:
         moment = math.nextafter(moment, math.inf)
     return moment

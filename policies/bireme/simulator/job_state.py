@@ -1,4 +1,4 @@
-"""One job in a simulation: what is left of its work, and what happened to it.
+"""One job in a simulation: the rest of its work, and its history.
 
 Work is counted in seconds of the job's own run time, so that an undisturbed job runs exactly
 ``duration_seconds``: at a rate of 1 a second of work takes a second, at a rate of 0.5 two. When a
@@ -95,7 +95,7 @@ class SimulatedJob:
 
         At 0 every moment is a checkpoint; at infinity there is none.
         """
-        if now <= self._advanced_to:
+        if now <= self._advanced_to:  # it still starts up, or restores a checkpoint
             return
         saved_at = _last_checkpoint(self._work_began, now, checkpoint_seconds)
         if saved_at > self._advanced_to:
@@ -104,7 +104,7 @@ class SimulatedJob:
         self._advanced_to = now
 
     def _left_at(self, moment: float) -> float:
-        """Work seconds left at ``moment``, if it goes on at its present rate until then."""
+        """Return the work left at ``moment``, if it goes on at its present rate until then."""
         done = max(0.0, moment - self._advanced_to) * self.rate
         if self.course is None:
             return max(0.0, self.work_seconds - done)
@@ -112,7 +112,7 @@ class SimulatedJob:
         return whole * self.course.left_after(self.work_seconds / whole, done / whole)
 
     def _seconds_for(self, work_seconds: float) -> float:
-        """How long the last ``work_seconds`` take at the present rate; infinity at rate 0."""
+        """Return how long the last ``work_seconds`` take at the present rate, at most infinity."""
         if not work_seconds:
             return 0.0
         if self.course is not None:
@@ -132,11 +132,9 @@ class SimulatedJob:
     def resize(
         self, running: RunningGang, now: float, nodes: NodeTable, restart_seconds: float
     ) -> None:
-        """Save a checkpoint and go on, on the places of ``running``.
-
-        Before its work began there is nothing to save, and its start-up time is spent anyway.
-        """
+        """Save a checkpoint and go on, on the places of ``running``."""
         self._end_segment(now, "resized", nodes)
+        # Before its work began there is nothing to save, and its start-up time is spent anyway.
         self._saved_at, self._saved_seconds = max(now, self._work_began), self.work_seconds
         self._advanced_to = max(self._advanced_to, now + restart_seconds)
         self._segment_began = now
@@ -149,9 +147,14 @@ class SimulatedJob:
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
         is_lost = ended_by == "node lost"
-        self.known_seconds = self._estimate(restart_seconds)
+        if self.first_estimate is not None:
+            least = LEAST_ESTIMATE * self.first_estimate
+            # Never nothing, however long it ran: estimates are wrong.
+            left = max(least, self.first_estimate - self.kept_seconds)
+            self.known_seconds = left + restart_seconds
         self.gang = replace(
             self.gang,
+            # The time it ran does not count as wait.
             arrived=self.gang.arrived + attained,
             interrupted=True,
             displaced=is_lost,
@@ -191,14 +194,8 @@ class SimulatedJob:
         places = _places(running.placement, nodes)
         self.segments.append(RunSegment(self._segment_began, now, places, ended_by))
         self.running = None
-        self.version += 1
+        self.version += 1  # its finish, which was queued when it started, is stale
         return now - running.started
-
-    def _estimate(self, restart_seconds: float) -> float | None:
-        whole = self.first_estimate
-        if whole is None:
-            return None
-        return max(LEAST_ESTIMATE * whole, whole - self.kept_seconds) + restart_seconds
 
     def report(self, now: float) -> RunningGang | None:
         """Report progress if that is due; return it with the report, None where it is not due."""
@@ -219,7 +216,7 @@ class SimulatedJob:
         return self.running
 
     def count_steps(self) -> None:
-        """Tell its gang how many steps it has done and has left, as of the last advance."""
+        """Write the steps done and left into its gang, as of the last advance."""
         if self.trace_job.steps is not None and self.trace_job.duration_seconds:
             left = self.trace_job.steps * self.work_seconds / self.trace_job.duration_seconds
             done = self.trace_job.steps - left

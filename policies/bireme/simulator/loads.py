@@ -16,7 +16,7 @@ from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import parse_nodes
-from bireme.simulator.workload import Trace, TraceJob
+from bireme.simulator.workload import Trace
 
 DAY: Final = 86_400.0
 GPUS_PER_NODE: Final = 8
@@ -32,7 +32,7 @@ class Window:
     offered_gpus: float
 
     def nodes(self, load: float) -> Sequence[Node]:
-        """The cluster that the window loads to ``load``: its own nodes, or some of 8 GPUs."""
+        """Return the cluster that it loads to ``load``: its own nodes, or some of 8 GPUs."""
         wanted = self.offered_gpus / load
         if not self.trace.nodes:
             return parse_nodes(f"{max(1, round(wanted / GPUS_PER_NODE))}x{GPUS_PER_NODE}")
@@ -40,9 +40,10 @@ class Window:
         return self.trace.nodes[: int(np.searchsorted(offered, wanted)) + 1]
 
     def at(self, load: float) -> Trace:
-        """The jobs, submitted at the pace that loads :meth:`nodes` to ``load`` exactly."""
+        """Return the jobs, submitted at the pace that loads :meth:`nodes` to ``load`` exactly."""
         capacity = load * sum(node.allocatable.get(GPU, 0) for node in self.nodes(load))
         low, high = 0.1, 10.0
+        # Load falls with the pace, but in no closed form: runs count up to the last submission.
         for _ in range(_BISECTIONS):
             pace = (low * high) ** 0.5
             if offered_gpus(_paced(self.trace, pace)) > capacity:
@@ -52,12 +53,12 @@ class Window:
         return _paced(self.trace, high)
 
     def first(self, jobs: int) -> "Window":
-        """The first ``jobs`` of them, and the load they offer."""
+        """Return the first ``jobs`` of them, and the load they offer."""
         return made(self.number, replace(self.trace, jobs=self.trace.jobs[:jobs]))
 
 
 def made(number: int, trace: Trace) -> Window:
-    """``trace`` as a window, its first submission at 0."""
+    """Return ``trace`` as a window, its first submission at 0."""
     first = trace.jobs[0].submitted
     jobs = tuple(replace(job, submitted=job.submitted - first) for job in trace.jobs)
     whole = replace(trace, jobs=jobs)
@@ -65,14 +66,14 @@ def made(number: int, trace: Trace) -> Window:
 
 
 def offered_gpus(trace: Trace) -> float:
-    """GPUs in use on the mean up to the last submission, were every job started at once."""
+    """Return the mean GPUs in use up to the last submission, were every job started at once."""
     first, last = trace.jobs[0].submitted, trace.jobs[-1].submitted
     if not first < last:
         raise TraceError(
             f"{trace.name}: {len(trace.jobs)} jobs are submitted at one moment, so that they offer "
             "no load; take a longer window, or keep more of its jobs"
         )
-    work = sum(gpus(j) * min(j.duration_seconds, last - j.submitted) for j in trace.jobs)
+    work = sum(j.gpus * min(j.duration_seconds, last - j.submitted) for j in trace.jobs)
     return work / (last - first)
 
 
@@ -81,16 +82,10 @@ def _paced(trace: Trace, pace: float) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-def gpus(job: TraceJob) -> int:
-    """GPUs of all replicas together."""
-    return sum(dict(task.request).get(GPU, 0) * task.replicas for task in job.tasks)
-
-
 def stretch(trace: Trace, number: int, begin_days: float, days: float, take: slice) -> Window:
-    """The jobs that ``take`` keeps of those submitted in so many ``days``, counted from 0.
+    """Return the jobs that ``take`` keeps of those submitted in so many ``days``, from 0 on.
 
-    Raises:
-        TraceError: there are fewer than two of them.
+    Raises TraceError when there are fewer than two of them.
     """
     begin, end = begin_days * DAY, (begin_days + days) * DAY
     jobs = tuple(job for job in trace.jobs if begin <= job.submitted < end)[take]

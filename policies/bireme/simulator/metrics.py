@@ -1,11 +1,10 @@
 """Metrics of a simulation: numbers under stable, documented keys (:data:`KEYS`).
 
-How jobs count: waits are over the jobs that started; completion times, slowdowns and fairness over
-those that finished. The others are never hidden: ``unfinished`` and ``never_started`` count them,
+Waits are over the jobs that started; completion times, slowdowns and fairness over those that
+finished. The others are never hidden: ``unfinished`` and ``never_started`` count them,
 ``max_wait_seconds`` and ``wait_bound_violations`` include jobs that still wait at the end, and what
 unfinished jobs hold is part of ``gpu_utilisation``. Jobs with a configuration fault (one that never
-fits, say) are in ``never_started`` only, because no policy can start them. Two policies can be
-compared when both finished the same jobs.
+fits, say) are in ``never_started`` only, because no policy can start them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +18,23 @@ from bireme.core.nodes import Node
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
-from bireme.simulator import loads
-from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries
+from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries, RunSegment
 from bireme.simulator.workload import TraceJob
 
 # --- Step functions of time ---------------------------------------------------------------------
 #
-# A step function is given by ascending ``times`` and ``values`` of one shape (points,): value ``i``
-# holds from ``times[i]`` until ``times[i + 1]``, the last one for ever, and before the first it is
-# 0.
+# ``times`` and ``values`` have the shape (points,): value ``i`` holds from ``times[i]`` until
+# ``times[i + 1]``, the last one for ever, and before the first it is 0.
+
+
+def area_between(times: FloatArray, values: FloatArray, began: float, ended: float) -> float:
+    """Return the area under the function from ``began`` to ``ended``."""
+    return float(np.diff(integral(times, values, np.array([began, ended])))[0])
 
 
 def mean_between(times: FloatArray, values: FloatArray, began: float, ended: float) -> float:
     """Return the mean over the time from ``began`` to ``ended``, which is later."""
-    return float(binned(times, values, np.array([began, ended]))[0])
+    return area_between(times, values, began, ended) / (ended - began)
 
 
 def binned(times: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
@@ -66,24 +68,24 @@ _FAULTS: Final = frozenset(reason.value for reason in Reason if reason.is_config
 
 
 def waited_seconds(outcome: Outcome) -> FloatArray:
-    """From submission to the first start, of the jobs that started."""
+    """Return seconds from submission to the first start, of the jobs that started."""
     starts = [r.started - r.job.submitted for r in outcome.jobs if r.started is not None]
     return np.array(starts, dtype=float)
 
 
 def completion_seconds(outcome: Outcome) -> FloatArray:
-    """From submission to the finish (job completion time), of the jobs that finished."""
+    """Return seconds from submission to the finish (job completion time), of finished jobs."""
     ends = [r.finished - r.job.submitted for r in outcome.jobs if r.finished is not None]
     return np.array(ends, dtype=float)
 
 
 def slowdowns(outcome: Outcome) -> FloatArray:
-    """Completion time over the job's own run time, of the jobs that finished."""
+    """Return completion time over the job's own run time, of the jobs that finished."""
     return np.asarray(completion_seconds(outcome) / _own_seconds(finished(outcome)))
 
 
 def fairness(outcome: Outcome) -> FloatArray:
-    """Finish-time fairness of the jobs that finished; above 1 a job was worse off than alone.
+    """Return finish-time fairness of finished jobs; above 1 a job was worse off than alone.
 
     ``rho = T_shared / T_independent`` (Mahajan et al., Themis, NSDI 2020): the completion time
     over the run time on 1/n of the cluster, all its own. ``n`` is the mean number of jobs that
@@ -97,75 +99,75 @@ def fairness(outcome: Outcome) -> FloatArray:
     times, present = _presence(outcome)
     ends = integral(times, present, submitted + shared)
     area = ends - integral(times, present, submitted)
+    # A job of no time at all shared the cluster with itself alone.
     sharers = np.maximum(area / np.maximum(shared, np.finfo(float).tiny), 1.0)
-    asked = np.array([loads.gpus(record.job) for record in done], dtype=float)
+    asked = np.array([record.job.gpus for record in done], dtype=float)
     shares_asked = asked * sharers / max(outcome.total_gpus, 1)
     return np.asarray(shared / (_own_seconds(done) * np.maximum(shares_asked, 1.0)))
 
 
 def finished(outcome: Outcome) -> list[JobRecord]:
-    """The jobs that finished."""
+    """Return the jobs that finished."""
     return [record for record in outcome.jobs if record.finished is not None]
 
 
 def is_faulty(record: JobRecord) -> bool:
-    """Return whether it never started for a reason that waiting cannot change."""
+    """Return whether a job never started for a reason that waiting cannot change."""
     return record.started is None and record.verdict in _FAULTS
 
 
-def gpus_by_task(job: TraceJob) -> dict[str, int]:
-    """GPUs of one replica, by task name."""
+def gpus_by_node(record: JobRecord, segment: RunSegment) -> dict[str, int]:
+    """Return the GPUs that a job held in ``segment``, by node name."""
+    gpus = _gpus_by_task(record.job)
+    held: dict[str, int] = {}
+    for task, node, count in segment.places:
+        held[node] = held.get(node, 0) + gpus[task] * count
+    return held
+
+
+def _gpus_by_task(job: TraceJob) -> dict[str, int]:
+    """Return the GPUs of one replica, by task name."""
     return {task.name: dict(task.request).get(GPU, 0) for task in job.tasks}
 
 
 def gpu_seconds(record: JobRecord) -> float:
-    """GPUs held, times how long, over all segments of a job."""
-    gpus = gpus_by_task(record.job)
+    """Return GPUs times the seconds for which they were held, over all segments of a job."""
     return sum(
-        (span.ended - span.began) * sum(gpus[task] * count for task, _, count in span.places)
-        for span in record.segments
+        (segment.ended - segment.began) * sum(gpus_by_node(record, segment).values())
+        for segment in record.segments
     )
 
 
 def node_seconds(outcome: Outcome, began: float, ended: float) -> float:
-    """Nodes that were there or on their way, times how long, between two moments."""
+    """Return nodes times the seconds for which they were there or on their way."""
     fixed = outcome.nodes - sum(pool.maximum for pool in outcome.pools)
-    span = np.array([began, ended])
-    changing = (np.diff(integral(pool.times, pool.asked, span)) for pool in outcome.pools)
-    return fixed * (ended - began) + float(sum(area[0] for area in changing))
+    changing = (area_between(pool.times, pool.asked, began, ended) for pool in outcome.pools)
+    return fixed * (ended - began) + sum(changing)
 
 
 def gpu_seconds_there(outcome: Outcome, began: float, ended: float) -> float:
-    """GPUs of nodes that were there, times how long, between two moments."""
-    span = np.array([began, ended])
+    """Return GPUs times the seconds for which their nodes were there."""
     fixed = outcome.total_gpus - sum(pool.maximum * pool.gpus_per_node for pool in outcome.pools)
     changing = (
-        pool.gpus_per_node * np.diff(integral(pool.times, pool.there, span))
+        pool.gpus_per_node * area_between(pool.times, pool.there, began, ended)
         for pool in outcome.pools
     )
-    return fixed * (ended - began) + float(sum(area[0] for area in changing))
+    return fixed * (ended - began) + sum(changing)
 
 
-def short_seconds(outcome: Outcome, began: float, ended: float) -> float:
-    """For how long a node pool was asked for more nodes than it had; pools are added up."""
-    return sum(
-        float(np.diff(integral(pool.times, is_short(pool), np.array([began, ended])))[0])
-        for pool in outcome.pools
-    )
-
-
-def is_short(pool: PoolSeries) -> FloatArray:
-    """1 from each of its times on at which more was asked than there was, else 0."""
-    return (pool.demand > pool.there + _EXACT).astype(float)
+def short_seconds(pool: PoolSeries, began: float, ended: float) -> float:
+    """Return for how long a node pool was asked for more nodes than it had."""
+    is_short = (pool.demand > pool.there + _EXACT).astype(float)
+    return area_between(pool.times, is_short, began, ended)
 
 
 def first_submission(outcome: Outcome) -> float:
-    """Seconds after the start of the trace; 0 without jobs."""
+    """Return seconds after the start of the trace; 0 without jobs."""
     return min((record.job.submitted for record in outcome.jobs), default=0.0)
 
 
 def last_end(outcome: Outcome) -> float:
-    """When the last run ended, seconds after the start of the trace; or the last submission."""
+    """Return when the last run ended, else the last submission, seconds after the start."""
     submitted = max((record.job.submitted for record in outcome.jobs), default=0.0)
     ends = (record.segments[-1].ended for record in outcome.jobs if record.segments)
     return max(ends, default=submitted)
@@ -180,10 +182,7 @@ def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     ended = last_end(outcome)
     records = [record for record in outcome.jobs if not is_faulty(record)]
     came = [record.job.submitted for record in records]
-    left = [
-        record.finished if record.finished is not None else max(ended, record.job.submitted)
-        for record in records
-    ]
+    left = [max(ended, r.job.submitted) if r.finished is None else r.finished for r in records]
     times = np.array(came + left, dtype=float)
     changes = np.repeat([1.0, -1.0], len(records))
     order = np.argsort(times, kind="stable")
@@ -256,7 +255,7 @@ class Statistics:
 
     @classmethod
     def of(cls, values: FloatArray) -> "Statistics":
-        """The statistics of ``values``, shape (jobs,)."""
+        """Return the statistics of ``values``, shape (jobs,)."""
         if not len(values):
             return cls()
         p50, p90, p99 = np.percentile(values, (50, 90, 99))
@@ -293,7 +292,7 @@ class SimulationMetrics:
     decision_seconds: float
 
     def to_json(self) -> dict[str, str | Number]:
-        """The numbers, flat, under the keys of :data:`KEYS`."""
+        """Return the numbers, flat, under the keys of :data:`KEYS`."""
         flat: dict[str, str | Number] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -310,6 +309,8 @@ def measure(outcome: Outcome) -> SimulationMetrics:
     finished_count = len(finished(outcome))
     started = sum(record.started is not None for record in records)
     began, ended = first_submission(outcome), last_end(outcome)
+    available = gpu_seconds_there(outcome, began, ended)
+    short = sum(short_seconds(pool, began, ended) for pool in outcome.pools)
     return SimulationMetrics(
         policy=outcome.policy,
         trace=outcome.trace,
@@ -324,8 +325,9 @@ def measure(outcome: Outcome) -> SimulationMetrics:
         finish_time_fairness=Statistics.of(fairness(outcome)),
         makespan_seconds=ended - began,
         node_hours=node_seconds(outcome, began, ended) / 3600,
-        short_hours=_short_hours(outcome, began, ended),
-        gpu_utilisation=_utilisation(outcome, began, ended),
+        short_hours=short / 3600 if outcome.pools else None,
+        # From the segments, which are exact; the series may have been thinned out.
+        gpu_utilisation=sum(map(gpu_seconds, records)) / available if available else None,
         mean_fragmentation=_fragmentation(outcome, began, ended),
         preemptions=sum(record.preemptions for record in records),
         resizes=sum(record.resizes for record in records),
@@ -357,25 +359,12 @@ def _violations(outcome: Outcome, ended: float) -> int:
     )
 
 
-def _short_hours(outcome: Outcome, began: float, ended: float) -> float | None:
-    return short_seconds(outcome, began, ended) / 3600 if outcome.pools else None
-
-
-def _utilisation(outcome: Outcome, began: float, ended: float) -> float | None:
-    # From the segments, which are exact; the series may have been thinned out.
-    available = gpu_seconds_there(outcome, began, ended)
-    return sum(map(gpu_seconds, outcome.jobs)) / available if available else None
-
-
 def _fragmentation(outcome: Outcome, began: float, ended: float) -> float | None:
     if not outcome.total_gpus or ended <= began:
         return None
     series = outcome.series
     free = mean_between(series.times, series.fragmented_gpus, began, ended)
     return free / outcome.total_gpus
-
-
-# --- Fees ---------------------------------------------------------------------------------------
 
 
 def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
@@ -391,7 +380,7 @@ def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
 
 
 def _fee(record: JobRecord, prices: dict[str, float]) -> float:
-    gpus = gpus_by_task(record.job)
+    gpus = _gpus_by_task(record.job)
     return sum(
         (span.ended - span.began) / HOUR * prices[node] * gpus[task] * replicas
         for span in record.segments

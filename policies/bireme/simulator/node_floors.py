@@ -1,4 +1,4 @@
-"""Floors of node pools: which forecast, if any, keeps nodes for jobs that have not come yet.
+"""Floors of node pools: the forecasts that keep nodes for jobs that have not come yet.
 
 ``fixed``     All nodes a pool may have are there all the time.
 ``reactive``  Nodes are asked for when gangs wait for them, and for no other reason.
@@ -36,16 +36,10 @@ RunWithPools: TypeAlias = Callable[[Sequence[NodePool]], Outcome]
 def with_floor(
     name: str, pools: Sequence[NodePool], run_with: RunWithPools, quantile: float = QUANTILE
 ) -> list[NodePool]:
-    """Return ``pools`` with the forecasts of the floor called ``name``.
+    """Return ``pools`` with the forecasts of the floor called ``name``, one of :data:`FLOORS`.
 
-    Args:
-        name: One of :data:`FLOORS`.
-        pools: Those of the simulation.
-        run_with: Used by the oracle alone.
-        quantile: Which quantile of a forecast becomes the floor.
-
-    Raises:
-        SettingError: no floor is called so (it names the nearest), or it cannot be had.
+    The oracle alone uses ``run_with``; ``quantile`` of a forecast becomes the floor. Raises
+    SettingError as :func:`check_floor`.
     """
     check_floor(name)
     if name == REACTIVE:
@@ -72,9 +66,7 @@ def check_floor(name: str) -> None:
         ) from error
 
 
-def nightly_forecast(
-    candidates: Sequence[Forecaster], pool: NodePool, quantile: float = QUANTILE
-) -> Forecast:
+def nightly_forecast(candidates: Sequence[Forecaster], pool: NodePool, quantile: float) -> Forecast:
     """Return the forecast that the nightly job makes with ``candidates``."""
     settings = NightlySettings(quantile, pool.bounds.minimum, pool.bounds.maximum)
 

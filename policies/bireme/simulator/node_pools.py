@@ -1,13 +1,10 @@
 """Node pools that grow and shrink while a simulation runs.
 
 The core decides the size, as in the operator after every cycle: what waiting gangs want, and the
-floor of each pool (:func:`bireme.core.node_floor.floor`). The floor is looked at again when time
+floor of each pool (:func:`bireme.core.node_floor.floor`). The floor is computed again when time
 alone may change it: with a new forecast, at another hour or the lead time before one, and when an
-empty node's cool-down is over. Here the size is carried out: nodes that are asked for come after a
-delay, empty ones go at once, the longest empty first.
-
-Every node that a pool may ever have is a row of the node table from the start; one that is not
-there offers nothing, so that the rows of placements stay valid.
+empty node's cool-down is over. Nodes that are asked for come after a delay, empty ones go at once,
+the longest empty first.
 
 Events of :attr:`EventKind.POOL` carry the name of a node that has come, or none and, as their
 version, the :class:`_Timer` that is due.
@@ -104,21 +101,19 @@ class SimulatedPool:
         self.record(0.0)
 
     def growable(self) -> GrowablePool:
-        """Return what a cycle may ask of it."""
-        room = max(0, self.spec.bounds.maximum - self.replicas)
-        asked_at = self._asked_at if self.coming else None
+        """Return the nodes that a cycle may ask for."""
         return GrowablePool(
             self.spec.name,
             self._template,
-            room,
+            max(0, self.spec.bounds.maximum - self.replicas),
             len(self.coming),
-            asked_at,
+            self._asked_at if self.coming else None,
             patience_seconds=self.spec.bounds.patience_seconds,
         )
 
-    def state(self) -> PoolState:
-        """Return what the floor depends on."""
-        return PoolState(
+    def scale(self, now: float) -> tuple[list[str], list[str]]:
+        """Set the size that the core decides; return the nodes to ask for and those that go."""
+        state = PoolState(
             replicas=self.replicas,
             needed=self._needed,
             wanted=self.wanted,
@@ -128,17 +123,14 @@ class SimulatedPool:
             forecast_made=self._forecast_made,
             raised=self._raised,
         )
-
-    def scale(self, now: float) -> tuple[list[str], list[str]]:
-        """Set the size that the core decides; return the nodes to ask for and those that go."""
-        decided = floor(self.spec.bounds, self.state(), now)
+        decided = floor(self.spec.bounds, state, now)
         self._raised = with_step(self._raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         spare = [n for n in self.names if n in self._cluster.away and n not in self.coming]
         asked = spare[: max(0, more)]
         gone = sorted(self._empty_since, key=lambda name: (self._empty_since[name], name))
         gone = gone[: max(0, -more)]
-        if asked and not self.coming:
+        if asked and not self.coming:  # of several requests the oldest counts as late
             self._asked_at = now
         self.coming.update(asked)
         for name in gone:
@@ -153,13 +145,11 @@ class SimulatedPool:
     def observe(self, needed: BoolArray, demand: float, now: float) -> bool:
         """Take in the use of the cluster; return whether a node became empty.
 
-        Args:
-            needed: Nodes that are in use or reserved, shape (nodes,).
-            demand: Nodes' worth that jobs ask for.
-            now: Seconds after the start of the trace.
+        ``needed`` are the nodes in use or reserved, shape (nodes,); ``demand`` is in nodes.
         """
         self._needed, self._demand = int(needed[self._rows].sum()), demand
         is_ready = self._cluster.table.is_ready
+        # A node that is still empty keeps the time since when; one that was used begins anew.
         idle = [
             name
             for name, row in zip(self.names, self._rows.tolist(), strict=True)
@@ -198,7 +188,7 @@ _NIGHT: Final = HOUR // 2
 
 
 class _Timer(IntEnum):
-    """What an event without the name of a node is for."""
+    """Purpose of an event without the name of a node."""
 
     FLOOR = 0
     HOUR = 1
@@ -228,7 +218,7 @@ class SimulatedPools:
         return len(self._pools)
 
     def growable(self) -> tuple[GrowablePool, ...]:
-        """Return what a cycle may ask for."""
+        """Return the nodes of every pool that a cycle may ask for."""
         return tuple(pool.growable() for pool in self._pools.values())
 
     def handle(self, event: Event, now: float) -> bool:
@@ -243,8 +233,9 @@ class SimulatedPools:
             elif event.version == _Timer.NIGHT:
                 pool.make_forecast(now)
             self._scale(pool, now)
+        # Nothing but the other timer is left: the simulation must come to an end.
         if event.version == _Timer.FLOOR or len(self._events) < _REPEATING_TIMERS:
-            return False  # nothing but the other timer is left
+            return False
         self._events.push(
             event._replace(time=now + (HOUR if event.version == _Timer.HOUR else DAY))
         )

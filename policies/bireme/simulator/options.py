@@ -8,7 +8,7 @@ from bireme.core.errors import BiremeError, nearest
 
 
 def known_name(kind: str, name: str, known: Iterable[str], error: type[BiremeError]) -> str:
-    """``name``, where it is one of ``known``; else ``error`` with the nearest of them."""
+    """Return ``name``, which is one of ``known``; raise ``error`` with the nearest otherwise."""
     known = sorted(known)
     if name in known:
         return name
@@ -18,14 +18,13 @@ def known_name(kind: str, name: str, known: Iterable[str], error: type[BiremeErr
 def read_options(
     query: str, defaults: Mapping[str, object], error: type[BiremeError]
 ) -> dict[str, object]:
-    """What ``query`` sets, each as a value of the type that its default has.
+    """Return the options in ``query``, each as a value of the type that its default has.
 
-    Raises:
-        BiremeError: of the kind ``error``, for an option that ``defaults`` lacks, or no number
-            where one is needed.
+    Raises ``error`` for an option that ``defaults`` lacks, or no number where one is needed.
     """
     return {
         name: _value(name, text, defaults[known_name("option", name, defaults, error)], error)
+        # Blank values are kept, so that an option without a number is refused, not left out.
         for name, text in parse_qsl(query, keep_blank_values=True)
     }
 

@@ -1,4 +1,4 @@
-"""What happened in a simulation: the record that reports, plots and tests are made from."""
+"""The outcome of a simulation, from which reports, plots and tests are made."""
 
 from array import array
 from collections.abc import Mapping
@@ -28,14 +28,13 @@ class RunSegment:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What happened to one job.
+    """The history of one job.
 
     Attributes:
         started: First start, seconds after the start of the trace; None when it never started.
         finished: None when it did not finish (it never fits, or the simulation was cut off).
         verdict: The last reason why it waited; for jobs that never ran.
         reserved_start: The start that its first reservation was for; None when it never had one.
-        wait_bound_seconds: The bound that applied to it.
     """
 
     job: TraceJob
@@ -71,11 +70,9 @@ class PoolSeries:
     """A node pool over time, as step functions like those of :class:`UsageSeries`.
 
     Attributes:
-        name: Of the pool.
-        gpus_per_node: What each of its nodes has.
         maximum: Nodes there could be.
         times: Seconds after the start of the trace, shape (points,), ascending.
-        demand: What running, planned and waiting gangs ask for, in nodes, shape (points,).
+        demand: Nodes that running, planned and waiting gangs ask for, shape (points,).
         there: Nodes that are there, shape (points,).
         asked: Nodes that are there or on their way, shape (points,).
     """
@@ -91,16 +88,15 @@ class PoolSeries:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that happened in one simulation.
+    """The outcome of one simulation.
 
     Attributes:
         policy: Its name, such as ``combined-priority/packing``.
         jobs: In order of submission.
         nodes: How many there are, or may be.
         total_gpus: Of those nodes.
-        counts: How often each of these happened: "cycles", "admissions", "backfills",
-            "preemptions", "shrinks", "growths", "reservations", "reservations_honoured",
-            "fallbacks".
+        counts: Numbers of "cycles", "admissions", "backfills", "preemptions", "shrinks",
+            "growths", "reservations", "reservations_honoured", "fallbacks".
         decision_seconds: Processor seconds spent deciding.
         pools: Those that grow and shrink; other nodes are always there.
     """
@@ -119,8 +115,7 @@ class Outcome:
 
 # A long simulation has more steps than a plot has pixels. Neighbouring steps are then merged into
 # their mean over time, which keeps every integral (GPU-seconds used, mean queue length) exact.
-
-MOST_POINTS = 20_000
+_MOST_POINTS = 20_000
 
 
 class Recorder:
@@ -142,17 +137,16 @@ class Recorder:
         self._values.extend(values)
         self._last = values
 
-    def points(self, most_points: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return times, shape (points,), and values, shape (points, width); at most so many."""
-        times = np.array(self._times, dtype=np.float64)
+    def points(self) -> tuple[FloatArray, FloatArray]:
+        """Return times, shape (points,), and values, shape (points, width)."""
         values = np.array(self._values, dtype=np.float64).reshape(-1, self._width)
-        if most_points is not None and len(times) > most_points:
-            return _merged(times, values, most_points)
-        return times, values
+        return np.array(self._times, dtype=np.float64), values
 
-    def series(self, most_points: int = MOST_POINTS) -> UsageSeries:
+    def series(self, most_points: int = _MOST_POINTS) -> UsageSeries:
         """Return the series of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
-        times, values = self.points(most_points)
+        times, values = self.points()
+        if len(times) > most_points:
+            times, values = _merged(times, values, most_points)
         return UsageSeries(times, *(column.copy() for column in values.T))
 
 

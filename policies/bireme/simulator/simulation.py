@@ -1,7 +1,7 @@
 """The simulation loop: a workload on a cluster under a policy, event by event.
 
 The scheduling cycle is :func:`bireme.core.cycle.run_cycle`, the code of the operator; nothing here
-decides. At every moment at which something happens:
+decides. At every moment at which there is an event:
 
     1. Handle all events of that moment: jobs finish, nodes fail or return, jobs arrive.
     2. Run the cycle and carry out its decision. Where it made room or started an elastic gang, run
@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
+from bireme.core.decision import Admit, Decision, Hold, Preempt
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
@@ -33,7 +33,7 @@ from bireme.simulator.errors import SimulationError
 from bireme.simulator.events import EventKind
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import JobRecord, Outcome, Recorder
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Estimator, Trace
 
@@ -43,13 +43,13 @@ CYCLE: Final[Decide] = partial(run_cycle, explain=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
-    """How a simulation runs; nothing about the cluster or the policy.
+    """Options of a run; nothing about the cluster or the policy.
 
     Attributes:
         heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
             others, or a sizer looks after elastic ones), the cycle runs this long after the last
-            event, and then after twice as long each time, until something happens again. The
-            operator looks every few seconds.
+            event, and then after twice as long each time, until the next event. The operator looks
+            every few seconds.
         round_seconds: Decisions fall on multiples of it, as in schedulers that look at the cluster
             once a minute, and on every one while time alone may change them; 0 for at once.
         until_seconds: The simulation is cut off after this moment.
@@ -57,7 +57,6 @@ class SimulationConfig:
             cannot change a cycle are left out of it (:mod:`bireme.simulator.equivalence`).
         verifies: Whether usage is recomputed and compared after every moment; for tests.
         decide: The scheduling cycle, or what a comparison puts in its place.
-        clock: Where processor seconds are read; for ``decision_seconds`` alone.
     """
 
     heartbeat_seconds: float = 60.0
@@ -66,27 +65,17 @@ class SimulationConfig:
     takes_shortcuts: bool = True
     verifies: bool = False
     decide: Decide = CYCLE
-    clock: Callable[[], float] = time.perf_counter
 
 
-DEFAULT_CONFIG: Final = SimulationConfig()
+_CONFIG: Final = SimulationConfig()
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Called now and then with the number of finished jobs and of all jobs."""
 
-COUNTED: Final = (
-    "cycles",
-    "admissions",
-    "backfills",
-    "preemptions",
-    "shrinks",
-    "growths",
-    "reservations",
-    "reservations_honoured",
-    "fallbacks",
+_COUNTED: Final = (
+    *("cycles", "admissions", "backfills", "preemptions", "shrinks", "growths"),
+    *("reservations", "reservations_honoured", "fallbacks"),
 )
-"""Everything that is counted, in the order in which an outcome lists it."""
-
 _MOST_CYCLES: Final = 1000
 """Cycles at one moment: all but the last stop, shrink or start a gang, so more are a loop."""
 _RESERVATION_TOLERANCE_SECONDS: Final = 1e-6
@@ -104,18 +93,16 @@ def simulate(
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
     estimator: Estimator | None = None,
-    config: SimulationConfig = DEFAULT_CONFIG,
+    config: SimulationConfig = _CONFIG,
     pools: Sequence[NodePool] = (),
 ) -> Outcome:
-    """Run ``trace`` on ``nodes`` under ``policy`` and return what happened.
+    """Run ``trace`` on ``nodes`` under ``policy`` and return the outcome.
 
     Nodes of ``pools`` come and go; all others are always there. The outcome names the policy by
     its classes; a caller that knows a better name replaces it.
 
-    Raises:
-        TraceError: a job makes no sense.
-        SimulationError: there are no nodes, or a decision over-commits a node, splits a gang or
-            never comes to an end.
+    Raises TraceError when a job makes no sense, and SimulationError when there are no nodes or a
+    decision over-commits a node, splits a gang or never comes to an end.
     """
     state = SimulationState(trace, nodes, settings, physics, seed, estimator, pools)
     simulation = Simulation(state, policy, config, on_progress)
@@ -145,11 +132,11 @@ class Simulation:
         self,
         state: SimulationState,
         policy: Policy,
-        config: SimulationConfig = DEFAULT_CONFIG,
+        config: SimulationConfig = _CONFIG,
         on_progress: ProgressCallback | None = None,
     ) -> None:
         self.state = state
-        self.counts = dict.fromkeys(COUNTED, 0)
+        self.counts = dict.fromkeys(_COUNTED, 0)
         self.decision_seconds = 0.0
         self.recorder = Recorder(3)
         self._policy = policy
@@ -187,9 +174,12 @@ class Simulation:
                 return False
             state.now = moment
             self._changes_before = state.cluster.changes
+            # Kept over several moments: what is decided at a round's end may have come before.
             self._is_news |= self._handle_events(moment)
             if self._is_news:
-                self._next_look = min(self._next_look, self._round_from(moment))
+                seconds = self._config.round_seconds
+                due = math.ceil(moment / seconds) * seconds if seconds else moment
+                self._next_look = min(self._next_look, due)
             if moment == self._next_look:
                 return True
         return False
@@ -203,11 +193,6 @@ class Simulation:
                 matters = True
                 self._is_stuck &= event.kind not in (EventKind.ARRIVAL, EventKind.NODE)
         return matters
-
-    def _round_from(self, moment: float) -> float:
-        """When the events of ``moment`` are decided on."""
-        seconds = self._config.round_seconds
-        return math.ceil(moment / seconds) * seconds if seconds else moment
 
     # --- 2. Decisions -------------------------------------------------------------------------
 
@@ -226,22 +211,17 @@ class Simulation:
         )
 
     def _nothing_can_change(self) -> bool:
-        """Return whether no cycle could do anything.
-
-        Room is made and admissions are granted only to gangs that wait, and what never fits the
-        present nodes will not, whatever else happens. Sizes change only of elastic gangs.
-        """
+        # Only gangs that wait are admitted and given room, and what never fits the present nodes
+        # will not, whatever the others do. Only elastic gangs change their size.
         return not self.state.elastic and (not self.state.waiting or self._is_stuck)
 
     def _decision(self) -> Decision:
-        """One decision over all gangs that wait.
-
-        Where equivalent gangs may be left out, the cycle sees the first of every class, and more
-        of a class as long as its last one shown was not held.
-        """
+        """Return one decision over all gangs that wait."""
         waiting = self.state.waiting
         if not self._thins:
             return self._run_cycle(waiting.all_gangs())
+        # The cycle sees the first of every class, and more of a class as long as its last one shown
+        # was not held.
         depths: dict[Hashable, int] = {}
         decision = self._run_cycle(waiting.first_of_each(depths))
         while undecided := waiting.undecided(decision, depths):
@@ -252,9 +232,9 @@ class Simulation:
 
     def _run_cycle(self, waiting: tuple[Gang, ...]) -> Decision:
         snapshot = self.state.snapshot(waiting)
-        began = self._config.clock()
+        began = time.perf_counter()
         decision = self._config.decide(snapshot, self._policy)
-        self.decision_seconds += self._config.clock() - began
+        self.decision_seconds += time.perf_counter() - began
         return decision
 
     def _carry_out(self, decision: Decision) -> bool:
@@ -263,7 +243,7 @@ class Simulation:
         self.counts["fallbacks"] += bool(decision.fallback)
         self._last = decision
         look_again = False
-        self._is_stuck = True
+        self._is_stuck = True  # until a gang turns out to be held for what may pass
         for action in decision.actions:
             if isinstance(action, Hold):
                 self._is_stuck &= action.reason.is_configuration_fault
@@ -276,7 +256,10 @@ class Simulation:
                 self.state.stop(action.running.gang.uid, "preempted")
                 self._is_stuck, look_again = False, True
             else:
-                look_again |= self._resize(action)
+                is_smaller = action.reason is Reason.SHRUNK
+                self.counts["shrinks" if is_smaller else "growths"] += 1
+                self.state.resize(action)
+                look_again |= is_smaller
         return look_again
 
     def _admit(self, action: Admit) -> bool:
@@ -290,19 +273,10 @@ class Simulation:
             self.counts["reservations_honoured"] += 1
         return job.gang.is_elastic
 
-    def _resize(self, action: Resize) -> bool:
-        """Change a gang's size; return whether that made room."""
-        is_smaller = action.reason is Reason.SHRUNK
-        self.counts["shrinks" if is_smaller else "growths"] += 1
-        self.state.resize(action)
-        return is_smaller
-
     def _record_reservation(self, hold: Hold, start: float) -> None:
-        """Remember a gang's first reservation, which binds unless some run times are unknown.
-
-        Places that others are about to be stopped for are no forecast, and not counted.
-        """
+        """Remember a gang's first reservation, which binds unless some run times are unknown."""
         job = self.state.active[hold.gang.uid]
+        # Places that others are about to be stopped for are no forecast.
         is_forecast = hold.reason is not Reason.WAITING_FOR_PREEMPTION
         if is_forecast and job.reserved_start is None:
             job.reserved_start = start
@@ -322,7 +296,7 @@ class Simulation:
 
     def _record(self) -> None:
         state, cluster = self.state, self.state.cluster
-        if cluster.changes != self._changes_recorded:
+        if cluster.changes != self._changes_recorded:  # a sum over all nodes
             self._changes_recorded = cluster.changes
             self._gpus = cluster.gpu_use()
         self.recorder.record(state.now, self._gpus[0], len(state.waiting), self._gpus[1])
@@ -332,7 +306,7 @@ class Simulation:
         if self._config.verifies:
             cluster.verify()
         finished = len(state.records)
-        is_due = finished - self._finished_reported >= len(state.jobs) / 200
+        is_due = finished - self._finished_reported >= len(state.jobs) / 200  # each half per cent
         if self._on_progress is not None and is_due:
             self._finished_reported = finished
             self._on_progress(finished, len(state.jobs))
@@ -345,15 +319,13 @@ class Simulation:
         self._next_look = self.state.now + pause if self._time_may_decide() else math.inf
 
     def _time_may_decide(self) -> bool:
-        """Whether time alone may change a decision: which gang may stop which, or a sizer's."""
+        """Return whether time alone may change a decision: on preemption, or a sizer's."""
         state = self.state
         if state.elastic and self._policy.sizer is not None:
             return True
-        may_stop = state.settings.preemption and state.waiting and state.cluster.running
-        return bool(may_stop) and self._waiting_may_preempt()
-
-    def _waiting_may_preempt(self) -> bool:
-        """Return whether gangs that wait have a claim at all; many orderers never stop a gang."""
+        if not (state.settings.preemption and state.waiting and state.cluster.running):
+            return False
+        # Many orderers never stop a gang: those that wait have no preemption priority at all.
         holds = (action for action in self._last.actions if isinstance(action, Hold))
         ranked = next((hold.ranked for hold in holds if hold.ranked is not None), None)
         return ranked is not None and ranked.preemption_priority is not None

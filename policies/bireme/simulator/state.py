@@ -20,7 +20,7 @@ from bireme.simulator.events import Event, EventKind, EventQueue, moment_at, mom
 from bireme.simulator.job_state import SimulatedJob
 from bireme.simulator.node_pools import NodePool, SimulatedPools
 from bireme.simulator.outcome import JobRecord
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics, PlacedSpeedLaw
 from bireme.simulator.workload import (
     Estimator,
     RunningAtStart,
@@ -79,10 +79,11 @@ class SimulationState:
         self.events = EventQueue([*arrivals, *self._failures(nodes)])
         for each in trace.underway:
             self._restore(each)
+        # Last, because its nodes that are not there at the start go, and must be empty.
         self.pools = SimulatedPools(pools, self.cluster, self.events)
 
     def _failures(self, nodes: Sequence[Node]) -> Iterator[Event]:
-        """Nodes fail until the last job, started on arrival, would be done; then they stay up."""
+        # Nodes fail until the last job, started on arrival, would be done; then they stay up.
         ends = (job.submitted + job.duration_seconds for job in self.jobs.values())
         for failure in self._physics.failures(nodes, max(ends, default=0.0), self._seed):
             yield Event(failure.time, EventKind.NODE, failure.node, int(failure.is_up))
@@ -100,23 +101,22 @@ class SimulationState:
         self._wake_after(job, self.settings.min_runtime_seconds)
 
     def snapshot(self, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
-        """Return what the cycle may know; of the gangs that wait only ``waiting``."""
+        """Return the cluster as the cycle sees it; of the gangs that wait only ``waiting``."""
         if self._has_reports:
             self._collect_reports()
         return self.cluster.snapshot(self.now, waiting, self.pools.growable())
 
     def _collect_reports(self) -> None:
         """Take over the progress reports that are due."""
-        reports = (
-            (before, self.active[uid].report(self.now))
-            for uid, before in tuple(self.cluster.running.items())
-        )
-        updated = [(before, after) for before, after in reports if after is not None]
-        for before, after in updated:
-            self.running_without_estimate -= before.gang.estimated_seconds is None
-            self.running_without_estimate += after.gang.estimated_seconds is None
+        updated = []
+        for uid, before in self.cluster.running.items():
+            after = self.active[uid].report(self.now)
+            if after is not None:
+                self.running_without_estimate -= before.gang.estimated_seconds is None
+                self.running_without_estimate += after.gang.estimated_seconds is None
+                updated.append(after)
         if updated:
-            self.cluster.update(after for _, after in updated)
+            self.cluster.update(updated)
 
     def all_records(self, verdicts: Mapping[str, str]) -> tuple[JobRecord, ...]:
         """Return every job in order of submission.
@@ -126,15 +126,11 @@ class SimulationState:
         for job in self.active.values():
             if job.running is not None:
                 job.cut_off(self.now, self.cluster.table)
-        jobs = sorted(self.jobs.values(), key=lambda job: (job.submitted, job.name))
-        return tuple(self._record(job, verdicts.get(job.name, "")) for job in jobs)
-
-    def _record(self, job: TraceJob, verdict: str) -> JobRecord:
-        if job.name in self.records:
-            return self.records[job.name]
-        if job.name in self.active:
-            return self.active[job.name].record(verdict=verdict)
-        return JobRecord(job, started=None, finished=None)  # the simulation ended before it came
+        records = {name: JobRecord(job, None, None) for name, job in self.jobs.items()}
+        for name, active in self.active.items():
+            records[name] = active.record(verdict=verdicts.get(name, ""))
+        records |= self.records
+        return tuple(sorted(records.values(), key=lambda one: (one.job.submitted, one.job.name)))
 
     # --- Events -------------------------------------------------------------------------------
 
@@ -161,7 +157,7 @@ class SimulationState:
         return job
 
     def _enqueue(self, job: SimulatedJob) -> None:
-        """Let a gang wait; a wake-up looks at it when its wait bound has passed."""
+        """Let a gang wait, and wake the cycle when its wait bound has passed."""
         self.waiting.add(job.gang)
         overdue = max(self.now, moment_past(job.gang.arrived, job.wait_bound_seconds))
         self.events.push(Event(overdue, EventKind.WAKE, job.gang.uid))
@@ -169,7 +165,7 @@ class SimulationState:
     def _finish(self, event: Event) -> bool:
         job = self.active.get(event.name)
         if job is None or job.version != event.version or job.running is None:
-            return False  # it was stopped, or runs at another speed by now
+            return False  # the event is stale: it was stopped, or runs at another speed by now
         rows = self._vacate(job.running)
         seconds = job.finish(self.now, self.cluster.table)
         if self._estimator is not None:
@@ -218,6 +214,7 @@ class SimulationState:
         """Take its places from a running gang and let it wait again."""
         job = self.active[uid]
         running = job.running_now
+        # Its work until now is counted at the speed it had before anything changes.
         job.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(running)
         job.stop(self.now, ended_by, self.cluster.table, self._physics.restart_seconds)
@@ -230,7 +227,7 @@ class SimulationState:
         old = job.running_now
         job.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(old)
-        job.count_steps()
+        job.count_steps()  # the next cycle sees its gang while it runs on
         running = RunningGang(
             job.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
         )
@@ -267,12 +264,12 @@ class SimulationState:
         for uid in self.cluster.tenants_of(rows):
             job = self.active[uid]
             rate = self._rate(job)
-            if rate != job.rate:
+            if rate != job.rate:  # else its finish stays, and no event becomes stale
                 job.advance(self.now, self._physics.checkpoint_interval_seconds)
                 self._set_rate(job, rate)
 
     def _rate(self, job: SimulatedJob) -> float:
-        """Seconds of its own run time that ``job`` gets done in a second."""
+        """Return the seconds of its own run time that ``job`` gets done in a second."""
         running = job.running_now
         nodes, racks = self.cluster.spread(running)
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
@@ -283,7 +280,9 @@ class SimulationState:
         )
 
     def _set_rate(self, job: SimulatedJob, rate: float) -> None:
-        course = self._physics.course(job.trace_job, replicas_by_node(job.running_now))
+        law, course = job.trace_job.speed, None
+        if isinstance(law, PlacedSpeedLaw):
+            course = law.course(replicas_by_node(job.running_now))
         finish = job.finish_at(rate, course)
         self.events.push(Event(finish, EventKind.FINISH, job.trace_job.name, job.version))
 

@@ -1,7 +1,6 @@
-"""Workloads: what was submitted when, as readers and generators hand it to the simulator.
+"""Workloads: jobs and the times of their submission, and the gangs they become.
 
-A :class:`Trace` is a list of :class:`TraceJob`. When a job arrives, :func:`gang_of` makes the gang
-that the cycle sees, which knows nothing of the true run time.
+When a job arrives, :func:`gang_of` makes the gang that the cycle sees, without its true run time.
 """
 
 import math
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang, RoleAffinity, Task, TrainingProgress
+from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LossCurve, SpeedLaw
@@ -21,11 +21,11 @@ _NAMESPACE: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class WorkLeft:
-    """How far a job is.
+    """The rest of a job's work.
 
     Attributes:
-        left: Share of its work that is left.
-        seconds: How long that takes at its present rate; infinite at rate 0.
+        left: Its share of the whole work.
+        seconds: How long it takes at the present rate; infinite at rate 0.
         steps: Steps of the whole job; None for a job that counts none.
     """
 
@@ -36,7 +36,7 @@ class WorkLeft:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReporting:
-    """What a job reports about its training while it runs, true or not.
+    """The progress reports of a job while it runs, true or not.
 
     A job reports when a decision is due, but not more often than its script would. A report reaches
     the cycle as the operator would pass it on: in ``Gang.progress``, and bounded by
@@ -72,29 +72,22 @@ class ProgressReporting:
         at = 1 - work.left if work.steps is None else (1 - work.left) * work.steps
         loss = None if self.loss is None else self.loss.loss(at)
         accuracy = None if self.accuracy is None else self.accuracy.loss(at)
-        seconds = None if math.isinf(work.seconds) else work.seconds * self.honesty
+        losses = (loss, before.worst_loss if before else None)
+        gain = None
+        if before is not None and before.accuracy is not None and accuracy is not None:
+            gain = accuracy - before.accuracy
         return TrainingProgress(
             reported=now,
             fraction=1 - left,
-            remaining_seconds=seconds,
+            remaining_seconds=None if math.isinf(work.seconds) else work.seconds * self.honesty,
             steps=None if work.steps is None else at,
             remaining_steps=None if work.steps is None else work.left * work.steps * self.honesty,
             loss=loss,
-            worst_loss=_larger(loss, before.worst_loss if before else None),
+            worst_loss=max((each for each in losses if each is not None), default=None),
             accuracy=accuracy,
-            accuracy_gain=_gain(before, accuracy),
+            accuracy_gain=gain,
             anchor_seconds=before.anchor_seconds if before else None,
         )
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)
-
-
-def _gain(before: TrainingProgress | None, accuracy: float | None) -> float | None:
-    if before is None or before.accuracy is None or accuracy is None:
-        return None
-    return accuracy - before.accuracy
 
 
 _AFFINITY = RoleAffinity()
@@ -115,8 +108,8 @@ class TraceJob:
         speed: How its speed depends on size and spread; None for speed proportional to nothing
             (a fixed run time at its own size).
         steps: Work in the unit of ``speed``; None where ``speed`` is.
-        application: What it trains, where the trace says so; for reports.
-        reporting: What it reports while it runs; None for a job that does not report.
+        application: The model it trains, where the trace says so; for reports.
+        reporting: Its progress reports while it runs; None for a job that does not report.
         gang: The gang it waits as, for jobs of a record; None to make one of the fields above. It
             may have arrived before the trace starts.
     """
@@ -136,6 +129,11 @@ class TraceJob:
     application: str = ""
     reporting: ProgressReporting | None = None
     gang: Gang | None = None
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of all replicas together."""
+        return sum(dict(task.request).get(GPU, 0) * task.replicas for task in self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +155,7 @@ class RunningAtStart:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A workload in order of submission, with what its reader did to the rows of the file.
+    """A workload in order of submission, with the treatments of the rows of its file.
 
     Attributes:
         treatments: How many rows met which documented treatment ("zero GPUs, left out": 12).
@@ -254,7 +252,7 @@ def job_of(gang: Gang, submitted: float, duration_seconds: float) -> TraceJob:
 
 
 def template_of(job: TraceJob) -> str:
-    """Return what jobs of one kind have in common: application and what its tasks request."""
+    """Return the traits that jobs of one kind share: application and requests of the tasks."""
     tasks = (f"{task.name} {task.replicas} {task.request}" for task in job.tasks)
     return f"{job.application}: {'; '.join(tasks)}"
 

@@ -38,7 +38,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import Simulation
 from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace

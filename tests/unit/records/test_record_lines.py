@@ -21,7 +21,7 @@ from bireme.heuristics.packing import Packing
 from bireme.replay.reader import Decoder, RecordedCycle
 from bireme.replay.record import RecordError
 from bireme.replay.writer import Encoder, outline_of
-from bireme.simulator.physics.laws import ConstantSpeed
+from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.testing import (
     GPU,
     a_gang,
@@ -181,9 +181,9 @@ def test_what_a_gang_reported_and_what_follows_from_it_is_read_again() -> None:
 
 
 def test_law_that_no_report_leads_to_is_refused_by_name() -> None:
-    gang = replace(a_gang("fast"), speed=ConstantSpeed(1.0))
+    gang = replace(a_gang("fast"), speed=MeasuredSpeed((1,), (1.0,)))
     snapshot = a_snapshot([a_node("n0")], gang)
-    with pytest.raises(RecordError, match="'fast' has a ConstantSpeed"):
+    with pytest.raises(RecordError, match="'fast' has a MeasuredSpeed"):
         Encoder().encode(snapshot, Decision())
 
 

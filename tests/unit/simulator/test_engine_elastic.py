@@ -11,7 +11,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.sizing import steps_left
 from bireme.simulator.outcome import JobRecord
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task

@@ -9,7 +9,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics import MEASURED, NodeChange, Physics
+from bireme.simulator.physics.model import MEASURED, NodeChange, Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node, a_task, racks
 from tests.support.simulations import a_job, a_trace, broken_promises, lifetimes, record_of, story

@@ -13,7 +13,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace
 from tests.support.simulations import (

@@ -5,7 +5,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.tiresias import TiresiasLas
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace, lifetimes

@@ -8,7 +8,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.simple_placers import FirstFit
 from bireme.simulator.metrics import fee_dollars
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task

@@ -20,6 +20,7 @@ from bireme.simulator.machines import parse_nodes
 from bireme.simulator.node_floors import (
     FIXED,
     ORACLE,
+    QUANTILE,
     REACTIVE,
     check_floor,
     nightly_forecast,
@@ -75,13 +76,13 @@ def test_oracle_expects_of_every_hour_the_most_that_was_asked_for_in_it() -> Non
 def test_forecaster_forecasts_as_the_nightly_job_does() -> None:
     day = np.where(np.arange(24) == 8, 3.0, 1.0)
     history = PoolHistory(-28 * 24 * HOUR, np.tile(day, 28), np.full(28 * 24, np.nan))
-    hours = nightly_forecast([SeasonalNaive()], POOL)(0.5 * HOUR, history)
+    hours = nightly_forecast([SeasonalNaive()], POOL, QUANTILE)(0.5 * HOUR, history)
     assert [hour.start for hour in hours[:2]] == [0.0, HOUR]
     assert [round(hour.upper, 6) for hour in hours[6:10]] == [1.0, 1.0, 3.0, 1.0]
 
 
 def test_nothing_is_expected_where_too_little_was_recorded() -> None:
-    assert nightly_forecast([SeasonalNaive()], POOL)(0.5 * HOUR, NO_HISTORY) == ()
+    assert nightly_forecast([SeasonalNaive()], POOL, QUANTILE)(0.5 * HOUR, NO_HISTORY) == ()
 
 
 def test_unknown_floor_is_answered_with_the_nearest() -> None:

@@ -71,6 +71,14 @@ def test_page_is_well_formed() -> None:
     assert Page(rendered(outcomes_of("fifo/packing", "srtf/packing"))).faults == []
 
 
+def test_every_element_is_one_that_browsers_know() -> None:
+    known = "html head meta title style body main header footer section h1 h2 h3 h4 p div span"
+    known += " abbr code small b i ul li table thead tbody tr th td dl dt dd input label"
+    known += " svg path rect g"
+    found = {tag for tag, _ in Page(rendered(outcomes_of("fifo/packing", "srtf/packing"))).tags}
+    assert found <= set(known.split())
+
+
 def test_nothing_is_loaded_and_nothing_runs() -> None:
     text = rendered(outcomes_of("fifo/packing", "srtf/packing"))
     found = Page(text)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bireme.core.errors import SettingError
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.machines import POOL_LABEL, parse_nodes, parse_pools, pools
+from bireme.simulator.machines import POOL_LABEL, agent_nodes, parse_nodes, parse_pools
 from bireme.testing import GPU, a_node
 
 RACK = "topology.bireme.dev/rack"
@@ -71,7 +71,7 @@ def test_racks_must_have_nodes(racks: int) -> None:
 
 
 def test_a_pool_is_one_node_with_its_label() -> None:
-    first, second = pools([(32, 16), (8, 0)])
+    first, second = agent_nodes([(32, 16), (8, 0)])
     assert (first.allocatable["cpu"], first.allocatable[GPU]) == (32_000, 16)
     assert GPU not in second.allocatable
     assert [node.labels[POOL_LABEL] for node in (first, second)] == ["pool-0", "pool-1"]
@@ -80,7 +80,7 @@ def test_a_pool_is_one_node_with_its_label() -> None:
 @pytest.mark.parametrize("pool", [(0, 1), (4, -1)])
 def test_a_pool_needs_cores(pool: tuple[int, int]) -> None:
     with pytest.raises(SettingError, match="pool 1 is"):
-        pools([(1, 1), pool])
+        agent_nodes([(1, 1), pool])
 
 
 def test_pools_are_the_parts_of_the_nodes_each_with_its_minimum_and_delay() -> None:

@@ -53,6 +53,9 @@ class Uneven:
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
         return 1.5 if sizes["worker"] == 4 else 1.0
 
+    def steps_per_second_on(self, places: tuple[int, ...]) -> float:
+        return 1.5 if sum(places) == 4 else 1.0
+
     def course(self, places: tuple[int, ...]) -> Course | None:
         return SPEEDING_UP if sum(places) == 4 else None
 

@@ -1,4 +1,4 @@
-"""Factors on speed: spread, neighbours, stragglers."""
+"""Stragglers: how unequal the replicas of a start are."""
 
 import csv
 import gzip
@@ -11,30 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.simulator.physics.model import (
-    OVER_NODES,
-    OVER_RACKS,
-    Fluctuation,
-    expected_largest,
-    interference,
-    placement_penalty,
-    straggling,
-)
+from bireme.simulator.physics.model import Fluctuation, expected_largest, straggling
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 VARIATIONS = DATA / "alibaba_v2020" / "coefficient_variation.csv.gz"
-
-
-def test_spread_costs_by_the_widest_level() -> None:
-    assert placement_penalty(1, 1) == 1.0
-    assert placement_penalty(2, 1) == placement_penalty(8, 1) == OVER_NODES
-    assert placement_penalty(2, 2) == OVER_RACKS < OVER_NODES
-    assert placement_penalty(3, 2, over_nodes=0.9, over_racks=0.8) == 0.8
-
-
-def test_each_neighbour_costs_the_same_share() -> None:
-    assert interference(0) == 1.0
-    assert interference(2, 0.9) == pytest.approx(0.81)
 
 
 @pytest.mark.parametrize(("count", "exact"), [(1, 0.0), (3, 0.8463), (10, 1.5388), (100, 2.5076)])

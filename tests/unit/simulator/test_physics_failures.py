@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.simulator.physics import Physics
-from bireme.simulator.physics.model import NodeChange, node_changes
+from bireme.simulator.physics.model import NodeChange, Physics
 from bireme.testing import a_node
 
 DAY = 86_400.0
+PHYSICS = Physics(node_mtbf_seconds=DAY, node_repair_seconds=3600.0)
 NODES = [a_node(f"n{index}") for index in range(20)]
 
 
 def changes(names: list[str], horizon: float = 30 * DAY, seed: int = 0) -> list[NodeChange]:
-    return node_changes([a_node(name) for name in names], horizon, seed, DAY, 3600.0)
+    return PHYSICS.failures([a_node(name) for name in names], horizon, seed)
 
 
 @given(st.permutations(["a", "b", "c", "d"]), st.integers(0, 9))
@@ -46,14 +46,12 @@ def test_every_failure_is_followed_by_its_repair_before_the_next() -> None:
 
 
 def test_failures_come_as_often_as_they_should() -> None:
-    count = sum(not c.is_up for c in node_changes(NODES, 1000 * DAY, 3, DAY, 3600.0))
+    count = sum(not change.is_up for change in PHYSICS.failures(NODES, 1000 * DAY, 3))
     expected = 20 * 1000 * DAY / (DAY + 3600)
     assert count == pytest.approx(expected, abs=4 * np.sqrt(expected))
 
 
-def test_physics_hands_the_schedule_on_and_has_none_by_default() -> None:
-    physics = Physics(node_mtbf_seconds=DAY, node_repair_seconds=60.0)
-    assert physics.failures(NODES, 9 * DAY, 5) == node_changes(NODES, 9 * DAY, 5, DAY, 60.0)
+def test_by_default_no_node_fails() -> None:
     assert Physics().failures(NODES, inf, 5) == []
 
 

@@ -8,15 +8,9 @@ from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
 from bireme.core.speed import LinearSpeed
-from bireme.simulator.physics.laws import ConstantSpeed, MeasuredSpeed
+from bireme.simulator.physics.laws import MeasuredSpeed
 
 MEASURED = MeasuredSpeed((1, 2, 4, 8), (10.0, 18.0, 30.0, 40.0), (10.0, 9.0, 12.0, 0.0), 4)
-
-
-def test_constant_speed_is_the_same_at_any_size_but_none() -> None:
-    law = ConstantSpeed(2.5)
-    assert law.steps_per_second({"worker": 1}, 1) == law.steps_per_second({"worker": 9}, 5) == 2.5
-    assert law.steps_per_second({"worker": 0}, 0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -85,7 +79,6 @@ def test_measured_speed_stays_between_its_neighbours(
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda: ConstantSpeed(0.0), "per_second is 0.0"),
         (lambda: LinearSpeed(-1.0), "per_second is -1.0"),
         (lambda: LinearSpeed(1.0, 1.5), "serial_share is 1.5"),
         (lambda: MeasuredSpeed((), ()), "gpus is"),

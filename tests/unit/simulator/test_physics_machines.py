@@ -7,8 +7,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.simple_placers import FirstFit
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics import Physics
-from bireme.simulator.physics.model import MachineLaw
+from bireme.simulator.physics.model import MachineLaw, Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from bireme.core.errors import SettingError
 from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.physics import MEASURED, Physics
 from bireme.simulator.physics.laws import MeasuredSpeed
-from bireme.simulator.physics.model import Fluctuation
+from bireme.simulator.physics.model import MEASURED, Fluctuation, Physics
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_task
 

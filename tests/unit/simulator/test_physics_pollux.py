@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.physics import Physics
 from bireme.simulator.physics.goodput import PolluxSpeed, PolluxTable, TrainingRecord
+from bireme.simulator.physics.model import Physics
 from tests.support.simulations import a_job
 
 ARCHIVE = Path(__file__).parents[4] / "shared/data/pollux/pollux_osdi21_traces.tar.gz"
@@ -144,13 +144,6 @@ def test_a_job_that_adapts_gets_through_some_epochs_sooner_than_through_others(
 
 def test_a_fixed_batch_needs_no_course_as_all_sizes_share_it(folder: Path) -> None:
     assert PolluxSpeed.load(folder, batch=8).course((2,)) is None
-
-
-def test_the_metric_is_a_curve_over_the_work(folder: Path) -> None:
-    curve = TrainingRecord.load(folder).curve(4)
-    assert curve.loss(150) == pytest.approx(0.65)
-    with pytest.raises(TraceError, match="batch size 5 was measured; known: 4, 8"):
-        TrainingRecord.load(folder).curve(5)
 
 
 @pytest.mark.parametrize("batch", [2, 9])

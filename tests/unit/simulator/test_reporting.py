@@ -14,7 +14,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed, MeasuredCurve
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import ProgressReporting, TraceJob
 from bireme.testing import a_node

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace
 

@@ -11,7 +11,7 @@ import pytest
 
 from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.traces.pollux import read_pollux
 
 WORKLOAD = """name,time,application,num_replicas,batch_size

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Task
 from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.acme import read_acme
-from bireme.simulator.traces.helios import read_helios
-from bireme.simulator.traces.philly import read_philly
+from bireme.simulator.traces.job_logs import (
+    read_acme,
+    read_helios,
+    read_muri,
+    read_philly,
+    read_tiresias,
+)
 from bireme.simulator.traces.tables import CPU_MILLIS_PER_GPU, MEMORY_BYTES_PER_GPU, tasks_of_gpus
-from bireme.simulator.traces.tiresias import read_muri, read_tiresias
 from bireme.simulator.workload import Trace, TraceJob
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster"

@@ -96,8 +96,8 @@ def test_a_file_without_a_header_line_takes_the_names_given(tmp_path: Path) -> N
     assert (table.texts("id"), list(table.lines)) == (("a", "b"), [1, 2])
 
 
-def test_a_column_the_file_lacks_is_the_default_in_every_row(tmp_path: Path) -> None:
-    assert read(written(tmp_path, TEXT)).texts("missing", "none") == ["none", "none"]
+def test_a_column_the_file_lacks_is_blank_in_every_row(tmp_path: Path) -> None:
+    assert read(written(tmp_path, TEXT)).texts("missing") == ["", ""]
 
 
 def test_a_time_without_a_zone_is_utc(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.simulations import windows
 from bireme.simulator.errors import TraceError
-from bireme.simulator.loads import gpus, made, offered_gpus, stretch
+from bireme.simulator.loads import made, offered_gpus, stretch
 from bireme.simulator.workload import with_true_estimates
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace
@@ -65,6 +65,6 @@ def test_the_windows_of_public_traces_have_enough_jobs_for_a_table() -> None:
     for source in (windows.philly, windows.muri, windows.openb):
         for window in source(DATA):
             assert len(window.trace.jobs) >= 100
-            widest = max(map(gpus, window.trace.jobs))
+            widest = max(job.gpus for job in window.trace.jobs)
             smallest = sum(n.allocatable["nvidia.com/gpu"] for n in window.nodes(1.1))
             assert widest <= smallest

@@ -6,10 +6,8 @@ Qiao et al., Pollux, OSDI 2021, section 3; petuum/adaptdl, branch osdi21-artifac
     gain = (var + sqr) / (var / (m / m0) + sqr)
 
 with the squared norm ``sqr`` and the variance ``var`` of the gradient, both measured per epoch
-(``validation-<batch>.csv``). Statistical efficiency is ``gain / (m / m0)``. The unit of work is a
-step of ``m0``; an application is done after all its epochs, whatever the batch. With a fixed
-batch size every epoch takes the same share of a training at every size, up to the rounding of
-local batches, so that one number per size gives the exact finish, even of a job that is resized.
+(``validation-<batch>.csv``). The unit of work is a step of ``m0``; an application is done after all
+its epochs, whatever the batch.
 """
 
 from collections import defaultdict
@@ -20,9 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bireme.core.errors import nearest
 from bireme.core.resources import FloatArray
-from bireme.core.speed import MeasuredCurve
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.model import Course
 from bireme.simulator.physics.tables import read_numbers
@@ -36,12 +32,11 @@ from bireme.simulator.physics.tables import read_numbers
 # Interpolation. Where a placement was measured, that is its step time. A law that is asked about a
 # size only, as policies ask, knows how many nodes, not how many replicas on each: placements with
 # the same number of nodes, replicas and local batch size are averaged, as the authors' simulator
-# does for placements it has not measured. Along the local batch size: straight lines
-# within what was measured. For nodes and replicas that were not measured the authors triangulate in
-# three dimensions. Here the replicas per node are kept, and straight lines are drawn first between
-# the nearest measured numbers of replicas, then between the nearest measured numbers of nodes. At
-# measured points both give the measurement. As in theirs, more than 16 nodes count as 16. A gang
-# denser than the measured machines (8 GPUs a node) counts as spread over nodes of 4.
+# does for placements it has not measured. For nodes and replicas that were not measured the authors
+# triangulate in three dimensions. Here the replicas per node are kept, and straight lines are drawn
+# first between the nearest measured numbers of replicas, then between those of nodes. At measured
+# points both give the measurement. As in theirs, more than 16 nodes count as 16. A gang denser than
+# the measured machines (8 GPUs a node) counts as spread over nodes of 4.
 
 _GPUS_PER_NODE = 4
 _MOST_NODES = 16
@@ -58,27 +53,19 @@ _Points = dict[float, list[FloatArray]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
-    """Of one size: ``step_seconds`` and, within them, ``sync_seconds``, by local batch size.
+    """Seconds of a step, and of the synchronisation in it, of one size by local batch size.
 
     Attributes:
-        batches, step_seconds, sync_seconds: Shape (points,); ``batches`` ascending.
+        batches: Shape (points,), ascending.
+        seconds: Shape (2, points).
     """
 
     batches: FloatArray
-    step_seconds: FloatArray
-    sync_seconds: FloatArray
+    seconds: FloatArray
 
     def at(self, batch: FloatArray) -> FloatArray:
-        """[step seconds, sync seconds] at local batch sizes within those measured.
-
-        Shape (2, sizes) for a ``batch`` of shape (sizes,).
-        """
-        return np.array(
-            [
-                np.interp(batch, self.batches, self.step_seconds),
-                np.interp(batch, self.batches, self.sync_seconds),
-            ]
-        )
+        """Return seconds at local batch sizes within those measured, shape (2, sizes)."""
+        return np.array([np.interp(batch, self.batches, seconds) for seconds in self.seconds])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +85,8 @@ class PolluxTable:
             places = tuple(int(digit) for digit in str(int(row[0])))
             points[len(places), sum(places)][row[1]].append(row[2:])
             placed[_rotated(places)][row[1]].append(row[2:])
-        for row in read_numbers(
-            folder / "scalability.csv", ("num_nodes", "num_replicas", *measured)
-        ):
+        columns = ("num_nodes", "num_replicas", *measured)
+        for row in read_numbers(folder / "scalability.csv", columns):
             points[int(row[0]), int(row[1])][row[2]].append(row[3:])
         return cls(
             {size: _averaged(by_batch) for size, by_batch in points.items()},
@@ -110,35 +96,32 @@ class PolluxTable:
     def batch_range(
         self, nodes: int, replicas: int, places: Places = ()
     ) -> tuple[float, float] | None:
-        """The smallest and the largest local batch size at this size; None where nothing ran.
+        """Return the smallest and the largest local batch size; None where nothing ran.
 
         Where ``places`` are given and were measured, at these, else at any of the size.
         """
-        parts = list(self._parts(nodes, replicas, places))
-        if not parts:
+        batches = [times.batches for _, times in self._parts(nodes, replicas, places)]
+        if not batches:
             return None
-        return (
-            max(times.batches[0] for _, times in parts),
-            min(times.batches[-1] for _, times in parts),
-        )
+        return max(each[0] for each in batches), min(each[-1] for each in batches)
 
     def seconds(
         self, nodes: int, replicas: int, batch: FloatArray, places: Places = ()
     ) -> tuple[FloatArray, FloatArray]:
-        """Seconds of one step, and of the synchronisation in it, at each local batch size."""
+        """Return seconds of a step, and of the synchronisation in it, by local batch size."""
         parts = self._parts(nodes, replicas, places)
         step, sync = np.sum([weight * times.at(batch) for weight, times in parts], axis=0)
         return step, sync
 
     def measured(self, places: Places) -> Places:
-        """The placement measured that ``places`` are a rotation of; none where none was."""
+        """Return the measured placement that ``places`` are a rotation of; () for none."""
         rotated = _rotated(places)
         return rotated if rotated in self.placements else ()
 
     def _parts(
         self, nodes: int, replicas: int, places: Places
     ) -> Iterator[tuple[float, StepTimes]]:
-        """Weights, which sum to 1, and the measurements they are for; nothing beyond those."""
+        """Yield measurements with weights, which sum to 1; nothing beyond what was measured."""
         if replicas < 1:
             return
         if known := self.measured(places):
@@ -157,12 +140,11 @@ def _rotated(places: Places) -> Places:
 
 def _averaged(by_batch: _Points) -> StepTimes:
     batches = np.array(sorted(by_batch))
-    step, sync = np.array([np.mean(by_batch[batch], axis=0) for batch in batches]).T
-    return StepTimes(batches, step, sync)
+    return StepTimes(batches, np.array([np.mean(by_batch[each], axis=0) for each in batches]).T)
 
 
 def _between(value: float, measured: Sequence[int]) -> Iterator[tuple[float, int]]:
-    """``value`` as a weighted mean of its neighbours in ``measured``; nothing when outside."""
+    """Yield weights and neighbours of ``value`` in ``measured``; nothing when outside."""
     if not measured[0] <= value <= measured[-1]:
         return
     high = next(near for near in measured if near >= value)
@@ -176,10 +158,10 @@ def _between(value: float, measured: Sequence[int]) -> Iterator[tuple[float, int
 
 
 _CANDIDATES = 50
-"""Batch sizes tried per epoch by a job that adapts its own, in equal ratios; as the authors do."""
+"""Batch sizes tried per epoch by a job that adapts its own, in equal ratios, as the authors do."""
 
 _LARGEST_LOCAL_BATCH: Mapping[str, int] = {"yolov3": 8}
-"""What the authors' simulator allows where it is less than they measured."""
+"""Limits of the authors' simulator that are below what they measured."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,13 +171,11 @@ class TrainingRecord:
     Attributes:
         batches: Shape (trainings,), ascending; the first is ``m0``.
         progress: Work done by the end of each epoch in steps of ``m0``, shape (trainings, epochs).
-        metric: Validation metric after each epoch (accuracy, error rate, ...), same shape.
         squares, variances: Of the gradient in each epoch, same shape.
     """
 
     batches: FloatArray
     progress: FloatArray
-    metric: FloatArray
     squares: FloatArray
     variances: FloatArray
 
@@ -209,7 +189,7 @@ class TrainingRecord:
                 f"{folder} has {len(paths)} files validation-<batch>.csv; "
                 "give Pollux' own folder, with at least two"
             )
-        columns = ("progress", "metric", "grad_sqr", "grad_var")
+        columns = ("progress", "grad_sqr", "grad_var")
         batches = sorted(paths)
         trainings = [read_numbers(paths[batch], columns) for batch in batches]
         epochs = min(len(training) for training in trainings)
@@ -218,11 +198,11 @@ class TrainingRecord:
 
     @property
     def epoch_work(self) -> FloatArray:
-        """Steps of ``m0`` in each epoch, shape (epochs,): up to the first training's end of it."""
+        """Return steps of ``m0`` in each epoch, shape (epochs,), of the fastest training."""
         return np.diff(self.progress.min(axis=0), prepend=0.0)
 
     def gain(self, batch: float | FloatArray) -> FloatArray:
-        """What a step of ``batch`` is worth in steps of ``m0``, shape (..., epochs) by batch.
+        """Return the worth of a step of ``batch`` in steps of ``m0``, shape (..., epochs) by batch.
 
         Between measured batch sizes the gradient's moments lie on straight lines.
         """
@@ -235,15 +215,6 @@ class TrainingRecord:
         )
         scale = np.asarray(batch / self.batches[0])[..., None]
         return np.asarray((variance + square) / (variance / scale + square))
-
-    def curve(self, batch: int) -> MeasuredCurve:
-        """The metric over the work done, at a measured batch size."""
-        if batch not in self.batches:
-            known = (f"{known:.0f}" for known in self.batches)
-            hint = nearest(str(batch), known)
-            raise TraceError(f"no training at batch size {batch} was measured; {hint}")
-        row = int(np.flatnonzero(self.batches == batch)[0])
-        return MeasuredCurve(tuple(self.progress[row]), tuple(self.metric[row]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,7 +240,7 @@ class PolluxSpeed:
 
     @classmethod
     def load(cls, folder: Path, batch: int | None = None) -> "PolluxSpeed":
-        """The application measured in ``folder``, whose last part is the application's name."""
+        """Read the application measured in ``folder``, whose last part is its name."""
         largest = _LARGEST_LOCAL_BATCH.get(folder.name, inf)
         return cls(PolluxTable.load(folder), TrainingRecord.load(folder), batch, largest)
 
@@ -282,26 +253,23 @@ class PolluxSpeed:
 
     @property
     def steps(self) -> float:
-        """The work of a whole training, in steps of ``m0``."""
+        """Return the work of a whole training, in steps of ``m0``."""
         return float(self.training.epoch_work.sum())
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Mean over a whole training; 0 at sizes that were not measured or are too many."""
+        """Return the mean over a training; 0 at sizes that were not measured or are too many."""
         return self._way(nodes, sum(sizes.values()), ())[0]
 
     def steps_per_second_on(self, places: Places) -> float:
-        """The same on the placement ``places`` itself, where that was measured."""
+        """Return the same on the placement ``places`` itself, where that was measured."""
         return self._way(len(places), sum(places), places)[0]
 
     def course(self, places: Places) -> Course | None:
-        """Return how the epochs share the time on ``places``; None where the batch is fixed.
-
-        With a fixed batch that is alike at every size, and so nothing to keep account of.
-        """
+        """Return how the epochs share the time on ``places``; None where the batch is fixed."""
         return self._way(len(places), sum(places), places)[1]
 
     def _way(self, nodes: int, replicas: int, places: Places) -> tuple[float, Course | None]:
-        """Mean speed and course of a training; the same object for all that were measured alike."""
+        """Return mean speed and course of a training; one object for all measured alike."""
         known = self.table.measured(places)
         key = nodes, replicas, *known
         if key not in self._known:
@@ -314,17 +282,20 @@ class PolluxSpeed:
             return 0.0, None
         work = self.training.epoch_work
         paces = np.max(self.training.gain(batches) / seconds[:, None], axis=0)
+        # With a fixed batch every epoch takes the same share of a training at every size, up to
+        # the rounding of local batches: one number per size gives the exact finish.
         course = None if self.batch else Course.of(work, paces)
         return float(work.sum() / (work / paces).sum()), course
 
     def _batches(self, nodes: int, replicas: int, places: Places) -> tuple[FloatArray, FloatArray]:
-        """Total batch sizes it can take at this size, and the seconds of a step at each."""
+        """Return the total batch sizes it can take at this size, and seconds of a step at each."""
         local = self.table.batch_range(nodes, replicas, places)
         if local is None:
             return np.empty(0), np.empty(0)
         smallest, largest = local[0], min(local[1], self.largest_local_batch)
         low, high = self.training.batches[[0, -1]]
         targets = np.array([self.batch]) if self.batch else _spaced(low, smallest * replicas, high)
+        # The tolerances of the authors' simulator, against batches that only rounding makes larger.
         passes = np.ceil(np.ceil(targets / replicas - 1e-8) / largest)
         if replicas == 1:
             # One pass on one GPU gives no estimate of the gradient's variance.

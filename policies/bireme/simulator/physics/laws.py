@@ -1,8 +1,8 @@
-"""Speed laws with few numbers: constant, and measured at some sizes.
+"""Speed laws with few numbers: measured at some sizes, and of training with parameter servers.
 
-Every law answers :class:`~bireme.core.speed.SpeedLaw`. Its unit of work, the step, is its own: a
-job that has a law states its work in the same unit. ``knows_spread`` says that the law itself
-slows down on more nodes, so that no general penalty is added to it.
+Every law is a :class:`~bireme.core.speed.SpeedLaw`. Its unit of work, the step, is its own: a job
+that has a law states its work in the same unit. ``knows_spread`` means that the law itself slows
+down on more nodes, so that no general penalty is added to it.
 """
 
 from bisect import bisect_left
@@ -10,47 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
 
 from bireme.core.errors import SettingError
 from bireme.core.speed import require_positive
 
 
-@runtime_checkable
-class PlacedSpeedLaw(Protocol):
-    """A speed law that was measured by placement: 3 + 1 replicas are not 2 + 2."""
-
-    def steps_per_second_on(self, places: tuple[int, ...]) -> float:
-        """Speed with ``places[i]`` replicas on the i-th of its nodes; 0 when it cannot run."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantSpeed:
-    """``per_second`` steps a second at any size."""
-
-    per_second: float
-
-    def __post_init__(self) -> None:
-        require_positive("per_second", self.per_second)
-
-    def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Steps a second; 0 without replicas."""
-        return self.per_second if any(sizes.values()) else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeed:
-    """Measured at some numbers of GPUs; straight lines between them, 0 outside.
-
-    A measured 0 means that the job did not run at that size, so that nothing between it and its
-    neighbours runs either.
+    """Measurements at some numbers of GPUs; straight lines between them, 0 outside.
 
     Attributes:
         gpus: Ascending.
         together: Steps a second on the fewest nodes, one per entry of ``gpus``.
         apart: The same on more nodes than that; empty where it was not measured.
-        gpus_per_node: Of the machines measured; tells the fewest nodes. A replica has one GPU.
+        gpus_per_node: Of the machines measured. A replica has one GPU.
     """
 
     gpus: tuple[int, ...]
@@ -69,11 +42,11 @@ class MeasuredSpeed:
 
     @property
     def knows_spread(self) -> bool:
-        """Whether the law slows down by itself on more nodes."""
+        """Return whether the law slows down by itself on more nodes."""
         return bool(self.apart)
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Steps a second; 0 at sizes beyond those measured."""
+        """Return steps a second; 0 at sizes beyond those measured."""
         gpus = sum(sizes.values())
         is_apart = nodes > ceil(gpus / self.gpus_per_node)
         return self._between(gpus, self.apart if self.apart and is_apart else self.together)
@@ -85,6 +58,7 @@ class MeasuredSpeed:
         if self.gpus[above] == gpus:
             return speeds[above]
         low, high = speeds[above - 1], speeds[above]
+        # The job did not run at a size measured as 0, so neither does it next to that.
         if low == 0 or high == 0:
             return 0.0
         share = (gpus - self.gpus[above - 1]) / (self.gpus[above] - self.gpus[above - 1])
@@ -105,7 +79,7 @@ class MeasuredSpeed:
 
 @dataclass(frozen=True, slots=True)
 class OptimusLaw:
-    """Steps a second from workers and servers.
+    """Speed from the numbers of workers and servers.
 
     Attributes:
         theta: Five numbers for a synchronous job, four for an asynchronous one; seconds.
@@ -132,7 +106,7 @@ class OptimusLaw:
             require_positive("batch", self.batch)
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Steps a second; 0 without a worker or without a server."""
+        """Return steps a second; 0 without a worker or without a server."""
         workers, servers = sizes.get(self.worker, 0), sizes.get(self.ps, 0)
         if not workers or not servers:
             return 0.0

@@ -1,10 +1,7 @@
 """The physics of a simulation in one object: how fast jobs run, and what goes wrong.
 
-Progress is a fraction of a job's whole work, from 0 to 1. A job at rate ``r`` gains
-``r / duration_seconds`` of it a second, so that at rate 1 it runs exactly its ``duration_seconds``.
-
-A job without a speed law runs at rate 1 at the size it asks for. A job with a law does
-``steps_per_second`` of its ``steps``: it gains ``steps_per_second / steps`` a second and its
+At rate 1 a job runs exactly its ``duration_seconds``. A job without a speed law has rate 1 at the
+size it asks for; one with a law does ``steps_per_second`` of its ``steps``, so that its
 ``duration_seconds`` cancels out. On top come the factors for spread, neighbours and stragglers,
 all of them 1 unless switched on.
 """
@@ -25,7 +22,6 @@ from bireme.core.resources import FloatArray
 from bireme.core.speed import require_positive
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.options import known_name, read_options
-from bireme.simulator.physics.laws import PlacedSpeedLaw
 from bireme.simulator.workload import TraceJob
 
 # --- Random numbers -----------------------------------------------------------------------------
@@ -46,7 +42,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 # A node that is up fails after an exponential time (a Poisson process) and is repaired after a
 # fixed one, whatever other nodes there are. A longer horizon only adds failures.
 
-NODE_MTBF_SECONDS = 22_800_000.0
+_NODE_MTBF_SECONDS = 22_800_000.0
 """264 days between failures of one node. Llama Team, The Llama 3 Herd of Models, 2024, section
 3.3.4: 419 unexpected interruptions in 54 days on 16,384 GPUs, eight to a node."""
 
@@ -57,33 +53,6 @@ class NodeChange(NamedTuple):
     time: float
     node: str
     is_up: bool
-
-
-def node_changes(
-    nodes: Iterable[Node], horizon: float, seed: int, mtbf_seconds: float, repair_seconds: float
-) -> list[NodeChange]:
-    """All failures before ``horizon``, each with its repair, even one after it; by time.
-
-    Args:
-        mtbf_seconds: Mean time up between two failures of one node; infinity for never.
-        repair_seconds: From each failure to the return.
-    """
-    return sorted(
-        change
-        for node in nodes
-        for change in _fate(node.name, horizon, seed, mtbf_seconds, repair_seconds)
-    )
-
-
-def _fate(
-    node: str, horizon: float, seed: int, mtbf_seconds: float, repair_seconds: float
-) -> Iterator[NodeChange]:
-    chance = stream(seed, "failure", node)
-    fails = chance.exponential(mtbf_seconds)
-    while fails < horizon:
-        yield NodeChange(fails, node, is_up=False)
-        yield NodeChange(fails + repair_seconds, node, is_up=True)
-        fails += repair_seconds + chance.exponential(mtbf_seconds)
 
 
 # --- Spread, neighbours and stragglers ----------------------------------------------------------
@@ -98,8 +67,8 @@ local batch; the models range from 0.49 (BERT) to 0.96 (ResNet-50). Gavel's medi
 two GPUs are 0.50 on V100, 0.69 on P100 and 1.01 on K80: fast GPUs wait more for the network."""
 
 OVER_RACKS = 0.55
-"""Speed on several racks relative to one node. An assumption, no measurement: the step from
-rack to rack costs as much again as the step from node to node (0.74 squared)."""
+"""Speed on several racks relative to one node. An assumption: the step from rack to rack costs as
+much again as the step from node to node (0.74 squared)."""
 
 PER_NEIGHBOUR = 0.94
 """Speed beside one more gang on the same nodes. Taken from jobs that share even one GPU: 1388
@@ -109,23 +78,9 @@ _MEASURED_REPLICAS = 10
 _NORMAL = NormalDist()
 
 
-def placement_penalty(
-    nodes: int, racks: int, over_nodes: float = OVER_NODES, over_racks: float = OVER_RACKS
-) -> float:
-    """Speed of a gang on ``nodes`` nodes in ``racks`` racks relative to one node, above 0."""
-    if racks > 1:
-        return over_racks
-    return over_nodes if nodes > 1 else 1.0
-
-
-def interference(neighbours: int, per_neighbour: float = PER_NEIGHBOUR) -> float:
-    """Speed beside ``neighbours`` gangs on the same nodes relative to being alone."""
-    return float(per_neighbour**neighbours)
-
-
 @dataclass(frozen=True, slots=True)
 class Fluctuation:
-    """How unequal the replicas of a start are: one coefficient of variation for each start.
+    """The inequality of the replicas of a start: one coefficient of variation for each start.
 
     A synchronous job waits for its slowest replica in every step. With step times of mean 1 and
     coefficient of variation ``c``, the slowest of ``n`` takes ``1 + c e(n)``, ``e(n)`` being the
@@ -152,29 +107,27 @@ class Fluctuation:
             )
 
     def variation(self, seed: int, job: str, start: int) -> float:
-        """``c`` of the ``start``-th start of ``job``, a function of the arguments alone.
-
-        At most the square root of ten, which ten workers cannot exceed.
-        """
+        """Draw ``c`` of the ``start``-th start of ``job``, a function of the arguments alone."""
         spread = log(self.p90_variation / self.median_variation) / _NORMAL.inv_cdf(0.9)
         luck = stream(seed, "straggler", job, start).standard_normal()
+        # The variation of ten workers, of which the law was measured, cannot exceed sqrt(10).
         return min(self.median_variation * exp(spread * luck), sqrt(_MEASURED_REPLICAS))
 
     def factor(self, seed: int, job: str, start: int) -> float:
-        """Speed of that start with ten replicas, relative to equal ones."""
+        """Return the speed of that start with ten replicas, relative to equal ones."""
         slowest = self.variation(seed, job, start) * expected_largest(_MEASURED_REPLICAS)
         return 1 / (1 + slowest)
 
 
 def straggling(factor: float, replicas: int) -> float:
-    """A start's ``factor``, which is for ten replicas, for ``replicas``; 1 for one replica."""
+    """Turn a start's ``factor``, which is for ten replicas, into that for ``replicas``."""
     slowest = (1 / factor - 1) / expected_largest(_MEASURED_REPLICAS)
     return 1 / (1 + slowest * expected_largest(replicas))
 
 
 @lru_cache(maxsize=4096)
 def expected_largest(count: int) -> float:
-    """Expected largest of ``count`` >= 1 standard normal values (Blom 1958).
+    """Return the expected largest of ``count`` >= 1 standard normal values (Blom 1958).
 
     Exact at 1, 5 % too high at 2, within 1.5 % from 5 on.
     """
@@ -188,11 +141,9 @@ def expected_largest(count: int) -> float:
 class MachineLaw:
     """Speed by machine: GPU model, health, and other gangs on it.
 
-    A synchronous gang waits for its slowest replica, so it is as fast as its slowest machine.
-
     Attributes:
-        speeds: What each node makes of a replica on its own, by node name, 1 being the machine that
-            run times are stated for: the GPU model times the health of the machine.
+        speeds: Speed of a replica on its own by node name, 1 being the machine that run times are
+            stated for: the GPU model times the health of the machine.
         per_neighbour: Factor per other gang on the same machine.
     """
 
@@ -208,31 +159,29 @@ class MachineLaw:
             )
 
     def rate(self, others: Mapping[str, int]) -> float:
-        """Speed of a gang; ``others`` are the other gangs on each of its nodes, by node name.
+        """Return the speed of a gang from the number of other gangs on each of its nodes, by name.
 
-        SettingError for a node without a speed.
+        Raises SettingError for a node without a speed.
         """
+        for name in others:
+            if name not in self.speeds:
+                raise SettingError(f"node {name} has no speed; give speeds for every node")
+        # A synchronous gang waits for its slowest replica.
         return min(
-            self._speed(name) * interference(count, self.per_neighbour)
-            for name, count in others.items()
+            self.speeds[name] * float(self.per_neighbour**count) for name, count in others.items()
         )
-
-    def _speed(self, name: str) -> float:
-        if name not in self.speeds:
-            raise SettingError(f"node {name} has no speed; give speeds for every node")
-        return self.speeds[name]
 
 
 # --- Courses: trainings of uneven speed ---------------------------------------------------------
 #
 # Where a job chooses its batch anew in every epoch, late epochs, in which large batches are worth
 # most, gain far more by a larger size than early ones. Its mean speed at a size is then right only
-# for a whole training at that size. A course says how the work is spread over the time.
+# for a whole training at that size.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """How a whole training goes on at one size; straight lines between the points.
+    """Work over time in a whole training at one size; straight lines between the points.
 
     Attributes:
         done: Shares of the work, shape (points,), ascending from 0 to 1.
@@ -244,26 +193,33 @@ class Course:
 
     @classmethod
     def of(cls, work: FloatArray, paces: FloatArray) -> "Course":
-        """Of phases with so much ``work`` at such ``paces``, both shape (phases,)."""
+        """Make the course of phases with so much ``work`` at such ``paces``, shape (phases,)."""
         done, seconds = np.cumsum(work), np.cumsum(work / paces)
         return cls(np.append(0.0, done / done[-1]), np.append(0.0, seconds / seconds[-1]))
 
     def time_left(self, left: float) -> float:
-        """Share of the time of a whole training that a share ``left`` of its work takes."""
+        """Return the share of a whole training's time that a share ``left`` of its work takes."""
         return float(1 - np.interp(1 - left, self.done, self.elapsed))
 
     def left_after(self, left: float, spent: float) -> float:
-        """Share of the work still left, after a share ``spent`` of the time of a whole training."""
+        """Return the share of work left after a share ``spent`` of a whole training's time."""
         elapsed = np.interp(1 - left, self.done, self.elapsed) + spent
         return float(1 - np.interp(elapsed, self.elapsed, self.done))
 
 
 @runtime_checkable
-class UnevenSpeedLaw(Protocol):
-    """A speed law whose trainings may go on unevenly."""
+class PlacedSpeedLaw(Protocol):
+    """A speed law that was measured by placement: 3 + 1 replicas are not 2 + 2.
+
+    ``places[i]`` are the replicas on the i-th of its nodes.
+    """
+
+    def steps_per_second_on(self, places: tuple[int, ...]) -> float:
+        """Return the mean speed on ``places``; 0 where it cannot run."""
+        ...
 
     def course(self, places: tuple[int, ...]) -> Course | None:
-        """With ``places[i]`` replicas on the i-th node; None where evenly, or where it cannot."""
+        """Return how work is spread over time on ``places``; None for evenly."""
         ...
 
 
@@ -272,14 +228,13 @@ _NO_OTHERS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """What a simulation adds to the durations of its trace; by default nothing.
+    """Effects on the run times of a trace; by default none.
 
     Attributes:
         over_nodes, over_racks: Speed of a gang on several nodes, or several racks, relative to
-            one node (:func:`placement_penalty`). Not for jobs whose law says that
-            it knows the spread.
+            one node. Not for jobs whose law says that it knows the spread.
         per_neighbour: Speed per gang that shares a node with it.
-        machines: How fast each machine is, and for whom; None for machines that are all alike.
+        machines: How fast each machine is; None for machines that are all alike.
         fluctuation: How unequal the replicas of a start are; None for equal.
         start_seconds: From the first start until work begins (images, rendezvous).
         restart_seconds: From every later start until work goes on (checkpoint restore).
@@ -304,10 +259,8 @@ class Physics:
         for name in ("over_nodes", "over_racks", "per_neighbour"):
             if not 0 < getattr(self, name) <= 1:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be above 0, up to 1")
-        for name in (
-            *("start_seconds", "restart_seconds"),
-            *("checkpoint_interval_seconds", "node_repair_seconds"),
-        ):
+        least_zero = ("start_seconds", "restart_seconds", "checkpoint_interval_seconds")
+        for name in (*least_zero, "node_repair_seconds"):
             if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not self.node_mtbf_seconds > 0:
@@ -324,7 +277,7 @@ class Physics:
         places: tuple[int, ...] = (),
         others: Mapping[str, int] = _NO_OTHERS,
     ) -> float:
-        """Progress of ``job`` relative to its ``duration_seconds``; 0 where it cannot run.
+        """Return the progress of ``job`` relative to its ``duration_seconds``.
 
         Args:
             sizes: Replicas by task name.
@@ -334,39 +287,43 @@ class Physics:
             places: Replicas on each of its nodes, for laws that were measured by placement.
             others: Other gangs on each of its nodes, by node name, where ``machines`` is set.
 
-        Raises:
-            SimulationError: A job without a law at a size it did not ask for, or one whose
-                ``steps`` do not go with its law.
+        Returns 0 where it cannot run; raises SimulationError for a job without a law at a size it
+        did not ask for, and for ``steps`` that do not go with its law.
         """
+        # Training of DAS does the same with arrays, to the last bit: the order of factors counts.
         rate = _own_rate(job, sizes, nodes, places)
         if nodes > 1 and not getattr(job.speed, "knows_spread", False):
-            rate *= placement_penalty(nodes, racks, self.over_nodes, self.over_racks)
+            rate *= self.over_racks if racks > 1 else self.over_nodes
         if neighbours:
-            rate *= interference(neighbours, self.per_neighbour)
+            rate *= self.per_neighbour**neighbours
         if straggler != 1.0:
             rate *= straggling(straggler, sum(sizes.values()))
         if self.machines is not None:
             rate *= self.machines.rate(others)
         return rate
 
-    def course(self, job: TraceJob, places: tuple[int, ...]) -> Course | None:
-        """Return how the work of ``job`` is spread over its time on ``places``; None for evenly."""
-        return job.speed.course(places) if isinstance(job.speed, UnevenSpeedLaw) else None
-
     @property
     def interferes(self) -> bool:
-        """Whether a gang's neighbours change its speed at all."""
+        """Return whether a gang's neighbours change its speed at all."""
         return self.per_neighbour < 1 or self.machines is not None
 
     def straggler(self, job: str, start: int, seed: int) -> float:
-        """The luck of the ``start``-th start of ``job``: its speed with ten replicas, up to 1."""
+        """Return the speed of the ``start``-th start of ``job`` with ten replicas, up to 1."""
         return 1.0 if self.fluctuation is None else self.fluctuation.factor(seed, job, start)
 
     def failures(self, nodes: Iterable[Node], horizon: float, seed: int) -> list[NodeChange]:
-        """When which node goes and comes, by time; see :func:`node_changes`."""
+        """Return all failures before ``horizon``, each with its repair, in order of time."""
+        return sorted(change for node in nodes for change in self._fails(node.name, horizon, seed))
+
+    def _fails(self, node: str, horizon: float, seed: int) -> Iterator[NodeChange]:
         if self.node_mtbf_seconds == inf:
-            return []
-        return node_changes(nodes, horizon, seed, self.node_mtbf_seconds, self.node_repair_seconds)
+            return
+        chance = stream(seed, "failure", node)
+        fails = chance.exponential(self.node_mtbf_seconds)
+        while fails < horizon:
+            yield NodeChange(fails, node, is_up=False)
+            yield NodeChange(fails + self.node_repair_seconds, node, is_up=True)
+            fails += self.node_repair_seconds + chance.exponential(self.node_mtbf_seconds)
 
 
 MEASURED = Physics(
@@ -376,7 +333,7 @@ MEASURED = Physics(
     fluctuation=Fluctuation(),
     restart_seconds=30.0,  # Pollux' simulator (petuum/adaptdl): every rescale stalls that long
     checkpoint_interval_seconds=1800.0,  # an assumption
-    node_mtbf_seconds=NODE_MTBF_SECONDS,
+    node_mtbf_seconds=_NODE_MTBF_SECONDS,
 )
 """Everything switched on, at what was measured elsewhere; sources beside the constants."""
 
@@ -384,7 +341,7 @@ MEASURED = Physics(
 def _own_rate(
     job: TraceJob, sizes: Mapping[str, int], nodes: int, places: tuple[int, ...]
 ) -> float:
-    """The rate by size, places and law alone."""
+    """Return the rate by size, places and law alone."""
     if job.speed is None:
         if any(sizes.get(task.name, 0) != task.replicas for task in job.tasks):
             raise SimulationError(
@@ -414,12 +371,7 @@ PHYSICS: Final[Mapping[str, Physics]] = {PLAIN: Physics(), "measured": MEASURED}
 
 
 def read_physics(text: str) -> Physics:
-    """Return the physics that ``text`` names.
-
-    Raises:
-        SettingError: a name that is none of :data:`PHYSICS`, an option that is none, or a value
-            that makes no sense.
-    """
+    """Return the physics that ``text`` names; SettingError for a name or option that is none."""
     name, _, query = text.partition("?")
     physics = PHYSICS[known_name("physics", name, PHYSICS, SettingError)]
     numbers = {name: value for name, value in asdict(physics).items() if isinstance(value, float)}
@@ -428,7 +380,7 @@ def read_physics(text: str) -> Physics:
 
 
 def to_json(physics: Physics) -> dict[str, object]:
-    """Its fields by name, those beneath ``fluctuation`` too; null for what is off."""
+    """Return its fields by name, those beneath ``fluctuation`` too; null for what is off."""
     return {
         name: None if isinstance(value, float) and not isfinite(value) else value
         for name, value in asdict(physics).items()

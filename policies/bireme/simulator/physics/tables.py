@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,23 +28,9 @@ from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.simulator.traces.tables import open_text, read_header, read_table
 
-# Publishers' measurements as arrays: CSV and JSON, plain, gzipped or in an archive.
-#
-# Reading itself, and what is said about a damaged file, is that of
-# :mod:`bireme.simulator.traces.tables`.
-
-
-def read_json(path: Path) -> object:
-    """The JSON document in ``path``; TraceError when it is none."""
-    with open_text(path) as text:
-        try:
-            return json.load(text)
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{path} is no JSON document ({error}); fetch it again") from error
-
 
 def read_numbers(path: Path, columns: Sequence[str], *, may_be_blank: bool = False) -> FloatArray:
-    """Columns of a CSV file as numbers from 0 on, float64, shape (rows, columns).
+    """Read columns of a CSV file as numbers from 0 on, float64, shape (rows, columns).
 
     Blank cells are NaN if they may be. Raises TraceError naming file, line, column and value.
     """
@@ -78,7 +64,11 @@ class GavelTable:
     @classmethod
     def load(cls, path: Path) -> "GavelTable":
         """Read one of Gavel's throughput files, gzipped or not."""
-        document = cast(dict[str, dict[str, dict[str, float]]], read_json(path))
+        try:
+            with open_text(path) as text:
+                document: dict[str, dict[str, dict[str, float]]] = json.load(text)
+        except json.JSONDecodeError as error:
+            raise TraceError(f"{path} is no JSON document ({error}); fetch it again") from error
         try:
             speeds = {gpu: _alone(by_key) for gpu, by_key in document.items()}
         except (AttributeError, KeyError, TypeError, ValueError, SyntaxError) as error:
@@ -89,24 +79,20 @@ class GavelTable:
         return cls(speeds)
 
     def jobs(self, gpu: str, gpus: int) -> list[str]:
-        """What was measured to run on ``gpus`` GPUs of type ``gpu``; TraceError where nothing."""
+        """Return what was measured to run on ``gpus`` of type ``gpu``; TraceError for nothing."""
         by_job = _known(self.speeds, gpu, "GPU type")
         if names := [name for name, speeds in by_job.items() if speeds.get(gpus, 0.0) > 0]:
             return names
         raise TraceError(f"no job was measured on {gpus} GPUs of type {gpu}; leave that size out")
 
     def speed(self, job: str, gpu: str, gpus_per_node: int = 8) -> MeasuredSpeed:
-        """The law of ``job`` ("ResNet-18 (batch size 64)") on GPUs of type ``gpu`` ("v100")."""
+        """Return the law of ``job`` ("LSTM (batch size 5)") on GPUs of type ``gpu`` ("v100")."""
         by_job = _known(self.speeds, gpu, "GPU type")
         together = _known(by_job, job, f"job on {gpu}")
         apart = {**together, **self.speeds.get(gpu + _APART, {}).get(job, {})}
         gpus = tuple(sorted(together))
-        return MeasuredSpeed(
-            gpus,
-            tuple(together[n] for n in gpus),
-            tuple(apart[n] for n in gpus),
-            gpus_per_node,
-        )
+        near, far = (tuple(speeds[n] for n in gpus) for speeds in (together, apart))
+        return MeasuredSpeed(gpus, near, far, gpus_per_node)
 
 
 def _alone(by_key: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
@@ -131,21 +117,15 @@ class ElasticFlowTable:
             raise TraceError(
                 f"{path} has the header {header}; it must be global_batch_size and numbers of GPUs"
             )
-        rows = read_numbers(path, header, may_be_blank=True)
         gpus = [int(name) for name in header[1:]]
-        return cls(
-            {
-                int(row[0]): {
-                    count: speed
-                    for count, speed in zip(gpus, row[1:].tolist(), strict=True)
-                    if not isnan(speed)
-                }
-                for row in rows
-            }
-        )
+        speeds = {}
+        for batch, *row in read_numbers(path, header, may_be_blank=True).tolist():
+            by_gpus = zip(gpus, row, strict=True)
+            speeds[int(batch)] = {count: speed for count, speed in by_gpus if not isnan(speed)}
+        return cls(speeds)
 
     def speed(self, batch: int) -> MeasuredSpeed:
-        """The law at the global batch size ``batch``, which must be one of those measured."""
+        """Return the law at the global batch size ``batch``, one of those measured."""
         by_gpus = _known(self.speeds, batch, "batch size")
         gpus = tuple(sorted(by_gpus))
         return MeasuredSpeed(gpus, tuple(by_gpus[n] for n in gpus))

@@ -1,9 +1,4 @@
-"""One HTML page about a comparison: complete in itself, no script, nothing loaded from anywhere.
-
-From top to bottom: what was simulated and what must be known before trusting it, the main numbers
-as bars, all numbers as a table, GPUs and queue over time, the distributions behind the means, and
-the busiest hours node by node.
-"""
+"""One HTML page about a comparison: complete in itself, no script, nothing loaded from anywhere."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +10,8 @@ from bireme.simulator.metrics import KEYS, STATISTICS
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports import svg, terminal
 
-# How the page looks: light and dark, on a wide screen, a phone and paper.
-#
-# The eight colours of the policies can be told apart with any of the common kinds of colour
-# blindness by their lightness as well, and stand out from the card by at least 3 to 1 in both modes
+# The eight colours of the policies differ with any of the common kinds of colour blindness, by
+# their lightness as well, and stand out from the card by at least 3 to 1 in both modes
 # (WCAG 2.2, 1.4.11); from the ninth policy on lines are dashed.
 
 LIGHT: Final = {
@@ -53,12 +46,12 @@ COLOURS: Final = len(LIGHT_POLICIES)
 
 
 def css(policies: int) -> str:
-    """The style sheet of a page with so many policies."""
+    """Return the style sheet of a page with so many policies."""
     light, dark = _colours(LIGHT, LIGHT_POLICIES), _colours(DARK, DARK_POLICIES)
     return (
         f":root{{color-scheme:light dark;{light}}}"
         f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
-        f"{_PAGE}{_PLOTS}{_MAP}{_policies(policies)}"
+        f"{_STYLE}{_policies(policies)}"
     )
 
 
@@ -87,7 +80,7 @@ def _policies(policies: int) -> str:
     return "".join(rules)
 
 
-_PAGE: Final = """
+_STYLE: Final = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);line-height:1.45;
 font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;
@@ -139,9 +132,6 @@ dt{font-weight:600}dd{margin:0}
 @media(max-width:640px){main{padding:20px 14px 36px}dl{grid-template-columns:1fr;gap:0}
 dd{margin-bottom:6px}th,td{padding:6px 8px}}
 @media print{.card,.scroll,.strip{break-inside:avoid}body{background:#fff}}
-"""
-
-_PLOTS: Final = """
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;list-style:none;padding:0;margin:0 0 12px;
 font-size:13px}
 .legend li{cursor:default}
@@ -165,9 +155,6 @@ opacity:.5}
 .strip{padding:8px 0}
 .strip h4{margin:0 0 4px 46px;font-size:13px}
 .strip h4 span{font-weight:400;color:var(--soft);margin-left:8px}
-"""
-
-_MAP: Final = """
 .tabs{display:flex;flex-wrap:wrap;gap:6px;margin-bottom:14px}
 .tabs label{border:1px solid var(--edge);border-radius:999px;padding:4px 12px;cursor:pointer;
 font-size:13px;background:var(--card)}
@@ -187,10 +174,7 @@ text-align:right}
 margin:0 3px 0 10px;background:var(--own)}
 """
 
-
-# The numbers of a comparison as HTML: bars of the main ones, and a table of all.
-
-MAIN: Final = {
+_MAIN: Final = {
     "mean_wait_seconds": "Wait, mean",
     "p99_wait_seconds": "Wait, 99th percentile",
     "mean_jct_seconds": "Completion time, mean",
@@ -235,18 +219,18 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def bars(comparison: Comparison, names: Sequence[str]) -> str:
-    """A card per main number with a bar per policy; numbers that are 0 for all are left out."""
+def _bars(comparison: Comparison, names: Sequence[str]) -> str:
+    """Draw a card per main number with a bar per policy; leave out numbers that are 0 for all."""
     return "".join(
         _card(comparison, names, key, title)
-        for key, title in MAIN.items()
+        for key, title in _MAIN.items()
         if any(line.means[key].mean for line in comparison.results if key in line.means)
     )
 
 
 def _card(comparison: Comparison, names: Sequence[str], key: str, title: str) -> str:
     shown = [line.means[key] for line in comparison.results if key in line.means]
-    most = max(max(one.mean, one.high or 0.0) for one in shown)
+    most = max(max(one.mean, one.high or 0.0) for one in shown)  # bars and intervals fit
     lead = terminal.best(comparison, key)
     better = "higher is better" if key in terminal.HIGHER_IS_BETTER else ""
     rows = [
@@ -276,14 +260,14 @@ def _bar(number: int, name: str, line: PolicyResult, key: str, most: float, is_b
 
 
 def _whisker(mean: Estimate, most: float) -> str:
-    if mean.low is None or mean.high is None or mean.low == mean.high:
+    if mean.interval is None:
         return ""
-    left, width = 100 * mean.low / most, 100 * (mean.high - mean.low) / most
-    return f'<b style="left:{left:.1f}%;width:{width:.1f}%"></b>'
+    low, high = mean.interval
+    return f'<b style="left:{100 * low / most:.1f}%;width:{100 * (high - low) / most:.1f}%"></b>'
 
 
-def table(comparison: Comparison, names: Sequence[str]) -> str:
-    """All numbers, a row per key and a column per policy."""
+def _table(comparison: Comparison, names: Sequence[str]) -> str:
+    """Write all numbers, a row per key and a column per policy."""
     heads = [
         f'<th scope="col" class="p{number}" title="{escape(line.policy)}">{escape(name)}</th>'
         for number, (name, line) in enumerate(zip(names, comparison.results, strict=True))
@@ -313,26 +297,21 @@ def _cell(mean: Estimate | None, key: str) -> str:
     if mean is None:
         return '<span class="soft">none</span>'
     word = terminal.worded(key)
-    return f"{word(mean.mean)}{interval(mean, key)}"
-
-
-def interval(mean: Estimate, key: str) -> str:
-    """The interval in small print; empty when it has no width."""
-    if mean.low is None or mean.high is None or mean.low == mean.high:
-        return ""
-    word = terminal.worded(key)
-    return f"<small>{word(mean.low)} to {word(mean.high)}</small>"
+    if mean.interval is None:
+        return word(mean.mean)
+    low, high = mean.interval
+    return f"{word(mean.mean)}<small>{word(low)} to {word(high)}</small>"
 
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """What the page is about.
+    """The subject of the page.
 
     Attributes:
         outcomes: One per policy, in the order of the comparison, all of its first seed.
         gpus_by_node: In the cluster's order.
-        command: What to type to get the same again.
-        treatments: How many rows of the trace met which treatment.
+        command: The command line that writes the same page again.
+        treatments: Rows of the trace by the treatment they met.
     """
 
     comparison: Comparison
@@ -343,12 +322,12 @@ class PageContent:
 
     @property
     def names(self) -> list[str]:
-        """The policies without the parts they share."""
+        """Return the policies without the parts they share."""
         return terminal.short_names([line.policy for line in self.comparison.results])
 
 
 def render(report: PageContent) -> str:
-    """The page, as text of UTF-8."""
+    """Return the page as text of UTF-8."""
     title = escape(report.comparison.trace)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -360,16 +339,19 @@ def render(report: PageContent) -> str:
     )
 
 
+def _section(title: str, note: str, body: str, classes: str = "") -> str:
+    opened = f'<section class="{classes}">' if classes else "<section>"
+    return f'{opened}<h2>{title}</h2><p class="note">{note}</p>{body}</section>'
+
+
 def _opening(report: PageContent) -> str:
-    comparison = report.comparison
-    jobs = len(report.outcomes[0].jobs)
-    seeds = comparison.seeds
+    comparison, outcome = report.comparison, report.outcomes[0]
     size = (
-        f"{terminal.plural(jobs, 'job')} on "
+        f"{terminal.plural(len(outcome.jobs), 'job')} on "
         f"{terminal.plural(len(report.gpus_by_node), 'node')} with "
-        f"{terminal.plural(report.outcomes[0].total_gpus, 'GPU')}, "
+        f"{terminal.plural(outcome.total_gpus, 'GPU')}, "
         f"{terminal.plural(len(comparison.results), 'policy')}, "
-        f"{terminal.plural(len(seeds), 'seed')}"
+        f"{terminal.plural(len(comparison.seeds), 'seed')}"
     )
     notes = [f'<p class="caveat">{escape(text)}</p>' for text in terminal.caveats(comparison)]
     return (
@@ -380,7 +362,7 @@ def _opening(report: PageContent) -> str:
 
 
 def _finding(report: PageContent) -> str:
-    """The policy with the lowest mean completion time, and its ratio to the first."""
+    """Name the policy with the lowest mean completion time, and its ratio to the first."""
     lines = dict(zip(report.names, report.comparison.results, strict=True))
     key = "mean_jct_seconds"
     known = {name: line for name, line in lines.items() if key in line.means}
@@ -403,35 +385,31 @@ def _numbers(report: PageContent) -> str:
             f"Means over {len(seeds)} seeds, and their ratio to {escape(names[0])}. "
             "Thin lines and small print: 95 % intervals."
         )
-    return (
-        "<section><h2>At a glance</h2>"
-        f'<p class="note">{shown}</p>'
-        f'<div class="cards">{bars(comparison, names)}</div></section>'
-        "<section><h2>All numbers</h2>"
-        '<p class="note">The best of a row is bold and tinted, where less or more is better. Point '
-        "at the name of a row for its meaning and its key in the JSON.</p>"
-        f'<div class="scroll">{table(comparison, names)}</div></section>'
+    best = (
+        "The best of a row is bold and tinted, where less or more is better. Point at the name of "
+        "a row for its meaning and its key in the JSON."
     )
+    cards = f'<div class="cards">{_bars(comparison, names)}</div>'
+    table = f'<div class="scroll">{_table(comparison, names)}</div>'
+    return _section("At a glance", shown, cards) + _section("All numbers", best, table)
 
 
 def _over_time(report: PageContent) -> str:
     outcomes, names = report.outcomes, report.names
-    legend = _legend(names)
+    entries = (f'<li class="p{number}">{escape(name)}</li>' for number, name in enumerate(names))
+    legend = f'<ul class="legend">{"".join(entries)}</ul>'
     note = (
-        f'<p class="note">Seed {outcomes[0].seed}; time since the first submission, means over '
-        f"{svg.BINS} equal stretches.</p>"
+        f"Seed {outcomes[0].seed}; time since the first submission, means over {svg.BINS} equal "
+        "stretches."
     )
-    usage = (
-        f"<section><h2>GPUs in use</h2>{note}"
-        f'<div class="card">{svg.usage(outcomes, names)}</div></section>'
-    )
+    shares = "Share of jobs that needed at most so long; further left and higher is better."
+    usage = f'<div class="card">{svg.usage(outcomes, names)}</div>'
+    waiting = f'{legend}<div class="card">{svg.waiting(outcomes)}</div>'
+    curves = f'{legend}<div class="cards">{svg.distributions(outcomes)}</div>'
     return (
-        f"{usage if outcomes[0].total_gpus else ''}"
-        f'<section class="curves"><h2>Gangs waiting</h2>{note}'
-        f'{legend}<div class="card">{svg.waiting(outcomes)}</div></section>'
-        '<section class="curves"><h2>How long jobs took</h2>'
-        '<p class="note">Share of jobs that needed at most so long; further left and higher is '
-        f'better.</p>{legend}<div class="cards">{svg.distributions(outcomes)}</div></section>'
+        f"{_section('GPUs in use', note, usage) if outcomes[0].total_gpus else ''}"
+        f"{_section('Gangs waiting', note, waiting, 'curves')}"
+        f"{_section('How long jobs took', shares, curves, 'curves')}"
     )
 
 
@@ -439,6 +417,7 @@ def _map(report: PageContent) -> str:
     if not any(report.gpus_by_node.values()):
         return ""
     window = svg.choose(report.outcomes, report.gpus_by_node)
+    # Radio buttons and the style's :checked make tabs without a script.
     tabs, inputs, panels = [], [], []
     for number, (outcome, name) in enumerate(zip(report.outcomes, report.names, strict=True)):
         chosen = " checked" if number == 0 else ""
@@ -451,15 +430,17 @@ def _map(report: PageContent) -> str:
     passed = window.began - svg.earliest(report.outcomes)
     since = f"{terminal.duration(passed)} after the first submission on"
     shown, there = len(window.gpus_by_node), len(report.gpus_by_node)
-    return (
-        "<section><h2>The busiest hours, node by node</h2>"
-        f'<p class="note">{terminal.duration(window.ended - window.began)}, from {since}; '
-        f"{shown} of {terminal.plural(there, 'node')}. A row is a node, as high as "
-        "its GPUs. Coloured: gangs on several nodes, a colour each (colours repeat). Grey: jobs on "
-        "one node. Red edge: preempted, or lost its node. Point at a bar for its job.</p>"
-        f'<div class="card choose">{"".join(inputs)}<div class="tabs">{"".join(tabs)}</div>'
-        f'<div class="panels">{"".join(panels)}</div></div></section>'
+    note = (
+        f"{terminal.duration(window.ended - window.began)}, from {since}; "
+        f"{shown} of {terminal.plural(there, 'node')}. A row is a node, as high as its GPUs. "
+        "Coloured: gangs on several nodes, a colour each (colours repeat). Grey: jobs on one node. "
+        "Red edge: preempted, or lost its node. Point at a bar for its job."
     )
+    body = (
+        f'<div class="card choose">{"".join(inputs)}<div class="tabs">{"".join(tabs)}</div>'
+        f'<div class="panels">{"".join(panels)}</div></div>'
+    )
+    return _section("The busiest hours, node by node", note, body)
 
 
 def _closing(report: PageContent) -> str:
@@ -474,8 +455,3 @@ def _closing(report: PageContent) -> str:
         "of the cluster; Themis, NSDI 2020) over those that finished.</p>"
         f"{command}</footer>"
     )
-
-
-def _legend(names: Sequence[str]) -> str:
-    entries = (f'<li class="p{number}">{escape(name)}</li>' for number, name in enumerate(names))
-    return f'<ul class="legend">{"".join(entries)}</ul>'

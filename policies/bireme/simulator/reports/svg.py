@@ -1,9 +1,8 @@
 """Plots as SVG in a frame of HTML labels, without a plotting library.
 
-The drawing is stretched to whatever width the reader's screen has, while lines keep their width
-and labels, which are text beside the drawing, their size: the same plot serves a phone and a wide
-screen. Everything is drawn on a field of 1000 by 1000; colours are classes that the page's style
-defines for light and dark.
+The drawing, a field of 1000 by 1000, is stretched to the width of the screen, while lines keep
+their width and labels, which are text beside the drawing, their size. Colours are classes that the
+page's style defines for light and dark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +17,6 @@ from bireme.core.resources import FloatArray
 from bireme.simulator import metrics
 from bireme.simulator.outcome import JobRecord, Outcome, RunSegment
 from bireme.simulator.reports import terminal
-
-# Axes: from values to a place between 0 and 1, with ticks at round values.
-#
-# Seconds are ticked in the units people use (15 min, 6 h, 1 d), logarithmic seconds likewise.
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _SECONDS_STEPS: Final = tuple(
@@ -42,7 +37,7 @@ _LOG_SECONDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``ticks`` are (value, label) pairs from ``low`` to ``high``."""
+    """Values from ``low`` to ``high`` as places from 0 to 1; ``ticks`` are (value, label)."""
 
     low: float
     high: float
@@ -50,30 +45,32 @@ class Axis:
     is_log: bool = False
 
     def share(self, values: FloatArray) -> FloatArray:
-        """Where on the axis ``values`` are, 0 to 1; what lies outside is at its ends."""
+        """Return the places of ``values``; what lies outside is at the ends."""
         low, high = self.low, self.high
         if self.is_log:
             low, high = log10(low), log10(high)
             values = np.log10(np.maximum(values, self.low))
         return np.clip((values - low) / (high - low), 0.0, 1.0)
 
+    @property
+    def tick_places(self) -> FloatArray:
+        """Return the places of the ticks."""
+        return self.share(np.array([value for value, _ in self.ticks], dtype=float))
+
 
 def linear(high: float, label: Callable[[float], str]) -> Axis:
-    """From 0 to at least ``high``, which ends on a tick."""
-    step = nice_step(max(high, 1e-9) / _LINEAR_STEPS)
+    """Make an axis from 0 to at least ``high``, which ends on a tick."""
+    least = max(high, 1e-9) / _LINEAR_STEPS
+    power = 10.0 ** floor(log10(least))
+    # The tolerance keeps a step that only rounding made too small.
+    step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= least * (1 - 1e-9))
     steps = max(1, ceil(high / step - 1e-9))
     ticks = tuple((n * step, label(n * step)) for n in range(steps + 1))
     return Axis(0.0, steps * step, ticks)
 
 
-def nice_step(least: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that is at least ``least``, above 0."""
-    power = 10.0 ** floor(log10(least))
-    return next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= least * (1 - 1e-9))
-
-
 def seconds(low: float, high: float) -> Axis:
-    """Time from ``low`` to ``high``, in seconds, ticked at round times."""
+    """Make an axis of time from ``low`` to ``high``, in seconds, ticked at round times."""
     high = max(high, low + 1e-9)
     fitting = (s for s in _SECONDS_STEPS if (high - low) / s <= _SECONDS_TICKS)
     step = next(fitting, _SECONDS_STEPS[-1])
@@ -83,22 +80,25 @@ def seconds(low: float, high: float) -> Axis:
 
 
 def log_seconds(high: float) -> Axis:
-    """Durations from one second to at least ``high``, a tick per unit or ten of them."""
-    values = [value for value in _LOG_SECONDS if value > 1]
-    end = next((value for value in values if value >= high), values[-1])
-    ticks = tuple((v, clock(v) if named else "") for v, named in _LOG_SECONDS.items() if v <= end)
-    return Axis(1.0, end, ticks, is_log=True)
+    """Make an axis of durations from one second to at least ``high``."""
+    return _logarithmic(high, [(v, clock(v) if named else "") for v, named in _LOG_SECONDS.items()])
 
 
 def log_factor(high: float) -> Axis:
-    """Ratios from 1 to at least ``high``, a tick per power of ten."""
-    decades = max(1, ceil(log10(max(high, 1.0)) - 1e-9))
-    ticks = tuple((10.0**n, terminal.power(n)) for n in range(decades + 1))
-    return Axis(1.0, 10.0**decades, ticks, is_log=True)
+    """Make an axis of ratios from 1 to at least ``high``, a tick per power of ten."""
+    labels = [f"{10 ** (n % 3)} {' kMGTPE'[n // 3]}".strip() for n in range(21)]
+    return _logarithmic(high, [(10.0**n, label) for n, label in enumerate(labels)])
+
+
+def _logarithmic(high: float, ticks: Sequence[tuple[float, str]]) -> Axis:
+    """Make an axis from 1, the first of ``ticks``, to the one at or above ``high``."""
+    # The tolerance keeps rounding from adding a tick.
+    end = next((value for value, _ in ticks[1:] if value >= high * (1 - 1e-9)), ticks[-1][0])
+    return Axis(1.0, end, tuple(tick for tick in ticks if tick[0] <= end), is_log=True)
 
 
 def clock(value: float) -> str:
-    """A round duration in its largest exact unit: ``0``, ``90 s``, ``36 h``, ``2 d``."""
+    """Return a round duration in its largest exact unit: ``0``, ``90 s``, ``36 h``, ``2 d``."""
     for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
         if value >= size and value % size == 0:
             return f"{value / size:,.0f} {unit}"
@@ -106,7 +106,7 @@ def clock(value: float) -> str:
 
 
 def largest(arrays: Sequence[FloatArray]) -> float:
-    """The largest value in any of ``arrays``; 0 when all are empty."""
+    """Return the largest value in any of ``arrays``; 0 when all are empty."""
     return max((float(one.max()) for one in arrays if len(one)), default=0.0)
 
 
@@ -114,11 +114,12 @@ SIDE: Final = 1000
 
 
 def plot(across: Axis, up: Axis, layers: Iterable[str], *, height: int, says: str) -> str:
-    """A framed plot ``height`` pixels high; ``says`` tells in words what it shows."""
-    ys, xs = 1 - up.share(_places(up)), across.share(_places(across))
+    """Draw a framed plot ``height`` pixels high; ``says`` describes it to screen readers."""
+    ys, xs = 1 - up.tick_places, across.tick_places
     grid = "".join(f'<path class="grid" d="M0 {SIDE * y:.0f}H{SIDE}"/>' for y in ys)
     if across.is_log:
         grid += "".join(f'<path class="grid" d="M{SIDE * x:.0f} 0V{SIDE}"/>' for x in xs)
+    # Without its aspect ratio the field fills any width; strokes keep theirs by vector-effect.
     drawing = (
         f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(says)}">{grid}{"".join(layers)}</svg>'
@@ -131,57 +132,33 @@ def plot(across: Axis, up: Axis, layers: Iterable[str], *, height: int, says: st
 
 
 def labels(axis: Axis, side: str) -> str:
-    """The ticks of an axis as text along ``side``, "left" or "bottom"."""
+    """Write the ticks of an axis as text along ``side``, "left" or "bottom"."""
     return "".join(
-        f'<segment style="{side}:{100 * place:.2f}%">{escape(label)}</segment>'
-        for place, (_, label) in zip(axis.share(_places(axis)), axis.ticks, strict=True)
+        f'<span style="{side}:{100 * place:.2f}%">{escape(label)}</span>'
+        for place, (_, label) in zip(axis.tick_places, axis.ticks, strict=True)
         if label
     )
 
 
-def _places(axis: Axis) -> FloatArray:
-    return np.array([value for value, _ in axis.ticks], dtype=float)
-
-
-def step_line(edges: FloatArray, values: FloatArray, across: Axis, up: Axis, classes: str) -> str:
-    """A step function: ``values[i]`` from ``edges[i]`` to ``edges[i + 1]``, one edge more."""
-    return f'<path class="{classes}" d="M{_steps(edges, values, across, up)}"/>'
-
-
-def step_area(edges: FloatArray, values: FloatArray, across: Axis, up: Axis, classes: str) -> str:
-    """The area under a step function."""
-    left, right = SIDE * across.share(edges[[0, -1]])
-    outline = _steps(edges, values, across, up)
-    return f'<path class="{classes}" d="M{left:.0f} {SIDE}L{outline}L{right:.0f} {SIDE}Z"/>'
-
-
 def curve(xs: FloatArray, ys: FloatArray, across: Axis, up: Axis, classes: str) -> str:
-    """A line through points."""
+    """Draw a line through points."""
     points = zip(SIDE * across.share(xs), SIDE * (1 - up.share(ys)), strict=True)
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return f'<path class="{classes}" d="M{path}"/>'
 
 
-def level(value: float, up: Axis, classes: str) -> str:
-    """A horizontal line over the whole width."""
-    y = SIDE * (1 - up.share(np.array([value]))[0])
-    return f'<path class="{classes}" d="M0 {y:.0f}H{SIDE}"/>'
+def _steps(edges: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the corners of a step function: ``values[i]`` from ``edges[i]`` to the next edge."""
+    return np.repeat(edges, 2)[1:-1], np.repeat(values, 2)
 
 
 def box(left: float, top: float, width: float, height: float, classes: str = "") -> str:
-    """A rectangle in the drawing's own units."""
+    """Draw a rectangle in the drawing's own units."""
     named = f' class="{classes}"' if classes else ""
     return f'<rect{named} x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
-def _steps(edges: FloatArray, values: FloatArray, across: Axis, up: Axis) -> str:
-    xs = np.rint(SIDE * across.share(edges)).astype(int)
-    ys = np.rint(SIDE * (1 - up.share(values))).astype(int)
-    rises = [f"V{y}H{x}" for x, y in zip(xs[2:], ys[1:], strict=True)]
-    return f"{xs[0]} {ys[0]}H{xs[1]}" + "".join(rises)
-
-
-# Which curves the page shows: GPUs in use and gangs waiting over time, and who waited how long.
+# --- GPUs in use and gangs waiting over time, and the distribution of waits ----------------------
 #
 # One outcome per policy, all of one seed and trace, so that curves share their axes.
 
@@ -191,16 +168,20 @@ Quantity = Callable[[Outcome], FloatArray]
 
 
 def usage(outcomes: Sequence[Outcome], names: Sequence[str]) -> str:
-    """GPUs in use over time, a strip per policy, all on one time axis."""
+    """Draw the GPUs in use over time, a strip per policy, all on one time axis."""
     began, edges, across = _time(outcomes)
     total = max(one.total_gpus for one in outcomes)
     up = Axis(0.0, max(total, 1), ((0.0, "0"), (total, terminal.count(total))))
     strips = []
     for number, (outcome, name) in enumerate(zip(outcomes, names, strict=True)):
         used = metrics.binned(outcome.series.times - began, outcome.series.used_gpus, edges)
+        corners = _steps(edges, used)
+        # Down to the axis at both ends: the area is filled.
+        area = np.pad(corners[0], 1, mode="edge"), np.pad(corners[1], 1)
+        limit = np.repeat(float(outcome.total_gpus), 2)
         layers = (
-            step_area(edges, used, across, up, f"area p{number}"),
-            level(outcome.total_gpus, up, "limit"),
+            curve(*area, across, up, f"area p{number}"),
+            curve(edges[[0, -1]], limit, across, up, "limit"),
         )
         says = f"GPUs in use over time under {name}, {np.mean(used):.0f} of {outcome.total_gpus}"
         is_last = number == len(outcomes) - 1
@@ -211,21 +192,21 @@ def usage(outcomes: Sequence[Outcome], names: Sequence[str]) -> str:
 
 
 def waiting(outcomes: Sequence[Outcome]) -> str:
-    """Gangs waiting over time, a line per policy."""
+    """Draw the gangs waiting over time, a line per policy."""
     began, edges, across = _time(outcomes)
     queues = [
         metrics.binned(one.series.times - began, one.series.waiting, edges) for one in outcomes
     ]
     up = linear(largest(queues), terminal.count)
     lines = [
-        step_line(edges, queue, across, up, f"line p{number}")
+        curve(*_steps(edges, queue), across, up, f"line p{number}")
         for number, queue in enumerate(queues)
     ]
     return plot(across, up, lines, height=220, says="Gangs waiting over time, by policy")
 
 
 def distributions(outcomes: Sequence[Outcome]) -> str:
-    """Return which share of the jobs had at most so long a wait, completion time and slowdown."""
+    """Draw the cumulative distributions of wait, completion time and slowdown over jobs."""
     shown: tuple[tuple[str, Quantity, Callable[[float], Axis]], ...] = (
         ("Wait until the first start", metrics.waited_seconds, log_seconds),
         ("Job completion time", metrics.completion_seconds, log_seconds),
@@ -252,19 +233,19 @@ def _distribution(
 
 
 def _cumulative(ascending: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Points of the empirical distribution of values in ascending order, the tails included."""
+    """Return points of the empirical distribution of ascending values, the tails included."""
     ranks = np.unique(np.linspace(0, len(ascending) - 1, _CURVE_POINTS).astype(int))
     return ascending[ranks], (ranks + 1) / len(ascending)
 
 
 def _time(outcomes: Sequence[Outcome]) -> tuple[float, FloatArray, Axis]:
-    """The first submission; edges of the bins and their axis, in seconds after it."""
-    began = min(metrics.first_submission(one) for one in outcomes)
+    """Return the first submission; edges of the bins and their axis, in seconds after it."""
+    began = earliest(outcomes)
     lasted = max(max(metrics.last_end(one) for one in outcomes) - began, 1.0)
     return began, np.linspace(0.0, lasted, BINS + 1), seconds(0.0, lasted)
 
 
-# Who held which GPU when: the busiest hours, node by node, a panel per policy.
+# --- The map: gangs on GPUs in the busiest hours, node by node, a panel per policy ----------------
 #
 # Every policy is shown in the same hours and on the same nodes, chosen once: the stretch in which
 # most gangs waited under the first policy, as long as it can be without more bars than an eye or a
@@ -285,7 +266,7 @@ _SHADES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class GanttWindow:
-    """What is shown: seconds after the start of the trace, and GPUs by node, in order."""
+    """The part on show: seconds after the start of the trace, and GPUs by node, in order."""
 
     began: float
     ended: float
@@ -303,13 +284,14 @@ class _Stay:
 
 
 def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> GanttWindow:
-    """The busiest hours and the nodes that worked most in them; all nodes when they are few."""
+    """Choose the busiest hours and the nodes that worked most in them, all when they are few."""
     whole = GanttWindow(
         earliest(outcomes),
         max(metrics.last_end(one) for one in outcomes),
         {name: gpus for name, gpus in gpus_by_node.items() if gpus},
     )
     seconds = min(max(whole.ended - whole.began, 1.0), LONGEST_SECONDS)
+    # Halved until the bars can be told apart.
     window = _busiest(outcomes[0], whole, seconds)
     while seconds / 2 >= SHORTEST_SECONDS and _is_crowded(outcomes, window):
         seconds /= 2
@@ -318,7 +300,7 @@ def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> Gant
 
 
 def earliest(outcomes: Sequence[Outcome]) -> float:
-    """The first submission, seconds after the start of the trace."""
+    """Return the first submission, seconds after the start of the trace."""
     return min(metrics.first_submission(one) for one in outcomes)
 
 
@@ -348,12 +330,12 @@ def _is_crowded(outcomes: Sequence[Outcome], window: GanttWindow) -> bool:
 
 
 def _stays(outcome: Outcome, window: GanttWindow) -> dict[str, list[_Stay]]:
-    """What is seen of each node of the window, in order of begin; stays without a GPU are not."""
+    """Return the stays with GPUs on each node of the window, in order of begin."""
     found: dict[str, list[_Stay]] = {node: [] for node in window.gpus_by_node}
     for job, record in enumerate(outcome.jobs):
         for segment in record.segments:
             if segment.began < window.ended and segment.ended > window.began:
-                for node, gpus in _gpus_by_node(record, segment).items():
+                for node, gpus in metrics.gpus_by_node(record, segment).items():
                     if gpus and node in found:
                         found[node].append(_Stay(job, record, segment, gpus))
     for stays in found.values():
@@ -361,16 +343,8 @@ def _stays(outcome: Outcome, window: GanttWindow) -> dict[str, list[_Stay]]:
     return found
 
 
-def _gpus_by_node(record: JobRecord, segment: RunSegment) -> dict[str, int]:
-    gpus = metrics.gpus_by_task(record.job)
-    held: dict[str, int] = {}
-    for task, node, count in segment.places:
-        held[node] = held.get(node, 0) + gpus[task] * count
-    return held
-
-
 def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
-    """The map of one policy."""
+    """Draw the map of one policy."""
     rows = len(window.gpus_by_node)
     least, most = _ROW_PIXELS
     high = min(max(_MAP_PIXELS // max(rows, 1) - _GAP_PIXELS, least), most)
@@ -380,7 +354,7 @@ def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
     for row, (node, gpus) in enumerate(window.gpus_by_node.items()):
         top = row * (high + _GAP_PIXELS)
         drawing.append(box(0, top, SIDE, high, "idle"))
-        node_labels.append(f'<segment style="top:{top + high / 2:.0f}px">{escape(node)}</segment>')
+        node_labels.append(f'<span style="top:{top + high / 2:.0f}px">{escape(node)}</span>')
         for stay, lanes in _in_lanes(stays[node], gpus):
             drawing.append(_bar(stay, lanes, top, high / gpus, window))
     across = seconds(0.0, window.ended - window.began)
@@ -396,7 +370,7 @@ def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
 
 
 def _in_lanes(stays: Sequence[_Stay], gpus: int) -> Iterator[tuple[_Stay, list[int]]]:
-    """Each stay with the lanes it takes, the lowest that are free at its begin."""
+    """Yield each stay with the lanes it takes, the lowest that are free at its begin."""
     free_from = [-np.inf] * gpus
     for stay in stays:
         free = [lane for lane in range(gpus) if free_from[lane] <= stay.segment.began]
@@ -409,22 +383,17 @@ def _in_lanes(stays: Sequence[_Stay], gpus: int) -> Iterator[tuple[_Stay, list[i
 def _bar(stay: _Stay, lanes: Sequence[int], top: float, lane: float, window: GanttWindow) -> str:
     across = Axis(window.began, window.ended, ())
     left, right = SIDE * across.share(np.array([stay.segment.began, stay.segment.ended]))
-    runs = [
-        box(left, top + first * lane, right - left, count * lane)
-        for first, count in _neighbours(lanes)
-    ]
+    rows = [(top + first * lane, count * lane) for first, count in _neighbours(lanes)]
+    runs = [box(left, at, right - left, high) for at, high in rows]
     if stay.segment.ended_by in ("preempted", "node lost") and stay.segment.ended <= window.ended:
-        runs += [
-            box(right - 2, top + first * lane, 2, count * lane, "cut")
-            for first, count in _neighbours(lanes)
-        ]
-    nodes = len(_gpus_by_node(stay.record, stay.segment))
-    kind = f"gang g{stay.job % _COLOURS}" if nodes > 1 else f"solo s{stay.job % _SHADES}"
-    return f'<g class="{kind}"><title>{escape(_told(stay, nodes))}</title>{"".join(runs)}</g>'
+        runs += [box(right - 2, at, 2, high, "cut") for at, high in rows]
+    held = metrics.gpus_by_node(stay.record, stay.segment)
+    kind = f"gang g{stay.job % _COLOURS}" if len(held) > 1 else f"solo s{stay.job % _SHADES}"
+    return f'<g class="{kind}"><title>{escape(_title(stay, held))}</title>{"".join(runs)}</g>'
 
 
 def _neighbours(lanes: Sequence[int]) -> list[tuple[int, int]]:
-    """Runs of adjacent lanes as (first, how many)."""
+    """Return runs of adjacent lanes as (first, number)."""
     runs: list[tuple[int, int]] = []
     for lane in lanes:
         if runs and lane == sum(runs[-1]):
@@ -434,9 +403,9 @@ def _neighbours(lanes: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _told(stay: _Stay, nodes: int) -> str:
+def _title(stay: _Stay, held: Mapping[str, int]) -> str:
     segment, job = stay.segment, stay.record.job
-    gpus = sum(_gpus_by_node(stay.record, segment).values())
+    gpus, nodes = sum(held.values()), len(held)
     return (
         f"{job.name}: {terminal.plural(gpus, 'GPU')} on {terminal.plural(nodes, 'node')}, "
         f"{terminal.duration(segment.ended - segment.began)}, {segment.ended_by}; "

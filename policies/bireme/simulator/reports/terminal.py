@@ -1,4 +1,4 @@
-"""A comparison as aligned text, and a progress line for terminals."""
+"""A comparison as aligned text, numbers as people read them, and a progress line."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TextIO, TypeAlias
@@ -7,8 +7,6 @@ from bireme.simulator.comparison import Comparison, PolicyResult
 from bireme.simulator.metrics import KEYS
 from bireme.tables import aligned
 
-# Numbers as people read them: durations with a unit, shares in percent, short policy names.
-
 _UNITS: Final = (
     (172_800.0, 86_400.0, "d"),
     (6_000.0, 3_600.0, "h"),
@@ -16,12 +14,12 @@ _UNITS: Final = (
     (0.995, 1.0, "s"),
     (0.0, 0.001, "ms"),
 )
-"""From how many seconds on, seconds per unit, unit."""
+"""Least seconds, seconds per unit, unit."""
 _LARGE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e5, "k"))
 
 
 def duration(seconds: float) -> str:
-    """``40 ms``, ``75 s``, ``12 min``, ``3.4 h``, ``2.1 d``."""
+    """Return ``40 ms``, ``75 s``, ``12 min``, ``3.4 h``, ``2.1 d``."""
     if not seconds:
         return "0 s"
     per, unit = next((per, unit) for least, per, unit in _UNITS if abs(seconds) >= least)
@@ -29,7 +27,7 @@ def duration(seconds: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Two or three digits that count: ``0.07``, ``3.4``, ``128``, ``2.5 M``."""
+    """Return two or three significant digits: ``0.07``, ``3.4``, ``128``, ``2.5 M``."""
     size = abs(value)
     for least, letter in _LARGE:
         if size >= least:
@@ -39,24 +37,18 @@ def digits(value: float) -> str:
     return f"{value:.1f}" if size >= 0.995 else f"{value:.2f}"
 
 
-def power(exponent: int) -> str:
-    """Ten to the ``exponent``: ``1``, ``100``, ``10 k``, ``1 M``."""
-    thousands, rest = divmod(exponent, 3)
-    return f"{10**rest} {' kMGTPE'[thousands]}".strip() if thousands < 7 else f"1e{exponent}"
-
-
 def ratio(value: float) -> str:
-    """``0.71x``."""
+    """Return a ratio as ``0.71x``."""
     return f"{value:.2f}x" if value < 9.95 else f"{digits(value)}x"
 
 
 def share(value: float) -> str:
-    """``87.2 %``."""
+    """Return a share as ``87.2 %``."""
     return f"{100 * value:.1f} %"
 
 
 def count(value: float) -> str:
-    """``64,483``; a small mean of counts over seeds keeps one decimal."""
+    """Return ``64,483``; a small mean of counts over seeds keeps one decimal."""
     return f"{value:,.0f}" if value == round(value) or value >= 1000 else f"{value:.1f}"
 
 
@@ -70,22 +62,20 @@ def worded(key: str) -> Callable[[float], str]:
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 seed``, ``3 seeds``, ``2 policies``."""
+    """Return ``1 seed``, ``3 seeds``, ``2 policies``."""
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
 
 
 def short_names(policies: Sequence[str]) -> list[str]:
-    """``policies`` without the parts (orderer/placer/sizer) in which all of them are alike."""
+    """Return ``policies`` without the parts (orderer/placer/sizer) that all of them share."""
     parts = [policy.split("/") for policy in policies]
     if len(policies) < 2 or len({len(one) for one in parts}) > 1:
         return list(policies)
     differing = [at for at in range(len(parts[0])) if len({one[at] for one in parts}) > 1]
     return ["/".join(one[at] for at in differing) or "/".join(one) for one in parts]
 
-
-# Which of the compared numbers lead, and whether they may be compared at all.
 
 HIGHER_IS_BETTER: Final = frozenset({"finished", "gpu_utilisation"})
 LOWER_IS_BETTER: Final = frozenset(
@@ -97,7 +87,7 @@ LOWER_IS_BETTER: Final = frozenset(
 
 
 def best(comparison: Comparison, key: str) -> frozenset[str]:
-    """The policies with the best mean of ``key``; none where none is better or all are equal."""
+    """Return the policies with the best mean of ``key``; none where no value is better."""
     means = {line.policy: line.means[key].mean for line in comparison.results if key in line.means}
     if key not in HIGHER_IS_BETTER | LOWER_IS_BETTER or len(set(means.values())) < 2:
         return frozenset()
@@ -106,7 +96,7 @@ def best(comparison: Comparison, key: str) -> frozenset[str]:
 
 
 def caveats(comparison: Comparison) -> Sequence[str]:
-    """What a reader must know before trusting the numbers, in sentences."""
+    """Return in sentences what limits the meaning of the numbers."""
     found = []
     finished = {line.means["finished"].mean for line in comparison.results}
     if len(finished) > 1:
@@ -156,17 +146,14 @@ POOL_COLUMNS: Final = {
     "short_hours": "hours short",
     "gpu_utilisation": "GPUs in use",
 }
-"""What to show where node pools grow and shrink."""
+"""Columns where node pools grow and shrink."""
 _RATIO: Final = "mean_jct_seconds"
 _BAR_WIDTH: Final = 24
 _SECONDS_BETWEEN: Final = 0.1
 
 
 def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
-    """A line per policy, and below what a reader must know.
-
-    ``columns`` are the keys of metrics to show, with their headings.
-    """
+    """Return a line per policy, and notes below; ``columns`` are keys of metrics and headings."""
     names = short_names([line.policy for line in comparison.results])
     header = ["policy", *columns.values(), "JCT ratio"]
     rows = [
@@ -181,7 +168,7 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
 
 
 class ProgressLine:
-    """One line of ``stream`` that is written over and over; silent where it is no terminal."""
+    """One line of ``stream`` that is overwritten again and again; silent outside a terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
@@ -190,11 +177,11 @@ class ProgressLine:
         self._next = clock()
 
     def show(self, what: str, done: int, total: int) -> None:
-        """``done`` of ``total`` of ``what``; not more often than an eye can follow."""
+        """Show ``done`` of ``total`` of ``what``; not more often than an eye can follow."""
         if not self._is_shown or self._clock() < self._next:
             return
         self._next = self._clock() + _SECONDS_BETWEEN
-        share = done / max(total, 1)
+        share = done / max(total, 1)  # of no jobs at all, too
         bar = ("=" * round(share * _BAR_WIDTH)).ljust(_BAR_WIDTH)
         self._stream.write(f"\r\x1b[K[{bar}] {100 * share:3.0f} %  {what}")
         self._stream.flush()
@@ -214,24 +201,23 @@ def _ratio(line: PolicyResult) -> str:
     estimate = line.ratios.get(_RATIO)
     if estimate is None:
         return "none"
-    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+    if estimate.interval is None:
         return ratio(estimate.mean)
-    return f"{ratio(estimate.mean)} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    low, high = estimate.interval
+    return f"{ratio(estimate.mean)} [{low:.2f}, {high:.2f}]"
 
-
-# Tables of numbers as Markdown, for pages that a command writes.
 
 Cell: TypeAlias = str | float
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
-    """The lines of a table; numbers as :func:`number` writes them."""
+    """Return the lines of a Markdown table; numbers as :func:`number` writes them."""
     words = ([cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows)
     return [_line(cells) for cells in (columns, ["---"] * len(columns), *words)]
 
 
 def number(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Return three significant digits, without an exponent."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     decimals = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3

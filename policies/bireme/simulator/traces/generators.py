@@ -1,13 +1,14 @@
-"""Seeded workloads: random ones with known laws, and one built to starve.
+"""Seeded workloads: random ones with known laws, Gavel's, and one built to starve.
 
 Each generator is a function of keyword arguments alone, so that ``gen:poisson?jobs=500&rate=30``
 can name every one of them. The same arguments give the same trace. ``rate`` is in arrivals an
-hour, ``sizes`` is a mix of gang sizes, GPUs and their shares: ``1:0.7,8:0.3``. The workloads of
-the learned schedulers' papers are in :mod:`bireme.simulator.traces.papers`.
+hour, ``sizes`` is a mix of gang sizes, GPUs and their shares: ``1:0.7,8:0.3``.
 """
 
 from collections.abc import Sequence
-from math import isfinite, log
+from functools import cache
+from math import ceil, isfinite, log
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,10 +18,13 @@ from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.times import DAY, HOUR
 from bireme.simulator.errors import TraceError
+from bireme.simulator.physics.tables import GavelTable
 from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 
 _SIZES: Final = "1:0.7,2:0.1,4:0.1,8:0.05,16:0.05"
+_GAVEL_SIZES: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
+_GAVEL_LONG_SHARE: Final = 0.2
 
 
 def poisson(
@@ -35,7 +39,7 @@ def poisson(
     gpus_per_node: int = 8,
     seed: int = 0,
 ) -> Trace:
-    """Poisson arrivals: gaps are exponential with mean ``3600 / rate`` seconds.
+    """Draw Poisson arrivals: gaps are exponential with mean ``3600 / rate`` seconds.
 
     ``durations`` is ``exponential`` or ``lognormal``, both with mean ``mean_seconds``; ``spread``
     is the standard deviation of the logarithm of the latter.
@@ -64,7 +68,7 @@ def diurnal(
     gpus_per_node: int = 8,
     seed: int = 0,
 ) -> Trace:
-    """Poisson arrivals whose rate follows the day, some of them sweeps of many equal jobs.
+    """Draw Poisson arrivals whose rate follows the day, some of them sweeps of many equal jobs.
 
     The rate at time ``t`` is ``rate * (1 + swing * cos(2 pi (t / 24 h - peak_hour / 24)))``, drawn
     by thinning (Lewis and Shedler, 1979). With ``burst_chance`` an arrival is a parameter sweep: a
@@ -93,7 +97,7 @@ def adversarial(
     large_seconds: float = 3600.0,
     gpus_per_node: int = 8,
 ) -> Trace:
-    """Endless small jobs beside one large gang: who fills every hole starves the gang.
+    """Make endless small jobs beside one large gang; a policy that fills every hole starves it.
 
     The small ones arrive evenly and ask together for ``load`` times the cluster, so above 1 no hole
     ever lasts. The gang ``large`` arrives when the cluster has just filled up. Nothing is random.
@@ -113,10 +117,59 @@ def adversarial(
     return in_order("adversarial", [*crowd, large])
 
 
+def gavel(
+    *,
+    speeds: str = "",
+    gpu: str = "v100",
+    jobs: int = 1000,
+    rate: float = 60.0,
+    sizes: str = _GAVEL_SIZES,
+    gpus_per_node: int = 8,
+    seed: int = 0,
+) -> Trace:
+    """Draw jobs of 26 kinds, each at the speeds that were measured for it on ``gpu``.
+
+    Narayanan et al., OSDI 2020; stanford-futuredata/gavel, ``scheduler/utils.py``: arrivals are a
+    Poisson process; a job's GPUs are drawn from a mix, its kind evenly from those measured with so
+    many, its minutes from ``10^U(1.5, 3)`` or, one time in five, from ``10^U(3, 4)``. It runs so
+    long on the fewest nodes; spread over more it is as much slower as was measured.
+
+    ``speeds`` is Gavel's throughput file. Raises TraceError where nothing was measured on such
+    GPUs, or with so many of them.
+    """
+    require_positive(jobs=jobs, rate=rate)
+    if not speeds:
+        raise TraceError("speeds is ''; name Gavel's throughput file: gen:gavel?speeds=FILE")
+    table = GavelTable.load(Path(speeds).expanduser())
+    kinds_of = cache(lambda gpus: table.jobs(gpu, gpus))
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.exponential(HOUR / rate, jobs)).tolist()
+    drawn = draw_sizes(rng, sizes, jobs).tolist()
+    is_long, power = rng.random(jobs) < _GAVEL_LONG_SHARE, rng.random(jobs)
+    runs = (60.0 * 10 ** np.where(is_long, 3 + power, 1.5 + 1.5 * power)).tolist()
+    found = []
+    for i, (submitted, gpus, seconds) in enumerate(zip(times, drawn, runs, strict=True), start=1):
+        kind = str(rng.choice(kinds_of(gpus)))
+        law = table.speed(kind, gpu, gpus_per_node)
+        steps = seconds * law.steps_per_second({"worker": gpus}, ceil(gpus / gpus_per_node))
+        found.append(
+            TraceJob(
+                f"job-{i}",
+                submitted,
+                tasks_of_gpus(gpus, 1),
+                seconds,
+                speed=law,
+                steps=steps,
+                application=kind,
+            )
+        )
+    return in_order("gavel", found)
+
+
 def _thinned(
     rng: np.random.Generator, jobs: int, rate: float, swing: float, peak_hour: float
 ) -> FloatArray:
-    """``jobs`` arrival times, shape (jobs,), of the daily rate: candidates at its peak, thinned."""
+    """Draw ``jobs`` arrival times, shape (jobs,), by thinning those at the rate of the peak."""
     kept: list[FloatArray] = []
     now = 0.0
     while sum(map(len, kept)) < jobs:
@@ -131,7 +184,7 @@ def _thinned(
 def draw_durations(
     rng: np.random.Generator, law: str, mean_seconds: float, spread: float, jobs: int
 ) -> FloatArray:
-    """Run times in seconds, shape (jobs,), with mean ``mean_seconds`` under either law."""
+    """Draw run times in seconds, shape (jobs,), with mean ``mean_seconds`` under either law."""
     require_positive(mean_seconds=mean_seconds)
     if law == "exponential":
         return rng.exponential(mean_seconds, jobs)
@@ -145,13 +198,13 @@ def draw_durations(
 
 
 def draw_sizes(rng: np.random.Generator, sizes: str, jobs: int) -> IntArray:
-    """GPUs per job, shape (jobs,), from a mix such as ``1:0.7,8:0.3``."""
+    """Draw the GPUs of each job, shape (jobs,), from a mix such as ``1:0.7,8:0.3``."""
     values, shares = parse_sizes(sizes)
     return np.asarray(rng.choice(values, size=jobs, p=shares), dtype=np.int64)
 
 
 def parse_sizes(sizes: str) -> tuple[IntArray, FloatArray]:
-    """The GPUs of a mix and their shares, which need not add up to 1; equal shapes."""
+    """Return the GPUs of a mix and their shares, scaled to a sum of 1; equal shapes."""
     pairs = [entry.partition(":") for entry in sizes.split(",")]
     try:
         values = np.array([int(size) for size, _, _ in pairs], dtype=np.int64)
@@ -173,7 +226,7 @@ def gpu_trace(
     gpus_per_node: int,
     nodes: Sequence[Node] = (),
 ) -> Trace:
-    """Jobs ``job-1, job-2, ...`` from arrays of shape (jobs,), ``times`` ascending."""
+    """Make jobs ``job-1, job-2, ...`` from arrays of shape (jobs,), ``times`` ascending."""
     rows = zip(times.tolist(), gpus.tolist(), run_seconds.tolist(), users.tolist(), strict=True)
     jobs = [
         TraceJob(f"job-{i}", time, tasks_of_gpus(size, gpus_per_node), run, user=f"user-{user + 1}")
@@ -183,7 +236,7 @@ def gpu_trace(
 
 
 def in_order(name: str, jobs: Sequence[TraceJob], nodes: Sequence[Node] = ()) -> Trace:
-    """A generated trace, its jobs by submission; TraceError when nothing arrived."""
+    """Return a generated trace, its jobs by submission; TraceError when nothing arrived."""
     if not jobs:
         raise TraceError(f"gen:{name}: no job arrived; raise the rate or the number of steps")
     ordered = sorted(jobs, key=lambda job: job.submitted)
@@ -191,14 +244,14 @@ def in_order(name: str, jobs: Sequence[TraceJob], nodes: Sequence[Node] = ()) ->
 
 
 def require_positive(**values: float) -> None:
-    """TraceError naming the first of ``values`` that is not a number above 0."""
+    """Raise TraceError naming the first of ``values`` that is not a number above 0."""
     for name, value in values.items():
         if not (value > 0 and isfinite(value)):
             raise TraceError(f"{name} is {value}; it must be above 0")
 
 
 def require_share(**values: float) -> None:
-    """TraceError naming the first of ``values`` that is not from 0 to 1."""
+    """Raise TraceError naming the first of ``values`` that is not from 0 to 1."""
     for name, value in values.items():
         if not 0 <= value <= 1:
             raise TraceError(f"{name} is {value}; it must be from 0 to 1")

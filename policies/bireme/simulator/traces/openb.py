@@ -39,7 +39,7 @@ _NODE_LIST = "openb_node_list_all_node.csv"
 def read_openb(
     path: Path, *, nodes: str = "", interval_seconds: float = 0.0, run_seconds: float = 0.0
 ) -> Trace:
-    """All pods that ran, each from its scheduling to its deletion.
+    """Read all pods that ran, each from its scheduling to its deletion.
 
     The re-sampled lists ``multigpu*`` have no times: for them, ``interval_seconds`` says how far
     apart the pods come, in the order of the list, and ``run_seconds`` how long each runs. Pods
@@ -50,22 +50,13 @@ def read_openb(
     submitted, runs = _times(table, interval_seconds, run_seconds)
     shares = table.counts("gpu_milli")
     gpus = table.counts("num_gpu")
-    tasks = [
-        _pod(*asked)
-        for asked in zip(
-            table.counts("cpu_milli"),
-            table.numbers("memory_mib", least=0),
-            gpus,
-            table.texts("gpu_spec"),
-            strict=True,
-        )
-    ]
+    cores, memory = table.counts("cpu_milli"), table.numbers("memory_mib", least=0)
+    tasks = list(map(_pod, cores, memory, gpus, table.texts("gpu_spec")))
     shared = sum(g == 1 and s < 1000 and r > 0 for g, s, r in zip(gpus, shares, runs, strict=True))
     return trace_of(
         path.name,
         table,
-        JobColumns(table.texts("name"), submitted, runs),
-        tasks.__getitem__,
+        JobColumns(table.texts("name"), submitted, runs, tasks),
         nodes=_nodes(path, nodes),
         treatments=Counter({SHARED: shared} if shared else {}),
     )
@@ -74,7 +65,7 @@ def read_openb(
 def _times(
     table: CsvTable, interval_seconds: float, run_seconds: float
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Submission and run time of every pod, in seconds."""
+    """Return submission and run time of every pod, in seconds."""
     if run_seconds > 0 and interval_seconds >= 0:
         return [i * interval_seconds for i in range(len(table))], [run_seconds] * len(table)
     if not all(name in table.columns for name in TIMES):
@@ -91,36 +82,27 @@ def _times(
 @lru_cache(maxsize=65_536)
 def _pod(cpu_millis: int, memory_mib: float, gpus: int, models: str) -> tuple[Task, ...]:
     amounts = {CPU: cpu_millis, MEMORY: round(memory_mib * 2**20), GPU: gpus, PODS: 1}
-    return (Task("worker", 1, request_of(amounts), constraints=_constraints(models)),)
-
-
-def _constraints(models: str) -> NodeConstraints:
-    if not models:
-        return ANYWHERE
-    wanted = tuple(sorted(set(models.split("|"))))
-    term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, wanted),))
-    return NodeConstraints(affinity_terms=(term,))
+    constraints = ANYWHERE
+    if models:
+        wanted = tuple(sorted(set(models.split("|"))))
+        term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, wanted),))
+        constraints = NodeConstraints(affinity_terms=(term,))
+    return (Task("worker", 1, request_of(amounts), constraints=constraints),)
 
 
 def _nodes(pods: Path, given: str) -> list[Node]:
-    """The machines of the list named ``given``, or of the one beside the pod list, if any."""
+    """Read the machines of the list named ``given``, or of the one beside the pod list, if any."""
     path = Path(given) if given else pods.with_name(_NODE_LIST)
     if not given and not path.is_file():
         return []
     table = read_table(path, NODE)
-    amounts = zip(
-        table.counts("cpu_milli"),
-        table.numbers("memory_mib", least=0),
-        table.counts("gpu"),
-        strict=True,
-    )
-    offers = [
-        {CPU: cpu, MEMORY: round(mib * 2**20), GPU: gpus, PODS: PODS_PER_NODE}
-        for cpu, mib, gpus in amounts
-    ]
-    rows = zip(table.texts("sn"), table.texts("model"), offers, strict=True)
-    return [Node(name, offer, _labels(name, model)) for name, model, offer in rows]
+    cores, memory = table.counts("cpu_milli"), table.numbers("memory_mib", least=0)
+    columns = (table.texts("sn"), table.texts("model"), cores, memory, table.counts("gpu"))
+    return list(map(_node, *columns))
 
 
-def _labels(name: str, model: str) -> dict[str, str]:
-    return {HOSTNAME_LABEL: name} | ({GPU_MODEL_LABEL: model} if model else {})
+def _node(name: str, model: str, cpu_millis: int, memory_mib: float, gpus: int) -> Node:
+    memory_bytes = round(memory_mib * 2**20)
+    offers = {CPU: cpu_millis, MEMORY: memory_bytes, GPU: gpus, PODS: PODS_PER_NODE}
+    labels = {HOSTNAME_LABEL: name} | ({GPU_MODEL_LABEL: model} if model else {})
+    return Node(name, offers, labels)

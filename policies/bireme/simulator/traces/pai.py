@@ -60,7 +60,7 @@ _Spans = dict[str, tuple[float, float]]
 
 
 def read_pai(path: Path) -> Trace:
-    """All jobs that ended and had instances; CPU-only jobs and parameter servers included.
+    """Read all jobs that ended and had instances, CPU-only jobs and parameter servers included.
 
     A job is submitted at its own ``start_time`` and runs from the first start to the last end of
     its instances, or of its tasks where the instance table is not there.
@@ -71,28 +71,23 @@ def read_pai(path: Path) -> Trace:
     source, header = _source(path, "pai_job_table")
     table = read_table(source, ("job_name", "user", "status", "start_time"), header=header)
     names = table.texts("job_name")
-    rows = zip(names, table.texts("status"), strict=True)
+    run_seconds = []
+    for name, status in zip(names, table.texts("status"), strict=True):
+        is_whole = status in _ENDED and name in gangs
+        first, last = spans.get(name, (nan, nan)) if is_whole else (nan, nan)
+        run_seconds.append(last - first)
     columns = JobColumns(
         names=names,
         submitted=table.numbers("start_time", may_be_blank=True),
-        run_seconds=[
-            _run_seconds(spans, name) if state in _ENDED and name in gangs else nan
-            for name, state in rows
-        ],
+        run_seconds=run_seconds,
+        tasks=[tuple(gangs.get(name, {}).values()) for name in names],
         users=table.texts("user"),
     )
-    return trace_of(
-        path.name,
-        table,
-        columns,
-        lambda row: tuple(gangs[names[row]].values()),
-        nodes=_machines(path),
-        treatments=treatments,
-    )
+    return trace_of(path.name, table, columns, nodes=_machines(path), treatments=treatments)
 
 
 def _source(folder: Path, name: str) -> tuple[Path, tuple[str, ...]]:
-    """Where a table is, and the names of its columns."""
+    """Return the path of a table, and the names of its columns."""
     table = _find(folder, name)
     if table is None:
         raise TraceError(
@@ -116,7 +111,7 @@ def _rows(
 
 
 def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, Task]], _Spans]:
-    """Every job's tasks by name, and from when to when they ran."""
+    """Return every job's tasks by name, and from when to when they ran."""
     gangs: dict[str, dict[str, Task]] = {}
     spans: _Spans = {}
     for file, line, (job, name, instances, start, end, *plan) in _rows(
@@ -130,27 +125,22 @@ def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, 
         else:
             request, is_share = _request(file, line, *plan)
             treatments.update({SHARED: 1} if is_share else {})
-            role = _role(name)
+            # PAI's names of tasks that are no role (``tensorflow``) are workers.
+            role = Role(name.lower()) if name.lower() in set(Role) else Role.WORKER
             replicas = count(file, line, "inst_num", instances)
-            task = Task(name, replicas, request, role, priority=role.default_priority)
-            gangs[job][name] = task
+            gangs[job][name] = Task(name, replicas, request, role, priority=role.default_priority)
             _stretch(spans, job, file, line, start, end)
     return {job: tasks for job, tasks in gangs.items() if tasks}, spans
 
 
 def _request(file: str, line: int, cpu: str, memory: str, gpu: str) -> tuple[Request, bool]:
-    """What one instance asks, and whether that rounds up a share of a GPU; blank is nothing."""
+    """Return what one instance asks, and whether that rounds up a share of a GPU."""
     plan = {"plan_cpu": cpu, "plan_mem": memory, "plan_gpu": gpu}
     amounts = [number(file, line, name, cell, True, 0.0) for name, cell in plan.items()]
+    # A blank cell asks for nothing.
     percent, gib, gpu_percent = (0.0 if isnan(amount) else amount for amount in amounts)
     asked = {CPU: ceil(10 * percent), MEMORY: round(gib * 2**30), GPU: ceil(gpu_percent / 100)}
     return request_of(asked | {PODS: 1}), gpu_percent % 100 > 0
-
-
-def _role(name: str) -> Role:
-    """The role a task's name says; PAI's other names (``tensorflow``) are workers."""
-    known = name.lower()
-    return Role(known) if known in set(Role) else Role.WORKER
 
 
 def _stretch(spans: _Spans, job: str, file: str, line: int, start: str, end: str) -> None:
@@ -169,11 +159,6 @@ def _instances(folder: Path) -> _Spans:
         for file, line, (job, start, end) in _rows(folder, "pai_instance_table", wanted):
             _stretch(spans, job, file, line, start, end)
     return spans
-
-
-def _run_seconds(spans: _Spans, job: str) -> float:
-    first, last = spans.get(job, (nan, nan))
-    return last - first
 
 
 def _machines(folder: Path) -> list[Node]:

@@ -1,6 +1,6 @@
-"""The workloads that the learned schedulers' papers were judged on, as far as they are told.
+"""The workloads on which the papers of the learned schedulers were evaluated.
 
-What a paper states is marked with its section; what it leaves open is filled in as said here and
+What a paper states is marked with its section; what it leaves open is filled in as written here and
 open to change by argument. Each trace brings the machines of its paper. Jobs ask for the size they
 start with; how they would run at another size is a matter of speed laws, not of the trace.
 """
@@ -21,7 +21,7 @@ from bireme.core.gpus import GPU
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.simulator.errors import TraceError
-from bireme.simulator.machines import POOL_LABEL, parse_nodes, pools
+from bireme.simulator.machines import POOL_LABEL, agent_nodes, parse_nodes
 from bireme.simulator.traces.generators import (
     draw_durations,
     draw_sizes,
@@ -38,7 +38,7 @@ _GIB: Final = 2**30
 
 
 def a2c(*, rate: float = 0.7, steps: int = 50, step_seconds: float = 1.0, seed: int = 0) -> Trace:
-    """Bernoulli arrivals in the world of A2cScheduler, which is that of DeepRM.
+    """Draw Bernoulli arrivals in the environment of A2cScheduler, which is that of DeepRM.
 
     Stated (A2cScheduler, sections 4.1 and 4.5): Bernoulli arrivals, rates 0.6 to 0.9, resources CPU
     and memory. From DeepRM (its public code): at most one job a step; 80 % run 1 to 3 steps, 20 %
@@ -82,7 +82,7 @@ def tapfinger(
     step_seconds: float = 10.0,
     seed: int = 0,
 ) -> Trace:
-    """Poisson arrivals per step for agents that each own a pool of machines, as in TapFinger.
+    """Draw Poisson arrivals per step for agents that each own a pool of machines, as TapFinger.
 
     Stated (sections 5.1 and 5.2): arrivals Poisson with ``rate`` tasks a step of 10 s, 64 tasks an
     agent (``tasks`` 0), a minimum of 2 CPUs and 1 GPU, pools of 16 CPUs and 16 GPUs (test-bed: 8).
@@ -97,7 +97,7 @@ def tapfinger(
             f"world is {world!r}, tasks {tasks}; write synthetic or testbed, 0 or more"
         )
     kinds, pool_gpus = _TAPFINGER[world]
-    agent_pools = pools([(16, pool_gpus)] * agents)
+    agent_pools = agent_nodes([(16, pool_gpus)] * agents)
     count = tasks or 64 * agents
     rng = np.random.default_rng(seed)
     jobs = []
@@ -106,13 +106,13 @@ def tapfinger(
         reached = rng.choice(agents, rng.integers(1, agents + 1), replace=False)
         task = _worker(2, 4, gpus=1, reached=tuple(agent_pools[a].name for a in sorted(reached)))
         run_seconds = steps * step_seconds
-        job = TraceJob(f"job-{i}", step * step_seconds, (task,), run_seconds, application=kind)
-        jobs.append(job)
+        submitted = step * step_seconds
+        jobs.append(TraceJob(f"job-{i}", submitted, (task,), run_seconds, application=kind))
     return in_order("tapfinger", jobs, agent_pools)
 
 
 def poisson_steps(rng: np.random.Generator, rate: float, count: int) -> IntArray:
-    """The steps at which ``count`` tasks arrive, shape (count,), ascending."""
+    """Draw the steps at which ``count`` tasks arrive, shape (count,), ascending."""
     steps = np.empty(0, dtype=np.int64)
     begun = 0
     while len(steps) < count:
@@ -130,7 +130,7 @@ _DAS_RUN_SECONDS: Final = 110 * 60.0
 
 
 def das(*, cluster: str = "small", jobs: int = 1000, load: float = 0.0, seed: int = 0) -> Trace:
-    """A sample like the one DAS was judged on; the slides tell little of it.
+    """Draw a sample like the one DAS was evaluated on, of which the slides say little.
 
     Stated (DAS slides, figure 3 and table 1): the Small cluster has 8 machines of 4 GPUs, jobs are
     of an Alibaba GPU trace, the mean fee is about 51 $ in every cluster, the mean completion time
@@ -165,7 +165,7 @@ _RLPTO_SECONDS_PER_IMAGE: Final = 3 * 8498 / sum(RLPTO_IMAGES)
 
 
 def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
-    """The twelve tasks of RLPTO's reward experiment in one of its four mixes of priorities.
+    """Make the twelve tasks of RLPTO's reward experiment in one of its mixes of priorities.
 
     Stated (section VII-B, part 4 and table V): four tasks each on 120 000, 60 000 and 40 000
     images, with the priorities of the table's sequences; 5 is urgent (row 2's count of fours
@@ -180,10 +180,7 @@ def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
             f"mix is {mix}, interval_seconds {interval_seconds}; write a mix from 1 to 4 and an "
             "interval from 0"
         )
-    tasks = (
-        _worker(1, 2, role=Role.PS),
-        _worker(1, 2, replicas=3),
-    )
+    tasks = (_worker(1, 2, role=Role.PS), _worker(1, 2, replicas=3))
     rows = zip(RLPTO_PRIORITIES[mix - 1], RLPTO_IMAGES, strict=True)
     jobs = [
         TraceJob(
@@ -209,18 +206,14 @@ def _worker(
     reached: tuple[str, ...] = (),
 ) -> Task:
     asked = {CPU: 1000 * cores, MEMORY: gib * _GIB, GPU: gpus, PODS: 1}
-    terms = (
-        (SelectorTerm((Requirement(POOL_LABEL, SelectorOperator.IN, reached),)),)
-        if reached
-        else None
-    )
+    term = SelectorTerm((Requirement(POOL_LABEL, SelectorOperator.IN, reached),))
     return Task(
         role.value,
         replicas,
         request_of(asked),
         role,
         priority=role.default_priority,
-        constraints=NodeConstraints(affinity_terms=terms),
+        constraints=NodeConstraints(affinity_terms=(term,) if reached else None),
     )
 
 

@@ -40,7 +40,7 @@ _UNSPREAD: Final = frozenset({"ncf"})
 
 
 def read_pollux(path: Path, *, mode: str = "rigid", traces: str = "") -> Trace:
-    """All jobs of one workload.
+    """Read all jobs of one workload.
 
     ``mode`` is ``rigid`` (size and batch of the workload, as the authors give Tiresias),
     ``elastic`` (from one replica up, at its batch, as for Optimus) or ``adaptive`` (elastic, with
@@ -58,18 +58,19 @@ def read_pollux(path: Path, *, mode: str = "rigid", traces: str = "") -> Trace:
         names=table.texts("name"),
         submitted=table.numbers("time"),
         run_seconds=[_run_seconds(table, row, law, sizes[row]) for row, law in enumerate(laws)],
+        tasks=[tasks_of_gpus(size, 1) for size in sizes],
         gpus=sizes,
         applications=table.texts("application"),
     )
-    name = f"{path.parent.name}/{path.name}"  # the folder tells the load
-    trace = trace_of(name, table, columns, lambda row: tasks_of_gpus(sizes[row], 1))
+    name = f"{path.parent.name}/{path.name}"  # the folder is named after the load
+    trace = trace_of(name, table, columns)
     law_of = dict(zip(columns.names, laws, strict=True))
     jobs = [replace(j, speed=law_of[j.name], steps=law_of[j.name].steps) for j in trace.jobs]
     return replace(trace, jobs=tuple(jobs if mode == "rigid" else map(_elastic, jobs)))
 
 
 def _laws(table: CsvTable, folder: Path, mode: str) -> list[PolluxSpeed]:
-    """The law of every row; equal applications and batch sizes share one object."""
+    """Return the law of every row; equal applications and batch sizes share one object."""
     application = cache(lambda name: PolluxSpeed.load(folder / name))
     law = cache(lambda name, batch: replace(application(name), batch=batch))
     laws = []
@@ -89,7 +90,7 @@ def _laws(table: CsvTable, folder: Path, mode: str) -> list[PolluxSpeed]:
 
 
 def _run_seconds(table: CsvTable, row: int, law: PolluxSpeed, replicas: int) -> float:
-    """Seconds of the whole training on the fewest nodes; NaN for a job without replicas."""
+    """Return the seconds of a training on the fewest nodes; NaN for a job without replicas."""
     if replicas == 0:
         return nan
     pace = _packed_pace(law, replicas)
@@ -106,7 +107,7 @@ def _packed_pace(law: PolluxSpeed, replicas: int) -> float:
 
 
 def _elastic(job: TraceJob) -> TraceJob:
-    """The job with leave to run from one replica to as many as were measured without a gap."""
+    """Let ``job`` run from one replica to as many as were measured without a gap."""
     (task,) = job.tasks
     law = cast(PolluxSpeed, job.speed)
     sizes = range(1, 2 if job.application in _UNSPREAD else _MOST_REPLICAS + 1)

@@ -3,7 +3,7 @@
 The file is a table with or without a header, or a plain list of numbers, packed as any other trace.
 Where a column holds times, rows are gathered into intervals (``reduce``), which begin at whole
 multiples of their length in UTC; an interval that the file covers only in part, at either end, is
-left out. Where none does, every row is the next interval. What was mended is said in notes.
+left out. Where none does, every row is the next interval. Notes say what was filled or left out.
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from bireme.simulator.reports.terminal import duration, plural
 from bireme.simulator.traces.tables import MOST, CsvTable, read_header, read_table, shown
 
 REDUCTIONS: Final = ("mean", "sum", "max", "count")
-"""How the rows of an interval become its value; ``count`` needs no column."""
+"""Ways to make one value of the rows of an interval; ``count`` needs no column."""
 
 _SEASONS_SECONDS: Final = (DAY, 7 * DAY)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSeries:
-    """A series, the column it was read from, and what was mended, in words."""
+    """A series, the column it was read from, and what was filled or left out, in words."""
 
     series: Series
     column: str
@@ -60,12 +60,13 @@ class _Rows:
             )
         self.file, self.times, self.values = file, times[asked], values[asked]
         self.first, self.last = float(self.times.min()), float(self.times.max())
-        # What lies outside was not asked for, but the file goes on there.
+        # What lies outside was not asked for, but the file goes on there, so that the interval at
+        # this end is known whole.
         self.since = since if times.min() < since else inf
         self.until = until if times.max() >= until else -inf
 
     def usual_gap(self) -> float:
-        """Seconds between a row and the next, the median without those at the same time."""
+        """Return the median of the seconds between a row and the next at another time."""
         gaps = np.diff(np.sort(self.times))
         if not gaps.any():
             raise TraceError(f"{self.file}: all rows have the same time; a series needs several")
@@ -81,30 +82,38 @@ def read_series(
     since: float = -inf,
     until: float = inf,
 ) -> ReadSeries:
-    """The series in a file; its seasons are the day and the week.
+    """Read the series in a file; its seasons are the day and the week.
 
     A season is taken where it is a whole number of intervals and the file has three of it.
 
     Args:
-        column: Its name, or its number from 1 on; None where there is only one to choose.
+        column: Name, or number from 1 on; None where there is only one to choose.
         step_seconds: Length of an interval; None: what lies between the rows' times.
         reduce: One of :data:`REDUCTIONS`.
         since, until: POSIX seconds; only rows from then on and before then are read.
 
     Raises:
-        TraceError: the file cannot be read so; the text names file, line, value and remedy.
+        TraceError: the file cannot be read so.
     """
     table = _table(path)
-    times = _times(table)
+    # The first column that holds times, if any does.
+    times = next((name for name in table.header if _is_time(table.columns[name][0])), None)
     if reduce == "count":
         name, values = "rows", np.ones(len(table))
     else:
         name = _column(table, column, times)
         values = np.array(table.numbers(name, may_be_blank=True, least=0.0))
     if times is None:
+        fault = ""
         if (since, until) != (-inf, inf):
-            raise TraceError(f"{path}: no column holds times, so there is no part of it by time")
-        found = _as_listed(table, values, step_seconds, reduce)
+            fault = ", so there is no part of it by time"
+        elif reduce == "count":
+            fault = ", so rows cannot be counted by them"
+        elif step_seconds is None:
+            fault = "; say how long the interval of a row is"
+        if fault or step_seconds is None:
+            raise TraceError(f"{path}: no column holds times{fault}")
+        found = _Intervals(None, step_seconds, values)
     else:
         rows = _Rows(table.file, _moments(table, times), values, since, until)
         found = _gathered(rows, step_seconds, reduce)
@@ -115,19 +124,16 @@ def read_series(
 
 
 def _table(path: Path) -> CsvTable:
-    """All columns; those of a file without a header are called column 1, column 2 and so on."""
+    """Read all columns; those of a file without a header are called column 1, column 2, ..."""
     first = read_header(path)
-    header = [f"column {at + 1}" for at in range(len(first))] if all(map(_is_value, first)) else ()
+    is_headless = all(_is_number(cell) or _is_time(cell) for cell in first)
+    header = [f"column {at + 1}" for at in range(len(first))] if is_headless else ()
     table = read_table(path, header or first, header=header)
     if len(table) < 2:
         raise TraceError(
             f"{path}: {plural(len(table), 'row')} of values; a series needs at least two"
         )
     return table
-
-
-def _is_value(cell: str) -> bool:
-    return _is_number(cell) or _is_time(cell)
 
 
 def _is_number(cell: str) -> bool:
@@ -139,7 +145,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_time(cell: str) -> bool:
-    if _is_number(cell):  # 20171003 would be a date as well
+    if _is_number(cell):  # fromisoformat takes 20171003 for a date
         return False
     try:
         datetime.fromisoformat(cell)
@@ -148,13 +154,8 @@ def _is_time(cell: str) -> bool:
     return True
 
 
-def _times(table: CsvTable) -> str | None:
-    """The first column that holds times; None where no column does."""
-    return next((name for name in table.header if _is_time(table.columns[name][0])), None)
-
-
 def _column(table: CsvTable, asked: str | None, times: str | None) -> str:
-    """The name of the column that ``asked`` names, or of the only one there is to choose."""
+    """Return the name of the column that ``asked`` names, or of the only one to choose."""
     names = table.header
     if asked in names:
         return asked
@@ -163,8 +164,8 @@ def _column(table: CsvTable, asked: str | None, times: str | None) -> str:
     rest = [name for name in names if name != times]
     if asked is None and len(rest) == 1:
         return rest[0]
-    told = "which column?" if asked is None else f"no column {shown(asked)};"
-    raise TraceError(f"{table.file}: {told} name one of {shown(', '.join(rest))}, or its number")
+    fault = "which column?" if asked is None else f"no column {shown(asked)};"
+    raise TraceError(f"{table.file}: {fault} name one of {shown(', '.join(rest))}, or its number")
 
 
 def _moments(table: CsvTable, name: str) -> FloatArray:
@@ -178,22 +179,11 @@ def _moments(table: CsvTable, name: str) -> FloatArray:
     return times
 
 
-def _as_listed(
-    table: CsvTable, values: FloatArray, step_seconds: int | None, reduce: str
-) -> _Intervals:
-    if reduce == "count":
-        raise TraceError(f"{table.file}: no column holds times, so rows cannot be counted by them")
-    if step_seconds is None:
-        raise TraceError(
-            f"{table.file}: no column holds times; say how long the interval of a row is"
-        )
-    return _Intervals(None, step_seconds, values)
-
-
 def _gathered(rows: _Rows, step_seconds: int | None, reduce: str) -> _Intervals:
-    """Rows by the interval they are in; those at the ends known in part are left out."""
+    """Gather rows by interval; intervals at the ends that are known in part are left out."""
     gap = rows.usual_gap()
     step = _step(rows, step_seconds, gap, reduce)
+    # An interval that is little longer than the usual gap has one row, or sometimes none or two.
     gathers = reduce == "count" or step > 1.5 * gap
     # A row that stands for an interval of its own may come a little early or late.
     origin = rows.first // step * step if gathers else rows.first - step / 2
@@ -230,42 +220,38 @@ def _step(rows: _Rows, asked: int | None, gap: float, reduce: str) -> int:
 
 
 def _reduced(at: IntArray, values: FloatArray, count: int, reduce: str) -> FloatArray:
-    """One value per interval; without a row it is 0 for a sum or count, and else NaN."""
+    """Return a value per interval; without a row it is 0 for a sum or count, and else NaN."""
     known = ~np.isnan(values)
     at, values = at[known], values[known]
     if reduce == "max":
-        most = np.full(count, -np.inf)
-        np.maximum.at(most, at, values)
-        return np.where(np.isneginf(most), np.nan, most)
+        most = np.full(count, np.nan)
+        np.fmax.at(most, at, values)  # which takes a number before NaN
+        return most
     sums = np.bincount(at, values, minlength=count).astype(np.float64)
     if reduce == "mean":
-        rows = np.bincount(at, minlength=count)
-        sums[rows == 0] = np.nan
-        sums /= np.maximum(rows, 1)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(sums / np.bincount(at, minlength=count))
     return sums
 
 
 def _filled(file: str, found: _Intervals, seasons: tuple[int, ...]) -> tuple[FloatArray, list[str]]:
-    """Gaps of up to a day with what was there one season before; longer ones are refused."""
+    """Fill gaps of up to a day with what was there one season before; refuse longer ones."""
     missing = list(gaps(found.values))
     if not missing:
         return found.values, []
     first, last = max(missing, key=lambda gap: gap[1] - gap[0])
     if last - first > min(ceil(DAY / found.step_seconds), len(found.values) - 1):
+        at = f"row {first + 1}"
+        if found.start is not None:
+            at = _moment(found.start + first * found.step_seconds)
         raise TraceError(
-            f"{file}: nothing is known of {plural(last - first, 'interval')} from "
-            f"{_where(found, first)} on; give the part of the file before or after"
+            f"{file}: nothing is known of {plural(last - first, 'interval')} from {at} on; give "
+            "the part of the file before or after"
         )
     before = " or one season before" if seasons else ""
     count = sum(last - first for first, last in missing)
     note = f"{plural(count, 'interval')} without a value filled from the neighbours{before}"
     return filled(found.values, max(seasons, default=0)), [note]
-
-
-def _where(found: _Intervals, at: int) -> str:
-    if found.start is None:
-        return f"row {at + 1}"
-    return _moment(found.start + at * found.step_seconds)
 
 
 def _moment(seconds: float) -> str:

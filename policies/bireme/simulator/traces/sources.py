@@ -14,16 +14,18 @@ from typing import Final
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.options import known_name, read_options
-from bireme.simulator.traces.acme import read_acme
-from bireme.simulator.traces.gavel import gavel
-from bireme.simulator.traces.generators import adversarial, diurnal, poisson
-from bireme.simulator.traces.helios import read_helios
+from bireme.simulator.traces.generators import adversarial, diurnal, gavel, poisson
+from bireme.simulator.traces.job_logs import (
+    read_acme,
+    read_helios,
+    read_muri,
+    read_philly,
+    read_tiresias,
+)
 from bireme.simulator.traces.openb import read_openb
 from bireme.simulator.traces.pai import read_pai
 from bireme.simulator.traces.papers import a2c, das, rlpto, tapfinger
-from bireme.simulator.traces.philly import read_philly
 from bireme.simulator.traces.pollux import read_pollux
-from bireme.simulator.traces.tiresias import read_muri, read_tiresias
 from bireme.simulator.workload import Trace
 
 FORMATS: Final[Mapping[str, Callable[..., Trace]]] = {
@@ -36,7 +38,7 @@ FORMATS: Final[Mapping[str, Callable[..., Trace]]] = {
     "pollux": read_pollux,
     "tiresias": read_tiresias,
 }
-"""Format name to its reader: a path, then options by keyword."""
+"""Readers by name of the format: a path, then options by keyword."""
 
 GENERATORS: Final[Mapping[str, Callable[..., Trace]]] = {
     "a2c": a2c,
@@ -48,15 +50,14 @@ GENERATORS: Final[Mapping[str, Callable[..., Trace]]] = {
     "rlpto": rlpto,
     "tapfinger": tapfinger,
 }
-"""Generator name to its function, called ``gen:name``."""
+"""Generators by name; a source calls one ``gen:name``."""
 
 
 def read_trace(source: str, *, gpus_per_node: int = 8, seed: int = 0) -> Trace:
-    """The workload that ``source`` names.
+    """Return the workload that ``source`` names, called as its source without the folder.
 
     ``gpus_per_node`` cuts jobs into replicas that fit a node, ``seed`` draws generated ones; both
     reach the readers and generators that have a use for them, and an option in ``source`` wins.
-    The trace is called as its source, without the folder.
     Raises TraceError naming what is wrong and the nearest name that would have been right.
     """
     name, colon, rest = source.partition(":")
@@ -80,7 +81,7 @@ def read_trace(source: str, *, gpus_per_node: int = 8, seed: int = 0) -> Trace:
 def _options(
     function: Callable[..., Trace], query: str, general: Mapping[str, object]
 ) -> dict[str, object]:
-    """Keyword arguments for ``function``: the general ones it has, then those of ``query``."""
+    """Return the keyword arguments for ``function``; those of ``query`` win."""
     defaults = {
         parameter.name: parameter.default
         for parameter in inspect.signature(function).parameters.values()

@@ -1,12 +1,10 @@
 """Tables of published traces, and how their rows become jobs: what every reader shares.
 
 :func:`read_table` reads CSV text, plain, gzipped or a member of a tar archive; :func:`trace_of`
-puts its rows in order of submission, counted from the first one. Rows that cannot be simulated are
-left out and counted, each under the first treatment that fits it.
+puts its rows in order of submission. Every message names file, line, field and value.
 
 A path may lead into an archive as if it were a folder: ``traces.tar.gz/workloads/one.csv``. What
-a file is, is seen from its content, never from its name. Cells are read by column, because then a
-bad one costs its message only when there is one; every message names file, line, field and value.
+a file is, is seen from its content, never from its name.
 """
 
 import csv
@@ -15,7 +13,7 @@ import gzip
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,10 +46,10 @@ class CsvTable:
     """The columns of a file that a reader asked for, as text, in the order of the file.
 
     Attributes:
-        file: What to call it in messages.
-        header: All column names it has, also those nobody asked for.
+        file: Its name in messages.
+        header: The names of all its columns, also of those nobody asked for.
         lines: Where each row ends in the file, counted from 1.
-        columns: Column name to the cells of all rows.
+        columns: The cells of all rows by column name.
     """
 
     file: str
@@ -62,14 +60,13 @@ class CsvTable:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def texts(self, name: str, default: str = "") -> Sequence[str]:
-        """Column ``name``; ``default`` in every row where the file has no such column."""
-        if name not in self.columns:
-            return [default] * len(self)
-        return self.columns[name]
+    def texts(self, name: str) -> Sequence[str]:
+        """Return column ``name``; blank in every row where the file has no such column."""
+        return self.columns.get(name) or [""] * len(self)
 
     def numbers(self, name: str, *, may_be_blank: bool = False, least: float = -inf) -> list[float]:
-        """Column ``name`` as numbers from ``least`` on; NaN where it is blank and may be."""
+        """Return column ``name`` as numbers from ``least`` on; NaN where it is blank and may be."""
+        # All at once first: only a column with a bad cell is read again for its message.
         try:
             values = list(map(float, self.columns[name]))
         except ValueError:
@@ -80,24 +77,21 @@ class CsvTable:
         return [number(self.file, line, name, cell, may_be_blank, least) for line, cell in cells]
 
     def counts(self, name: str) -> list[int]:
-        """Column ``name`` as whole numbers from 0 to ``MOST``."""
-        known: dict[str, int] = {}
+        """Return column ``name`` as whole numbers from 0 to ``MOST``."""
+        known: dict[str, int] = {}  # a column has millions of cells and few different ones
         for line, cell in zip(self.lines, self.columns[name], strict=True):
             if cell not in known:
                 known[cell] = count(self.file, line, name, cell)
         return [known[cell] for cell in self.columns[name]]
 
     def times(self, name: str) -> list[float]:
-        """Column ``name``, times of day, as POSIX seconds; NaN where it is blank.
-
-        A time without a zone is read as UTC: only differences matter.
-        """
+        """Return column ``name``, times of day, as POSIX seconds; NaN where it is blank."""
         cells = zip(self.lines, self.columns[name], strict=True)
         return [_time(self.file, line, name, cell) for line, cell in cells]
 
 
 def read_header(path: Path) -> tuple[str, ...]:
-    """The column names in the first line of a file; TraceError when it has none."""
+    """Return the column names in the first line of a file; TraceError when it has none."""
     with open_text(path) as text:
         _, names = next(_rows(path, text, ()))
     return tuple(names)
@@ -106,7 +100,7 @@ def read_header(path: Path) -> tuple[str, ...]:
 def read_table(
     path: Path, required: Sequence[str], optional: Sequence[str] = (), header: Sequence[str] = ()
 ) -> CsvTable:
-    """The columns ``required`` and, where the file has them, ``optional``.
+    """Read the columns ``required`` and, where the file has them, ``optional``.
 
     ``header`` names the columns of a file that comes without a header line. Raises
     :class:`TraceError` when the file cannot be read, a column is missing or a row is ragged.
@@ -122,28 +116,28 @@ def read_table(
 def each_row(
     path: Path, required: Sequence[str], header: Sequence[str] = ()
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Line and cells of the columns ``required`` (one or more), row by row.
+    """Yield line and cells of the columns ``required`` (one or more), row by row.
 
     For tables too long to hold; raises as :func:`read_table`, at the row where it finds out.
     """
     with open_text(path) as text:
         rows = _rows(path, text, header)
         _, names = next(rows)
-        _require(path, names, required)
-        pick = _picker([names.index(name) for name in required])
+        missing = [name for name in required if name not in names]
+        if missing:
+            raise TraceError(
+                f"{path}, line 1: no column {', '.join(map(repr, missing))} among "
+                f"{shown(','.join(names))}; is it a file of this format?"
+            )
+        at = [names.index(name) for name in required]
+        # Of one column alone itemgetter gives no tuple.
+        pick = itemgetter(*at) if len(at) > 1 else lambda row: (row[at[0]],)
         for line, row in rows:
             yield line, pick(row)
 
 
-def _picker(columns: Sequence[int]) -> Callable[[list[str]], tuple[str, ...]]:
-    """What takes the cells at ``columns`` of a row; of one alone itemgetter gives no tuple."""
-    if len(columns) == 1:
-        return lambda row: (row[columns[0]],)
-    return itemgetter(*columns)
-
-
 def _rows(path: Path, text: IO[str], header: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The header, then every row with its line; a row of another width is refused."""
+    """Yield the header, then every row with its line; a row of another width is refused."""
     reader = csv.reader(text)
     try:
         names = list(header) or [name.strip() for name in next(reader, [])]
@@ -163,24 +157,10 @@ def _rows(path: Path, text: IO[str], header: Sequence[str]) -> Iterator[tuple[in
         ) from None
 
 
-def _require(path: Path, names: Sequence[str], required: Sequence[str]) -> None:
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise TraceError(
-            f"{path}, line 1: no column {', '.join(map(repr, missing))} among "
-            f"{shown(','.join(names))}; is it a file of this format?"
-        )
-
-
 def number(
-    file: str,
-    line: int,
-    name: str,
-    cell: str,
-    may_be_blank: bool = False,
-    least: float = -inf,
+    file: str, line: int, name: str, cell: str, may_be_blank: bool = False, least: float = -inf
 ) -> float:
-    """``cell`` as a finite number from ``least`` on; NaN for a blank that may be."""
+    """Return ``cell`` as a finite number from ``least`` on; NaN for a blank that may be."""
     try:
         value = float(cell)
     except ValueError:
@@ -192,7 +172,7 @@ def number(
 
 
 def count(file: str, line: int, name: str, cell: str) -> int:
-    """``cell`` as a whole number from 0 to ``MOST``."""
+    """Return ``cell`` as a whole number from 0 to ``MOST``."""
     value = number(file, line, name, cell)
     if value.is_integer() and 0 <= value <= MOST:
         return int(value)
@@ -211,21 +191,23 @@ def _time(file: str, line: int, name: str, cell: str) -> float:
             f"{file}, line {line}: {name} is {shown(cell)}; it must be a time such as "
             "2017-10-09 07:01:55"
         ) from None
+    # Without a zone it is read as UTC: only differences matter.
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def shown(text: str) -> str:
-    """``text`` as a message quotes it: escaped, and short."""
+    """Return ``text`` as a message quotes it: escaped, and short."""
     quoted = ascii(text)
     return quoted if len(quoted) <= 120 else f"{quoted[:117]}..."
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[IO[str]]:
-    """The text of a file, of a gzipped file or of a member of an archive, as a stream.
+    """Open a file, a gzipped file or a member of an archive as a stream of text.
 
     Raises :class:`TraceError` naming ``path`` when it does not exist, is damaged or is no text.
     """
+    # Excel writes a byte order mark; csv finds the ends of lines by itself.
     with (
         _readable(path),
         _open_bytes(path) as raw,
@@ -236,20 +218,20 @@ def open_text(path: Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """``path`` with its neighbours around it: the archive it leads into is unpacked meanwhile."""
+    """Unpack the archive that ``path`` leads into, if any; yield the path among its neighbours."""
     archive = _archive(path)
     if archive is None:
         yield path
         return
     with TemporaryDirectory() as folder:
         with _readable(path), tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+            tar.extractall(folder, filter="data")  # nothing outside the folder, no devices
         yield Path(folder) / path.relative_to(archive)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """What can go wrong with a file, as a TraceError with the remedy."""
+    """Turn what can go wrong with a file into a TraceError with the remedy."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
@@ -265,7 +247,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _archive(path: Path) -> Path | None:
-    """The tar archive that ``path`` is or leads into; None where there is none on the way."""
+    """Return the tar archive that ``path`` is or leads into; None where there is none."""
     file = next((p for p in chain([path], path.parents) if p.is_file()), None)
     return file if file and (file != path or tarfile.is_tarfile(file)) else None
 
@@ -284,7 +266,7 @@ def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _member(tar: tarfile.TarFile, archive: Path, path: Path) -> IO[bytes]:
-    """The member that ``path`` names, or the only one when it names the archive alone."""
+    """Open the member that ``path`` names, or the only one when it names the archive alone."""
     files = {info.name.removeprefix("./"): info for info in tar if info.isfile()}
     wanted = path.relative_to(archive).as_posix()
     if path == archive and len(files) == 1:
@@ -316,6 +298,7 @@ class JobColumns:
         names: Unique in the table.
         submitted: Seconds from any origin; NaN where the table does not say.
         run_seconds: NaN where the job never started or never ended.
+        tasks: What each job asks for.
         gpus: Of the whole job; None keeps jobs without GPUs.
         users, queues, applications, priorities: None where the table has none.
     """
@@ -323,6 +306,7 @@ class JobColumns:
     names: Sequence[str]
     submitted: Sequence[float]
     run_seconds: Sequence[float]
+    tasks: Sequence[tuple[Task, ...]]
     gpus: Sequence[int] | None = None
     users: Sequence[str] | None = None
     queues: Sequence[str] | None = None
@@ -334,19 +318,31 @@ def trace_of(
     name: str,
     table: CsvTable,
     columns: JobColumns,
-    tasks_of: Callable[[int], tuple[Task, ...]],
     *,
     nodes: Sequence[Node] = (),
     treatments: Counter[str] | None = None,
 ) -> Trace:
-    """Return the trace of ``columns``; ``tasks_of(row)`` gives the tasks of a row.
+    """Return the trace of ``columns``: its jobs by submission, the first at 0.
 
-    Raises TraceError when two rows share a name or none is left.
+    Rows that cannot be simulated are left out and counted, each under the first treatment that
+    fits it. Raises TraceError when two rows share a name or none is left.
     """
     counts = Counter(treatments or {})
     kept = _kept(table, columns, counts)
     start = columns.submitted[kept[0]]
-    jobs = tuple(_job(columns, row, start, tasks_of(row)) for row in kept)
+    jobs = tuple(
+        TraceJob(
+            name=columns.names[row],
+            submitted=columns.submitted[row] - start,
+            tasks=columns.tasks[row],
+            duration_seconds=columns.run_seconds[row],
+            user=columns.users[row] if columns.users else "",
+            queue=columns.queues[row] if columns.queues else "default",
+            priority=columns.priorities[row] if columns.priorities else 0,
+            application=columns.applications[row] if columns.applications else "",
+        )
+        for row in kept
+    )
     queues = tuple(Queue(queue) for queue in sorted({job.queue for job in jobs}))
     return Trace(name, jobs, dict(sorted(counts.items())), tuple(nodes), queues)
 
@@ -371,6 +367,7 @@ def _kept(table: CsvTable, columns: JobColumns, counts: Counter[str]) -> list[in
 
 
 def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
+    # The order matters: a row is counted under the first treatment that fits it.
     if gpus == 0:
         return NO_GPUS
     if isnan(run_seconds):
@@ -381,8 +378,6 @@ def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
 
 
 def _check_names(table: CsvTable, names: Sequence[str]) -> None:
-    if len(set(names)) == len(names):
-        return
     seen: dict[str, int] = {}
     for line, name in zip(table.lines, names, strict=True):
         if seen.setdefault(name, line) != line:
@@ -392,24 +387,11 @@ def _check_names(table: CsvTable, names: Sequence[str]) -> None:
             )
 
 
-def _job(columns: JobColumns, row: int, start: float, tasks: tuple[Task, ...]) -> TraceJob:
-    return TraceJob(
-        name=columns.names[row],
-        submitted=columns.submitted[row] - start,
-        tasks=tasks,
-        duration_seconds=columns.run_seconds[row],
-        user=columns.users[row] if columns.users else "",
-        queue=columns.queues[row] if columns.queues else "default",
-        priority=columns.priorities[row] if columns.priorities else 0,
-        application=columns.applications[row] if columns.applications else "",
-    )
-
-
 # --- From GPU counts to tasks -------------------------------------------------------------------
 
 CPU_MILLIS_PER_GPU: Final = 4_000
 MEMORY_BYTES_PER_GPU: Final = 16 * 2**30
-"""What a job asks per GPU where its trace does not say: about half of what the machines of the
+"""Request per GPU where a trace does not state it: about half of what the machines of the
 published traces have (8 to 32 cores and 32 to 128 GiB a GPU), so that GPUs stay what is scarce."""
 
 PODS_PER_NODE: Final = 110
@@ -418,10 +400,7 @@ PODS_PER_NODE: Final = 110
 
 @lru_cache(maxsize=65_536)  # a trace repeats a few hundred shapes; equal gangs share one object
 def tasks_of_gpus(
-    gpus: int,
-    gpus_per_node: int,
-    cpu_millis: int | None = None,
-    memory_bytes: int | None = None,
+    gpus: int, gpus_per_node: int, cpu_millis: int | None = None, memory_bytes: int | None = None
 ) -> tuple[Task, ...]:
     """Return one task of equal workers with ``gpus`` in all.
 

@@ -36,8 +36,13 @@ from bireme.rl.encoders.das_inputs import (
     placed_inputs,
 )
 from bireme.simulator.machines import parse_nodes
-from bireme.simulator.physics import Physics
-from bireme.simulator.physics.model import OVER_NODES, OVER_RACKS, MachineLaw, interference
+from bireme.simulator.physics.model import (
+    OVER_NODES,
+    OVER_RACKS,
+    PER_NEIGHBOUR,
+    MachineLaw,
+    Physics,
+)
 from bireme.simulator.traces.generators import draw_durations, draw_sizes, parse_sizes
 from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
@@ -178,7 +183,7 @@ def physics_of(sample: DasSample) -> Physics:
 
 # --- clusters -----------------------------------------------------------------------------------
 
-_CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_PER_MACHINE))])
+_CROWDS: Final = np.array([1.0, *(PER_NEIGHBOUR**others for others in range(GPUS_PER_MACHINE))])
 """Factor on speed by the number of gangs on a machine, one's own included."""
 _Number = TypeVar("_Number", np.int64, np.float64)
 

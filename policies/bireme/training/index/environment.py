@@ -25,7 +25,7 @@ from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
 from bireme.simulator.metrics import SimulationMetrics, measure
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace, template_of, with_true_estimates

@@ -28,7 +28,7 @@ from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import ScoredOrderer
 from bireme.rl.encoders.index import IndexGangs
 from bireme.simulator.metrics import SimulationMetrics
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.evolution import Evolution
 from bireme.training.export import TrainedPart, export_run

@@ -39,7 +39,7 @@ from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedSizer
 from bireme.simulator import metrics
 from bireme.simulator.machines import parse_nodes
-from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import CYCLE, SimulationConfig, simulate
 from bireme.simulator.traces.papers import RLPTO_IMAGES
 from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
