@@ -252,7 +252,7 @@ def test_cluster_of_a_killed_program_is_cleared_away(tmp_path: Path) -> None:
     name = f"orphan-{time.monotonic_ns() % 10**9}"
     program = (
         "import time; from tools.controlplane.cluster import Cluster;"
-        f"Cluster.start({name!r}, kube_scheduler=False); print('up', flush=True); time.sleep(600)"
+        f"Cluster.start({name!r}); print('up', flush=True); time.sleep(600)"
     )
     log = tmp_path / "log"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -18,6 +18,7 @@ import yaml
 from tools.controlplane.errors import ControlPlaneError
 
 Manifest = dict[str, Any]
+_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +34,17 @@ class Reply:
 class Api:
     """Requests to one API server with the credentials of ``kubeconfig``; threads may share one."""
 
-    def __init__(self, kubeconfig: Path, timeout_seconds: float = 30.0) -> None:
+    def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         user = config["users"][0]["user"]
         self.server: str = cluster["server"]
-        self._timeout_seconds = timeout_seconds
         self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
         self._context.load_cert_chain(user["client-certificate"], user["client-key"])
 
     def connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(
-            urlsplit(self.server).netloc, context=self._context, timeout=self._timeout_seconds
+            urlsplit(self.server).netloc, context=self._context, timeout=30.0
         )
 
     def request(self, method: str, path: str, body: Manifest | None = None) -> Reply:
@@ -62,10 +62,10 @@ class Api:
     def post(self, path: str, body: Manifest) -> Manifest:
         return _accepted(self.request("POST", path, body), f"POST {path}").json()
 
-    def post_all(self, path: str, bodies: Sequence[Manifest], threads: int = 8) -> None:
+    def post_all(self, path: str, bodies: Sequence[Manifest]) -> None:
         """Create many objects at once, each thread on one kept connection."""
-        shares = [bodies[start::threads] for start in range(threads)]
-        with ThreadPoolExecutor(threads) as pool:
+        shares = [bodies[start::_THREADS] for start in range(_THREADS)]
+        with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda share: self._post_share(path, share), shares):
                 pass
 

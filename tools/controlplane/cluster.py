@@ -98,7 +98,6 @@ class Cluster:
         cls,
         name: str,
         *,
-        kube_scheduler: bool = True,
         detached: bool = False,
         real_node: bool = False,
     ) -> Self:
@@ -119,7 +118,6 @@ class Cluster:
             config = configuration(
                 binaries,
                 Ports(*free_ports(len(Ports.__slots__))),
-                kube_scheduler=kube_scheduler,
                 real=RealNodeAccess(cluster.node.reserve(), keys) if real_node else None,
             )
             cluster._create(config, binaries)

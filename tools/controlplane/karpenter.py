@@ -5,7 +5,7 @@ Its health and metrics ports are open on every address of the machine: it has no
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -40,13 +40,10 @@ def karpenter(cluster: Cluster, folder: Path) -> Iterator[Process]:
         process.terminate()
 
 
-def static_pool(
-    name: str, replicas: int = 0, *, labels: Mapping[str, str] | None = None, delay: str = "0s"
-) -> list[Manifest]:
+def static_pool(name: str, replicas: int = 0, *, delay: str = "0s") -> list[Manifest]:
     """Return a NodePool of ``replicas`` nodes with its node class.
 
-    ``labels`` go on its nodes, beside that of the pool; a new node registers after ``delay``, a Go
-    duration.
+    A new node registers after ``delay``, a Go duration.
     """
     node_class = {
         "apiVersion": f"{_NODE_CLASS_GROUP}/v1alpha1",
@@ -66,7 +63,7 @@ def static_pool(
         "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
-            "template": {"metadata": {"labels": dict(labels or {})}, "spec": spec},
+            "template": {"spec": spec},
         },
     }
     return [node_class, pool]

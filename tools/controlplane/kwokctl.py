@@ -102,7 +102,6 @@ def configuration(
     binaries: Path,
     ports: Ports,
     *,
-    kube_scheduler: bool = True,
     real: RealNodeAccess | None = None,
 ) -> str:
     """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
@@ -116,7 +115,6 @@ def configuration(
                 "bindAddress": "127.0.0.1",
                 "disableQPSLimits": True,
                 "heartbeatFactor": HEARTBEAT_FACTOR,
-                "disable": [] if kube_scheduler else ["kube-scheduler"],
                 "kubeApiserverCertSANs": real.names() if real else [],
                 **_programs(binaries),
                 **asdict(ports),

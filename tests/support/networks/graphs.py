@@ -83,14 +83,12 @@ def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
 
 
-def slow(
-    inputs: Mapping[str, Shape], output: tuple[str, str], width: int = 1200
-) -> onnx.ModelProto:
+def slow(inputs: Mapping[str, Shape], output: tuple[str, str]) -> onnx.ModelProto:
     """Sum the only input's features, after minutes of products of large matrices."""
     (fed,) = inputs
     weights: dict[str, NDArray[Any]] = {
         "axis": np.array([1], dtype=np.int64),
-        "square": np.array([width, width], dtype=np.int64),
+        "square": np.array([1200, 1200], dtype=np.int64),
         "nothing": np.array(0, dtype=np.float32),
     }
     nodes = [

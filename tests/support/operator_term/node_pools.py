@@ -27,12 +27,12 @@ def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[LeaderTerm]
     return leading(api, folder, status_refresh_seconds=0.3)
 
 
-def put_target(api: FakeApi, replicas: int, name: str = POOL, **metadata: Any) -> None:
+def put_target(api: FakeApi, replicas: int, **metadata: Any) -> None:
     """Serve NodePools, and one that asks for so many nodes."""
     kinds = {"nodepools": ("NodePool", False), "nodeclaims": ("NodeClaim", False)}
     api.documents["/apis/karpenter.sh/v1"] = resources("karpenter.sh/v1", kinds, ("nodepools",))
-    body = {"metadata": {"name": name, **metadata}, "spec": {"replicas": replicas}}
-    api.put(f"{TARGETS}/{name}", body)
+    body = {"metadata": {"name": POOL, **metadata}, "spec": {"replicas": replicas}}
+    api.put(f"{TARGETS}/{POOL}", body)
 
 
 def put_scaler(api: FakeApi, name: str = POOL, most: int = 4, **spec: Any) -> None:
@@ -44,9 +44,9 @@ def replicas(api: FakeApi, name: str = POOL) -> int:
     return int(api.store.get(TARGETS, ("", name))["spec"]["replicas"])
 
 
-def add_nodes(api: FakeApi, *nodes: str, pool: str = POOL) -> None:
+def add_nodes(api: FakeApi, *nodes: str) -> None:
     for name in nodes:
-        made = a_node(name, 8, cpu_millis=96_000, labels={NODE_POOL_LABEL: pool})
+        made = a_node(name, 8, cpu_millis=96_000, labels={NODE_POOL_LABEL: POOL})
         api.put(f"{NODES}/{name}", to_manifest(made))
 
 

@@ -56,13 +56,13 @@ def task(
     }
 
 
-def _bireme(kind: str, name: str, spec: Manifest) -> Manifest:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+def _made(kind: str, name: str, spec: Manifest, api_version: str = API_VERSION) -> Manifest:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def training_job(name: str, *tasks: Manifest, **spec: Any) -> Manifest:
     """Return a TrainingJob, by default with a worker of one GPU."""
-    return _bireme("TrainingJob", name, {"tasks": list(tasks) or [task()], **spec})
+    return _made("TrainingJob", name, {"tasks": list(tasks) or [task()], **spec})
 
 
 def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
@@ -76,15 +76,15 @@ def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
 
 
 def queue(name: str, **spec: Any) -> Manifest:
-    return _bireme("Queue", name, spec)
+    return _made("Queue", name, spec)
 
 
 def scheduling_policy(name: str, **spec: Any) -> Manifest:
-    return _bireme("SchedulingPolicy", name, spec)
+    return _made("SchedulingPolicy", name, spec)
 
 
 def pod_group(name: str, min_member: int, **spec: Any) -> Manifest:
-    return _bireme("PodGroup", name, {"minMember": min_member, **spec})
+    return _made("PodGroup", name, {"minMember": min_member, **spec})
 
 
 def priority_class(name: str, value: int) -> Manifest:
@@ -98,12 +98,8 @@ def priority_class(name: str, value: int) -> Manifest:
 
 def disruption_budget(name: str, least: int, **labels: str) -> Manifest:
     """Return a budget that keeps ``least`` pods of these labels."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name},
-        "spec": {"minAvailable": least, "selector": {"matchLabels": labels}},
-    }
+    spec = {"minAvailable": least, "selector": {"matchLabels": labels}}
+    return _made("PodDisruptionBudget", name, spec, "policy/v1")
 
 
 def pod(name: str, gpus: int = 1, *, fake: Manifest | None = None, **spec: Any) -> Manifest:
@@ -133,27 +129,19 @@ def member_template(
 
 def batch_job(name: str, pods: int, template: Manifest) -> Manifest:
     template = {**template, "spec": {"restartPolicy": "Never", **template["spec"]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"parallelism": pods, "completions": pods, "template": template},
-    }
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return _made("Job", name, spec, "batch/v1")
 
 
 def stateful_set(name: str, pods: int, template: Manifest) -> Manifest:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": name},
-        "spec": {
-            "serviceName": name,
-            "replicas": pods,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": {"app": name}},
-            "template": template,
-        },
+    spec = {
+        "serviceName": name,
+        "replicas": pods,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": name}},
+        "template": template,
     }
+    return _made("StatefulSet", name, spec, "apps/v1")
 
 
 _FOLDER = Path(__file__).parents[3] / "manifests" / "examples"

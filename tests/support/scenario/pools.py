@@ -57,10 +57,10 @@ def pool_scaler(name: str, pool: str = "", most: int = 4, **spec: Any) -> Manife
     }
 
 
-def pool_job(name: str, pool: str, nodes: int = 1, fake: Manifest | None = None) -> Manifest:
+def pool_job(name: str, pool: str, nodes: int = 1) -> Manifest:
     """Return a job of ``nodes`` workers, each of which takes a whole node of ``pool``."""
     spec = pod_spec(GPUS_PER_NODE, nodeSelector={NODE_POOL_LABEL: pool})
-    return training_job(name, task(replicas=nodes, spec=spec, fake=fake))
+    return training_job(name, task(replicas=nodes, spec=spec))
 
 
 def forecast_status(upper: float) -> Manifest:

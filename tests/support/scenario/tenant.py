@@ -167,10 +167,8 @@ class Tenant:
     ) -> Manifest:
         return self._await(name, "phase", phase, timeout_seconds)
 
-    def await_reason(
-        self, name: str, reason: str, timeout_seconds: float = PATIENCE_SECONDS
-    ) -> Manifest:
-        return self._await(name, "reason", reason, timeout_seconds)
+    def await_reason(self, name: str, reason: str) -> Manifest:
+        return self._await(name, "reason", reason, PATIENCE_SECONDS)
 
     def _await(self, name: str, field: str, value: str, timeout_seconds: float) -> Manifest:
         found: Manifest = self.eventually(
@@ -190,9 +188,9 @@ class Tenant:
         )
         return found
 
-    def await_gone(self, kind: str, name: str, timeout_seconds: float = 90.0) -> None:
+    def await_gone(self, kind: str, name: str) -> None:
         """Return when the object is gone; the garbage collector may take 30 s for new CRDs."""
-        self.eventually(lambda: self.find(kind, name), lambda o: o is None, timeout_seconds)
+        self.eventually(lambda: self.find(kind, name), lambda o: o is None, 90.0)
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
         """Return (type, reason, message) of the events about an object."""

@@ -34,13 +34,13 @@ class Echoing(ActorCritic):
 class Aiming(ActorCritic):
     """For Target, without a critic; with a full covariance, or a diagonal one."""
 
-    def __init__(self, dims: int = 2, *, is_full: bool = False) -> None:
+    def __init__(self, *, is_full: bool = False) -> None:
         super().__init__()
-        self.mean = nn.Linear(dims, dims)
+        self.mean = nn.Linear(2, 2)
         nn.init.zeros_(self.mean.weight)
         nn.init.zeros_(self.mean.bias)
-        self.log_std = nn.Parameter(torch.full((dims,), -0.5))
-        self.below = nn.Parameter(torch.zeros(dims, dims))
+        self.log_std = nn.Parameter(torch.full((2,), -0.5))
+        self.below = nn.Parameter(torch.zeros(2, 2))
         self._is_full = is_full
 
     def distribution(self, observation: Tensors) -> ActionDistribution:

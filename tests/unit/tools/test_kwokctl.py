@@ -38,11 +38,6 @@ def test_own_stages_for_nodes_and_pods_are_included() -> None:
     assert len(names) == len(set(names)) == 9
 
 
-def test_the_scheduler_may_be_left_out() -> None:
-    assert documents(kube_scheduler=False)[0]["options"]["disable"] == ["kube-scheduler"]
-    assert documents()[0]["options"]["disable"] == []
-
-
 def arguments(document: dict[str, Any], component: str) -> dict[str, str]:
     for patch in document["componentsPatches"]:
         if patch["name"] == component:
