@@ -16,10 +16,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from benchmarks.machine import OTHERS, CpuMeter
-from benchmarks.timings.workloads import NAMESPACE, Manifest, plain_pods, training_job
-from bireme.kube import crd, names
+from benchmarks.timings.workloads import NAMESPACE, plain_pods, training_job
+from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme_operator.settings import OperatorSettings
+from tests.support.scenario.clusters import install_api
+from tests.support.scenario.manifests import Manifest, queue
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
@@ -271,12 +273,9 @@ async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> N
 async def arena(nodes: int, workdir: Path) -> AsyncIterator[Arena]:
     with Cluster.start(f"bench-{secrets.token_hex(3)}") as cluster:
         cluster.add_nodes(fake_nodes(nodes, racks=max(1, nodes // 25)))
-        cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        install_api(cluster)
         cluster.create_namespace(NAMESPACE)
-        queue = {"apiVersion": names.API_VERSION, "kind": "Queue", "spec": {}}
-        queue["metadata"] = {"name": names.DEFAULT_QUEUE}
-        cluster.api.post(names.path("queues"), queue)
+        cluster.api.post(names.path("queues"), queue(names.DEFAULT_QUEUE))
         client = await ApiClient.connect(cluster.kubeconfig)
         try:
             with BiremeStack(cluster, workdir) as stack:

@@ -17,8 +17,8 @@ from benchmarks.report import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.cases import PORTS, ROOT, Run, program
 from benchmarks.timings.populated_api import PopulatedApi
-from benchmarks.timings.workloads import Manifest
 from tests.support.fakeapi import FakeApi
+from tests.support.scenario.manifests import Manifest
 from tools.controlplane.process import Process, free_ports
 
 _MODES: Final = ("Pinned", "Score")

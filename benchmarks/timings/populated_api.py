@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.timings.workloads import NAMESPACE, Manifest, pod_spec, training_job
+from benchmarks.timings.workloads import NAMESPACE, pod_spec, training_job
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory, group_manifest
 from bireme.kube.training_jobs import from_manifest
 from tests.support.fakeapi import FakeApi
+from tests.support.scenario.manifests import Manifest
 from tools.controlplane.nodes import fake_nodes
 
 _STARTED: Final = quantities.format_timestamp(1_893_456_000.0)

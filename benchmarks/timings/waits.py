@@ -9,7 +9,8 @@ from collections.abc import Callable
 from benchmarks.report import Pairs, Result, at_most
 from benchmarks.timings.arena import JOBS, PODS, Arena, arena
 from benchmarks.timings.cases import Run
-from benchmarks.timings.workloads import GANG_LABEL, Manifest, plain_pods, training_job
+from benchmarks.timings.workloads import GANG_LABEL, plain_pods, training_job
+from tests.support.scenario.manifests import Manifest
 
 _TIMEOUT_SECONDS = 120.0
 _WAITS = "create to WaitingForCapacity"

@@ -1,13 +1,13 @@
 """The pods that are scheduled: the same template for plain pods and for TrainingJobs."""
 
-from typing import Any, Final
+from typing import Final
 
 from bireme.core.gpus import GPU
-from bireme.kube import names
+from tests.support.scenario import manifests
+from tests.support.scenario.manifests import Manifest, annotations, task
 
 NAMESPACE: Final = "bench"
 GANG_LABEL: Final = "gang"
-Manifest = dict[str, Any]
 
 
 def pod_spec(gpus: int) -> Manifest:
@@ -30,7 +30,7 @@ def plain_pods(gang: str, replicas: int, gpus: int, *, duration: str = "") -> li
                 "name": name,
                 "namespace": NAMESPACE,
                 "labels": {GANG_LABEL: gang},
-                "annotations": _run_time(duration),
+                "annotations": annotations(duration),
             },
             "spec": pod_spec(gpus),
         }
@@ -42,18 +42,9 @@ def training_job(
     gang: str, replicas: int, gpus: int, *, duration: str = "", rendezvous: str = "none"
 ) -> Manifest:
     """Return workers that run for ``duration`` ("2s"), or without end."""
-    template = {"metadata": {"annotations": _run_time(duration)}, "spec": pod_spec(gpus)}
-    task = {"name": "worker", "role": "worker", "replicas": replicas, "template": template}
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "TrainingJob",
-        "metadata": {"name": gang, "namespace": NAMESPACE},
-        "spec": {"rendezvous": rendezvous, "tasks": [task]},
-    }
-
-
-def _run_time(duration: str) -> dict[str, str]:
-    return {"fake.bireme.dev/duration": duration} if duration else {}
+    workers = task(replicas=replicas, fake=annotations(duration), spec=pod_spec(gpus))
+    made = manifests.training_job(gang, workers, rendezvous=rendezvous)
+    return {**made, "metadata": {"name": gang, "namespace": NAMESPACE}}
 
 
 def replica_names(gang: str, replicas: int) -> list[str]:

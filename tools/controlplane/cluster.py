@@ -39,7 +39,7 @@ def clusters_folder() -> Path:
 # --- etcd, over its JSON gateway on loopback ----------------------------------------------------
 
 
-def compact(client_port: int) -> int:
+def _compact(client_port: int) -> int:
     revision = int(_call(client_port, "range", {"key": "AA=="})["header"]["revision"])
     _call(client_port, "compaction", {"revision": str(revision), "physical": True})
     return revision
@@ -207,7 +207,8 @@ class Cluster:
             if saved["name"] == name:
                 scheme, port, path = HEALTH_PATHS[name]
                 url = f"{scheme}://127.0.0.1:{self._option(port)}{path}"
-                return Component.from_saved(saved, self._home, url)
+                command = [saved["binary"], *saved.get("args", [])]
+                return Component(name, command, self._home, url)
         known = ", ".join(saved["name"] for saved in self._saved["components"])
         raise ControlPlaneError(f"cluster {self.name} has no component {name!r}: it has {known}")
 
@@ -223,14 +224,6 @@ class Cluster:
         made = [repelling(node) for node in nodes] if beside_real else nodes
         register(self.api, made, timeout_seconds)
 
-    def compact(self) -> int:
-        """Drop etcd's history up to now and return the revision.
-
-        The API server still serves recent changes from its own watch cache; to end the life of a
-        client's resourceVersion use ``expire_watches``.
-        """
-        return compact(int(self._option("etcdPort")))
-
     def expire_watches(self) -> int:
         """Make every resourceVersion handed out so far too old to watch from (410 Gone).
 
@@ -238,7 +231,7 @@ class Cluster:
         """
         server = self.component("kube-apiserver")
         server.stop()
-        revision = self.compact()
+        revision = _compact(int(self._option("etcdPort")))
         server.start()
         return revision
 

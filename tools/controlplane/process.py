@@ -264,10 +264,6 @@ class Component:
     folder: Path
     health_url: str
 
-    @classmethod
-    def from_saved(cls, saved: dict[str, Any], folder: Path, health_url: str) -> "Component":
-        return cls(saved["name"], [saved["binary"], *saved.get("args", [])], folder, health_url)
-
     @property
     def log_path(self) -> Path:
         return self.folder / "logs" / f"{self.name}.log"

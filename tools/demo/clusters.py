@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bireme.kube import crd
+from tests.support.scenario.clusters import install_api
 from tools.controlplane.cluster import Cluster, clusters_folder
 from tools.controlplane.errors import ControlPlaneError, tail
 from tools.controlplane.nodes import fake_nodes
@@ -96,8 +96,7 @@ def _leave(_signal: int, _frame: object) -> None:
 def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:
     say("Kubernetes runs: etcd, API server, controllers, scheduler")
     cluster.add_nodes(fake_nodes(nodes, racks=racks))
-    cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
-    cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+    install_api(cluster)
     cluster.kubectl("apply", "-f", str(QUEUES))
     say(f"{nodes} fake nodes of 8 GPUs in {racks} racks are ready, queues and CRDs in place")
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from tools.demo.colours import QUEUES, Palette
@@ -88,8 +89,11 @@ def _draw_run(axes: Any, row: int, run: Run, colour: str, window: Window) -> Non
     axes.text(run.sizes[-1][0] - began + 0.006 * end, row, text, **fine)
     if run.outcome not in ("", "Succeeded"):
         shape = "s" if run.outcome == "Preempted" else "X"
-        mark = {"marker": shape, "ms": 8, "color": BAD, "mec": "white", "mew": 0.8, "zorder": 4}
-        axes.plot([right], [row], **mark)
+        _mark(axes, right, row, shape, BAD)
+
+
+def _mark(axes: Any, at: float, row: int, shape: str, colour: str) -> None:
+    axes.plot([at], [row], marker=shape, ms=8, color=colour, mec="white", mew=0.8, zorder=4)
 
 
 def _draw_moment(
@@ -102,16 +106,7 @@ def _draw_moment(
         axes.barh(row, start - at, left=at, zorder=2, **bar)
     if moment.kind == "backfilled":
         start = max(run.began - window[0] for run in story.runs if run.began <= moment.seconds)
-        axes.plot(
-            [start - 0.005 * window[1]],
-            [row],
-            marker="<",
-            ms=8,
-            color=INK,
-            mec="white",
-            mew=0.8,
-            zorder=4,
-        )
+        _mark(axes, start - 0.005 * window[1], row, "<", INK)
 
 
 def _draw_usage(axes: Any, timeline: Timeline, began: float, end: float) -> None:
@@ -136,7 +131,6 @@ def _draw_usage(axes: Any, timeline: Timeline, began: float, end: float) -> None
         axes.spines[side].set_visible(False)
 
 
-def _dark(colour: str) -> str:
+def _dark(colour: str) -> tuple[float, ...]:
     """Return two thirds of its brightness, so that text in it can be read on white."""
-    channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{channel * 2 // 3:02x}" for channel in channels)
+    return tuple(channel * 2 / 3 for channel in to_rgb(colour))
