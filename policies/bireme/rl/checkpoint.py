@@ -133,7 +133,7 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
         CheckpointError: it cannot be used, or the extra ``serve`` is not installed.
     """
     card, digest = read_card(folder, expected_sha256)
-    try:
+    try:  # every error names the folder: an operator may load several
         checkpoint = _loaded(folder, card, digest)
         _smoke_test(checkpoint)
     except CheckpointError as error:
@@ -174,7 +174,7 @@ def _smoke_test(checkpoint: Checkpoint) -> None:
                 _try_places(checkpoint.placer, gangs[0], snapshot)
             if checkpoint.sizer is not None:
                 _try_sizes(checkpoint.sizer, gangs, snapshot)
-        except Exception as error:
+        except Exception as error:  # whatever an encoder raises, nothing may depend on it
             raise CheckpointError(
                 f"the smoke test failed: {error_text(error)}; train or export it again"
             ) from error
@@ -183,7 +183,7 @@ def _smoke_test(checkpoint: Checkpoint) -> None:
 def _try_places(part: PlacePart, gang: Gang, snapshot: ClusterSnapshot) -> None:
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)
     for task in gang.tasks:
-        peers = {Role.PS: np.zeros(1, dtype=np.int64)}
+        peers = {Role.PS: np.zeros(1, dtype=np.int64)}  # as in score mode
         part.affinities(gang, task, capacity, peers, _SMOKE_TEST_SECONDS)
 
 

@@ -22,7 +22,7 @@ FOLDER: Final = Path(__file__).parent / "checkpoints"
 
 
 class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a policy comes from: a SchedulingPolicy, or the settings if all fields are empty.
+    """Source of a policy: a SchedulingPolicy, or the settings if all fields are empty.
 
     Attributes:
         name: Of the SchedulingPolicy; empty for the settings.
@@ -77,6 +77,7 @@ def policy_of(
     if not source.checkpoint:
         return policy, source
     checkpoint = load_named(source.checkpoint, directory, source.sha256 or None)
+    # what the SchedulingPolicy names itself counts before the checkpoint
     free = [part for part in components.served(checkpoint.card) if not getattr(source, part)]
     if not free:
         raise CheckpointError(

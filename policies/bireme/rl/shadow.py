@@ -80,7 +80,7 @@ def _order(decision: Decision) -> list[str]:
 
 def _regret(active: Sequence[str], shadow: Sequence[str], snapshot: ClusterSnapshot) -> float:
     """Return the difference of forecast mean completion times in seconds; 0 for equal orders."""
-    common = set(active) & set(shadow)
+    common = set(active) & set(shadow)  # a gang that one decision leaves out has no place in it
     front = {*active[:WINDOW], *shadow[:WINDOW]} & common
     waiting = sorted(
         (gang for gang in snapshot.waiting if gang.uid in front),
@@ -88,6 +88,7 @@ def _regret(active: Sequence[str], shadow: Sequence[str], snapshot: ClusterSnaps
     )
     if not waiting:
         return 0.0
+    # both orders as rows of one problem, so that they are forecast alike
     index = {gang.uid: at for at, gang in enumerate(waiting)}
     order = np.array([[index[u] for u in uids if u in index] for uids in (active, shadow)])
     mean_seconds = costs(problem_of(waiting, snapshot), order, np.zeros_like(order))[:, 0]

@@ -21,7 +21,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
 
 SIZES: Final = ((1, 1), (2, 3), (17, 9), (130, 70))
-"""How many gangs on how many nodes."""
+"""Numbers of gangs and nodes."""
 _GIB: Final = 2**30
 _NOW: Final = 1_000_000.0
 _SETTINGS: Final = SchedulingSettings()

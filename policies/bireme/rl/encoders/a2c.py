@@ -97,9 +97,10 @@ class Scaled:
 def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[int]) -> Scaled:
     """Scale at least one gang; ``later`` is for the steps of ``horizon``."""
     seconds = np.maximum(run_seconds(gangs), 1.0)
-    step_seconds = float(np.median(seconds)) / _MIDDLE_STEPS
+    step_seconds = float(np.median(seconds)) / _MIDDLE_STEPS  # no time scale reaches the network
     total = snapshot.nodes.allocatable.sum(axis=0)
     shares = _shares(np.array([snapshot.nodes.axis.usage(gang.demand) for gang in gangs]), total)
+    # the two resources that gangs ask most of
     chosen = np.argsort(-shares.sum(axis=0), kind="stable")[:RESOURCES]
     free = total - snapshot.used.sum(axis=0)
     later = free + _freed(snapshot, step_seconds * np.array(horizon))

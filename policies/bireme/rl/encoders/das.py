@@ -67,6 +67,7 @@ class _MachineTable:
             return known
         label = nodes.label(GPU_MODEL_LABEL)
         models = [gpu_model(value) for value in (*label.values, "")]
+        # into the range of the models that the network has met
         speeds, rents = das_inputs.within_training(
             np.array([model.speed for model in models]),
             np.array([model.dollars_per_hour for model in models]),
@@ -179,7 +180,7 @@ class DasMachines:
             rack=table.rack,
             held=held,
         )
-        need = np.asarray(task.replicas + held.sum())
+        need = np.asarray(task.replicas + held.sum())  # of the whole gang, as in training
         estimate = np.asarray(gang.estimated_seconds or UNKNOWN_SECONDS)
         mean = None
         if self.finished is not None:

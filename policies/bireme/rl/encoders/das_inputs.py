@@ -38,6 +38,7 @@ def _moved_into(values: FloatArray, least: float, most: float) -> FloatArray:
     if least <= low and high <= most:
         return values
     span = math.log(high / low)
+    # ratios shrink only where the cluster spans more than the range
     kept = min(span, math.log(most / least))
     top = most if high > most else max(high, least * math.exp(kept))
     ratio = kept / span if span else 1.0
@@ -310,6 +311,7 @@ class Sites:
         held, rack = machines.held, machines.rack
         pace = machines.speed * np.where(machines.room < machines.capacity, _SHARED, 1.0)
         room = machines.room + held
+        # a machine in no rack is a group of its own
         group = np.where(rack < 0, -1 - np.arange(rack.shape[-1]), rack)
         amounts = np.stack([room, room * machines.dollars, held])
         sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
@@ -330,7 +332,7 @@ class Sites:
 
         ``need`` has shape (..., jobs), the worth (..., jobs, weights).
         """
-        sizes, which = np.unique(need, return_inverse=True)
+        sizes, which = np.unique(need, return_inverse=True)  # jobs have few different sizes
         holds = self.reached[..., None, :] >= sizes[:, None]
         worth = np.where(holds, self.worth[..., None, :], 0.0).max(axis=-1, initial=0.0).max(axis=1)
         return np.take_along_axis(
@@ -392,14 +394,15 @@ def reach(
     """
     first, paces = int(group.min(initial=0)), int(rank.max(initial=0)) + 1
     groups = int(group.max(initial=0)) - first + 1
-    worlds = math.prod(rank.shape[:-1])
-    world = np.arange(worlds).reshape(*group.shape[:-1], 1)
-    cell = ((world * groups + group - first) * paces + rank).ravel()
-    column = (world * paces + rank).ravel()
+    clusters = math.prod(rank.shape[:-1])
+    cluster = np.arange(clusters).reshape(*group.shape[:-1], 1)
+    # one bin per cluster, group and rank: a bincount is far cheaper than comparing all pairs
+    cell = ((cluster * groups + group - first) * paces + rank).ravel()
+    column = (cluster * paces + rank).ravel()
     within, over_all = np.empty((2, len(amounts), cell.size))
     for kind, amount in enumerate(amounts):
-        counts = np.bincount(cell, weights=amount.ravel(), minlength=worlds * groups * paces)
-        sums = counts.reshape(worlds, groups, paces).cumsum(axis=2)
+        counts = np.bincount(cell, weights=amount.ravel(), minlength=clusters * groups * paces)
+        sums = counts.reshape(clusters, groups, paces).cumsum(axis=2)
         within[kind] = sums.ravel()[cell]
         over_all[kind] = sums.sum(axis=1).ravel()[column]
     return within.reshape(amounts.shape), over_all.reshape(amounts.shape)

@@ -28,17 +28,14 @@ class IndexGangs:
     keeps_equal_gangs_in_order = True
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
-        """Encode gangs; an unknown run time is 0.
-
-        An estimate is for one start. Service of earlier starts is added, so that being stopped
-        makes no gang look shorter.
-        """
+        """Encode gangs; an unknown run time is 0."""
         running = snapshot.running_by_uid
         rows = []
         for gang in gangs:
             estimate, held = gang.estimated_seconds, running.get(gang.uid)
             before = gang.attained_seconds
             now = before if held is None else before + held.elapsed_seconds(snapshot.now)
+            # An estimate is for one start: being stopped must not make a gang look shorter.
             whole = 0.0 if estimate is None else estimate + before
             rows.append((now, whole, estimate is not None, devices(gang)))
         found = np.array(rows, dtype=np.float64)

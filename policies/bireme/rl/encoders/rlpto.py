@@ -137,7 +137,7 @@ def _over_mean(values: FloatArray, is_there: BoolArray) -> FloatArray:
 # --- the sizer --------------------------------------------------------------------------------
 
 MOST_MOVES: Final = 64
-"""In one cycle; what is then still free is handed out in the next one."""
+"""Moves in one cycle; nodes that are then still free are handed out in the next one."""
 _LAST: Final = 0.01
 """Share of the steps over which the fall of a loss is taken for a gain."""
 
@@ -172,6 +172,7 @@ class RlptoTasks:
         if task is None or running is None or not sizes:
             return sizes or allotment.low
         progress = allotment.gang.progress
+        # a report from before the last start or resize was of another size
         is_news = progress is not None and progress.reported > max(running.started, running.resized)
         if is_news and gain_of(allotment.gang, snapshot) < self.beta:
             return resized(sizes, task, -1 if sizes[task.name] > allotment.low[task.name] else 0)
@@ -257,6 +258,7 @@ class _Members:
     ) -> None:
         self._pool, self._members, self._beta = pool, members, beta
         self._waiting = float(len(snapshot.waiting))
+        # the same in all moves of a cycle
         self._progress = np.array([_progress_of(m.allotment.gang, snapshot) for m in members]).T
         self._seconds = np.array([_seconds(pool, member, snapshot) for member in members])
         self._nodes = np.array([float(member.size) for member in members])

@@ -102,6 +102,7 @@ def seconds_at(
     speed, left = pool.steps_per_second(gang, sizes), steps_left(gang, snapshot)
     if math.isfinite(left):
         return seconds_for(left, speed)
+    # the work is unknown: the estimate is for the replicas asked for
     usual = pool.steps_per_second(gang, asked)
     return seconds_for(float(estimate or 1.0) * usual, speed) if usual else math.inf
 
@@ -140,10 +141,10 @@ def room(free: IntArray, least: IntArray) -> FloatArray:
 
 
 def winners(jobs: IntArray, scores: FloatArray, rooms: FloatArray) -> BoolArray:
-    """Return which pools may start what they chose, shape (worlds, pools).
+    """Return which pools may start the job that they chose, shape (envs, pools).
 
     Args:
-        jobs: Job that each pool chose, shape (worlds, pools); below 0 is none, which never wins.
+        jobs: Job that each pool chose, shape (envs, pools); below 0 is none, which never wins.
         scores: Pr(job | pool), 0 or more, same shape.
         rooms: Of :func:`room`, same shape.
     """
@@ -197,7 +198,7 @@ class PoolCapacity:
         """Sum over the ready nodes of every pool; ``free`` may be written to."""
         nodes, codes = snapshot.nodes, snapshot.node_pools
         count = int(codes.max(initial=0)) + 1
-        ready = np.where(nodes.is_ready, codes, count)
+        ready = np.where(nodes.is_ready, codes, count)  # one more row, which is dropped
 
         def total(amounts: IntArray) -> IntArray:
             found = np.zeros((count + 1, amounts.shape[1]), dtype=np.int64)
@@ -229,7 +230,7 @@ class PoolCapacity:
             counts = np.array([size[task.name] for size in option.sizes])
             replicas = np.minimum(room.replicas(task), counts.max())[there]
             total = np.bincount(self.codes[there], replicas, minlength=len(self.capacity))
-            found &= total[:, None] >= counts
+            found &= total[:, None] >= counts  # tasks are counted apart: the placer has to agree
         return found
 
 
@@ -291,7 +292,7 @@ class ChoiceState:
 
     @property
     def fits(self) -> BoolArray:
-        """What could start now, bool (pools, gangs, sizes)."""
+        """Sizes that could start now, bool (pools, gangs, sizes)."""
         is_free = (self.demand <= self.pools.free[:, None, None, :]).all(-1)
         may = self.reaches & self.waits
         return np.asarray(is_free & self.places & may[:, :, None])
@@ -436,9 +437,9 @@ def _won(
 MOST_GANGS: Final = 32
 """Gangs that are chosen from in a cycle, by arrival; later ones wait for another cycle."""
 MOST_ROUNDS: Final = 16
-"""How often the pools choose in a cycle."""
+"""Most rounds of choices in a cycle."""
 _TURNS: Final = 64
-"""How often pools that lost a gang choose again before the network is asked anew."""
+"""Most choices by one answer of the network, of pools that lost a gang."""
 
 
 class TapfingerPools:

@@ -35,7 +35,7 @@ _MOST_LOG: Final = 4.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """All pools at one moment; amounts are shares of the pool's capacity.
+    """The pools at one moment; amounts are shares of the pool's capacity.
 
     Attributes:
         kind: Kind of the task in each slot, NONE for an empty one, int64, (..., pools, slots).
@@ -110,6 +110,7 @@ class Scene:
         takes the room. Infinite where impossible. Shapes (..., pools, slots).
         """
         left = np.where(self.run_left < 0, np.inf, self.run_left)
+        # tasks end one after the other, and each end frees its share
         order = left.argsort(axis=-1)
         left = np.take_along_axis(left, order, axis=-1)
         freed = np.take_along_axis(self.run_shares, order[..., None], axis=-2).cumsum(-2)
@@ -130,7 +131,7 @@ class Scene:
     def _pending(self, unit: FloatArray) -> FloatArray:
         contenders, ahead = self.contention()
         now, anywhere, later = self.prospects()
-        most = _MOST_LOG * unit[..., None, None]
+        most = _MOST_LOG * unit[..., None, None]  # infinite times would make features infinite
         gain = np.minimum(now, most) - np.minimum(later, most)
         waits = self.kind != NONE
         own = _stacked(

@@ -24,7 +24,7 @@ from bireme.training.das.environment import ORDERING, PLACEMENT
 from bireme.training.vec_env import Array, Observation
 
 _MIDDLE: Final = 1
-"""Which of FEE_WEIGHTS decides: time and dollars."""
+"""Index into FEE_WEIGHTS: time and dollars count."""
 
 
 def best_site(seen: Observation) -> dict[str, Array]:
@@ -34,13 +34,14 @@ def best_site(seen: Observation) -> dict[str, Array]:
 
 def scores(jobs: Array) -> Array:
     """Return scores of jobs, (...), from features (..., JOB_FEATURES): highest starts first."""
-    minutes = np.expm1(jobs[..., 1] * 8.0)
+    minutes = np.expm1(jobs[..., 1] * 8.0)  # the feature is log1p(minutes) / 8
     worth = jobs[..., -len(FEE_WEIGHTS) + _MIDDLE]
     return np.asarray(worth - np.log(np.maximum(minutes, 0.1)))
 
 
 def affinities(places: Array) -> Array:
     """Return affinities of machines, (...), from (..., PLACE_FEATURES): highest is filled first."""
+    # the best site before all others, then machines with little room left
     left, own_share = places[..., 1], places[..., 4]
     worth_of_own, is_in_best = (places[..., 7 + 2 * _MIDDLE + at] for at in (0, 1))
     return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * left)

@@ -260,7 +260,6 @@ class DasClusters:
         rows, jobs = np.nonzero(finish <= times[:, None])
         self.ended = (envs[rows], jobs)
         self._end(*self.ended)
-        # runs end before jobs arrive, as in the simulator
         here = (self.submitted[envs] <= times[:, None]).sum(axis=1)
         number = np.arange(self.submitted.shape[1])
         fresh = (number >= self._arrived[envs, None]) & (number < here[:, None])
@@ -342,7 +341,7 @@ def normalised_speed(
     estimated_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
 ) -> FloatArray:
     """Return log(estimate / elapsed / speed of the slowest GPU model), clipped; any one shape."""
-    # a second at least, as speeds are ratios
+    # not below a second: a run of no time has no speed
     ratio = np.maximum(estimated_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
     return np.asarray(np.clip(np.log(ratio), -_MOST_LOG, _MOST_LOG))
 

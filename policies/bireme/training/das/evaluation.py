@@ -191,6 +191,7 @@ def evaluate(
             f"options are {dict(options)}; known are jobs, only, beside, reports, which is yes or "
             f"no, and cycle, which is one of {', '.join(CYCLES)}"
         )
+    # no training draws such a seed
     sample = draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
     others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
     makers = {**dict(_learned([checkpoint, *others], reports == "yes")), **baselines()}

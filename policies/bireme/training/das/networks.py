@@ -189,7 +189,7 @@ class DasAgents(ActorCritic):
         return value
 
     def _is_idle(self, seen: Tensors) -> Tensor:
-        """Where the ordering agent has nothing to choose, (batch,)."""
+        """Return where the ordering agent has nothing to choose, (batch,)."""
         return seen["is_placing"] | (seen["fits"].sum(-1) < 2)
 
     def _std(self, agent: str) -> Tensor:
@@ -198,6 +198,7 @@ class DasAgents(ActorCritic):
 
     def _priorities(self, seen: Tensors) -> Tensor:
         """Return means, (batch, jobs); 0 where it is idle and behind the last job."""
+        # only rows and slots in use, to save attention over padding
         rows = (~self._is_idle(seen)).nonzero().squeeze(-1)
         longest = int(seen["job_mask"].sum(-1).max())
         jobs, is_job = (seen[name][rows, :longest] for name in _QUEUE)
@@ -209,12 +210,13 @@ class DasAgents(ActorCritic):
     def _affinities(self, seen: Tensors, has_room: Tensor) -> ActionDistribution:
         rows = seen["is_placing"].nonzero().squeeze(-1)
         places = seen["places"][rows]
-        if not self.walks:
+        if not self.walks:  # the last feature is the health
             places = torch.cat([places[..., :-1], torch.zeros_like(places[..., -1:])], dim=-1)
         means = self.placement(seen["placed"][rows], places)
         means = means.new_zeros(has_room.shape).index_copy(0, rows, means)
         if not self.walks:
             return DiagonalGaussian(means, self._std(PLACEMENT), has_room)
+        # any factor does where the agent is idle, but it must be invertible
         eye = torch.eye(means.shape[-1]).expand_as(seen["walks"])
         factor = torch.where(seen["is_placing"][:, None, None], seen["walks"], eye)
         return FullGaussian(means, factor * self._std(PLACEMENT).exp(), has_room)

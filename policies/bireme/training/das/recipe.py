@@ -36,7 +36,7 @@ from bireme.training.recipes import Results
 from bireme.training.runs import EarlyStopping, TrainingRun
 
 REPLICAS: Final = 8
-_DL2_STEPS: Final = {"full": 1_000_000, "smoke": 3_000}
+_DL2_STEPS: Final = {"full": 1_000_000, "smoke": 500}
 _COPYING: Final = CloningConfig(learning_rate=2e-3)
 _LOG_STD: Final = -2.0
 """Logarithm of the deviation of exploration. With 0.3 instead of 0.14 the exploring policy got
@@ -45,7 +45,7 @@ better and its mean, which is served, worse: it learned to make up for its own n
 
 @dataclass(frozen=True, slots=True)
 class DasSchedule:
-    """How long each stage of training is, and how it is validated.
+    """Length of each stage of training, and its validation.
 
     Attributes:
         envs: Environments that are stepped together, of ``jobs`` jobs each.
@@ -125,7 +125,7 @@ class DasRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Beside the paper's baselines and the project's rules, in the simulator."""
+        """Compare with the paper's baselines and the project's rules, in the simulator."""
         return evaluation.evaluate(checkpoint, setting, seed, options)
 
     def _env(self, schedule: DasSchedule, settings: tuple[str, ...]) -> DasTurnEnv:
@@ -150,7 +150,7 @@ class DasRecipe:
         stopping = EarlyStopping(
             agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
         )
-        stopping.evaluate()
+        stopping.evaluate()  # the copied rule may stay the best
         run.learn(f"mappo-{'-'.join(settings)}", algorithm, decisions, stopping)
         stopping.restore()
         return algorithm.steps

@@ -162,7 +162,7 @@ def _description(model: FittedModel | None) -> str:
 _DAY: Final = 24
 BASELINES: Final = (Persistence, SeasonalNaive)
 _LEAST_MEAN: Final = 1e-9
-"""For series that are all but without demand."""
+"""Least mean that errors are relative to, for series almost without demand."""
 
 
 def evaluate_forecaster(

@@ -47,12 +47,13 @@ _HIDDEN: Final = 32
 
 
 class GruNetwork(nn.Module):
-    """From the arrays of :func:`bireme.forecasting.networks.encode` to scaled logs of demand."""
+    """Network from the arrays of :func:`bireme.forecasting.networks.encode` to logs of demand."""
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
         (_, _, seen), (_, _, known) = frame.inputs["past"], frame.inputs["ahead"]
         self.gru = nn.GRU(int(seen), _HIDDEN, batch_first=True)
+        # zero, so that an untrained network is the seasonal-naive forecast
         last = nn.Linear(_HIDDEN, int(known) + 1)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
@@ -158,6 +159,7 @@ class GruTrainer:
         rows = torch.randperm(len(self._rows), generator=chance)[:ROWS_AT_ONCE]
         answer = self.network(self._rows.past[rows], self._rows.ahead[rows])
         came = self._rows.came[rows].reshape(-1)
+        # absolute error, but smooth at 0
         loss = functional.smooth_l1_loss(answer, came, beta=0.1)
         self._optimizer.zero_grad()
         held = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3

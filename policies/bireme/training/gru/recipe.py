@@ -210,6 +210,7 @@ class GruRecipe:
         rows = [_drawn(rng, series, frame) for series in _generated(rng, count)]
         rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in known]
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
+        # another stream of the seed: none of these were learned
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
         ranges = tuple(_range(name, s) for name, s in zip(real, known, strict=True))

@@ -72,7 +72,9 @@ class IndexCase:
             self.window.nodes(self.load),
             policy,
             physics=self.physics,
-            estimator=copy.deepcopy(self.history),
+            estimator=copy.deepcopy(
+                self.history
+            ),  # it learns; the next policy starts from the same
             config=_CONFIG,
         )
         return measure(outcome)
@@ -113,6 +115,7 @@ def test_case(data: Path, setting: str, seed: int) -> IndexCase:
         jobs = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
         return IndexCase(made(seed, jobs), float(load), RuntimeHistory(), physics)
     begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
+    # first every window, then the same windows with other jobs
     turn, which = divmod(seed, len(begins))
     take = slice(3 * turn % TEST_EVERY, None, TEST_EVERY)
     return case(data, trace, begins[which], take, float(load), physics)
@@ -136,6 +139,7 @@ def _trace(data: Path, name: str) -> Trace:
             f"there is no {FILES[name]} in {str(data)!r}; name the folder that has the traces"
         )
     trace = read_trace(f"{name}:{path}", gpus_per_node=GPUS_PER_NODE)
+    # the virtual cluster stands for users that the trace does not name
     jobs = (replace(job, user=job.user or job.queue) for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))
 

@@ -73,7 +73,7 @@ class IndexOrderer(ScoredOrderer):
 
 @dataclass(frozen=True, slots=True)
 class IndexSchedule:
-    """How much is done: draws and cases per generation, generations, validation cases."""
+    """Draws and cases per generation, generations, validation cases."""
 
     population: int
     cases: int
@@ -205,7 +205,7 @@ class IndexRecipe:
             network, search.validation(), every=every, patience=6, is_less_better=True
         )
         if run.scale == "full":
-            best.evaluate()
+            best.evaluate()  # the start may stay the best
         simulations = schedule.population * schedule.cases * schedule.generations
         run.learn("evolution", search, simulations, best)
         best.restore()

@@ -227,7 +227,7 @@ def _fit(row: list[str]) -> tuple[float, float]:
 # --- configurations -----------------------------------------------------------------------------
 
 WINDOW: Final = 10
-"""How many waiting jobs a pool can choose from."""
+"""Waiting jobs that a pool can choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,29 +384,29 @@ class TapFingerPools:
 
     @property
     def is_over(self) -> BoolArray:
-        """Which systems have no job left, shape (W,)."""
+        """Whether each system has no job left, shape (W,)."""
         return np.asarray((self.ended >= 0).all(axis=1))
 
     @property
     def present(self) -> BoolArray:
-        """Which jobs of the window have arrived and not ended, shape (W, window)."""
+        """Jobs of the window that have arrived and not ended, bool, shape (W, window)."""
         here = self.jobs.arrival[:, self.window] <= self.now[:, None]
         return np.asarray(here & (self.ended[:, self.window] < 0))
 
     @property
     def running(self) -> BoolArray:
-        """Which jobs of the window run, shape (W, window)."""
+        """Jobs of the window that run, bool, shape (W, window)."""
         return np.asarray((self.pool[:, self.window] >= 0) & (self.ended[:, self.window] < 0))
 
     @property
     def waiting(self) -> BoolArray:
-        """Which jobs of the window wait, at each pool, shape (W, N, window)."""
+        """Jobs of the window that wait at each pool, bool, shape (W, N, window)."""
         waits = self.present & (self.pool[:, self.window] < 0)
         return waits[:, None, :] & self.jobs.reaches[:, :, self.window]
 
     @property
     def in_sight(self) -> BoolArray:
-        """Which of them each pool can choose, at most WINDOW, shape (W, N, window)."""
+        """Waiting jobs that each pool can choose, at most WINDOW, bool, shape (W, N, window)."""
         return np.asarray(self.waiting & self._sees[:, :, self.window])
 
     def running_in(self) -> BoolArray:
@@ -550,6 +550,7 @@ class TapFingerEnv:
             raise ValueError(f"env {int(stuck.argmax())} starts nothing while nothing runs")
         self.pools.start(envs, pools, jobs, amount[envs, pools])
         self._has_started[envs, pools] = not self.config.is_multi
+        # where pools may go on in this step, time passes only once none of them starts anything
         goes_on = self.config.is_multi or self.retries
         rewards = self._pass(np.flatnonzero(live & ~acts if goes_on else live))
         self._observe()

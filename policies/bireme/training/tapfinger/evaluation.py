@@ -62,7 +62,7 @@ def evaluate(
     for name in names:
         if name not in policies:
             raise SettingError(f"no policy is called {name!r}; known: {', '.join(policies)}")
-    seeds = EVALUATION_SEEDS + seed
+    seeds = EVALUATION_SEEDS + seed  # no training draws such a seed
     return {name: metrics_of(name, made, seeds, policies[name]) for name in names}
 
 

@@ -52,7 +52,7 @@ _SLOPE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TapFingerSizes:
-    """How large the networks are; the paper's are 256, 4, 6 and 2."""
+    """Sizes of the networks; the paper's are 256, 4, 6 and 2."""
 
     width: int = 32
     heads: int = 2
@@ -131,6 +131,7 @@ class GraphLayer(nn.Module):
         pending, running, pools, shortcut = (
             project(part) for project, part in zip(self.projected.values(), states, strict=True)
         )
+        # every node has one pool and one shortcut: axes of one neighbour
         one = torch.ones_like(is_pool).unsqueeze(-1)
         beside = pools[..., None, None, :]
         through = shortcut.unsqueeze(-2).unsqueeze(-2).expand_as(pools.unsqueeze(-2))
@@ -193,7 +194,7 @@ class Perceptron(nn.Module):
 
 
 class Pointer(nn.Module):
-    """Which task next: u_j = v^T tanh(W1 h_j + W2 mean h), after a transformer (equation 10)."""
+    """Scores of the next task, v^T tanh(W1 h_j + W2 mean h), after a transformer (equation 10)."""
 
     def __init__(self, sizes: TapFingerSizes) -> None:
         super().__init__()
@@ -344,6 +345,7 @@ class PoolChoices(ActionDistribution):
         job = self._job.gather(-1, chosen).squeeze(-1).masked_fill(self._idle | voids, -1)
         chance = _taken(self._slots, slot).detach().exp()
         room = self._room.gather(-1, chosen).squeeze(-1)
+        # the code that serves settles it, in numpy
         won = torch.from_numpy(winners(*(np.asarray(part) for part in (job, chance, room))))
         return {SLOT: slot, SIZE: torch.where(won | (voids & ~self._idle), size, LOST)}
 

@@ -47,7 +47,7 @@ that, or the most crowded env would decide all updates."""
 
 @dataclass(frozen=True, slots=True)
 class TapFingerSchedule:
-    """How long each stage of training is, and how it is validated.
+    """Length of each stage of training, and its validation.
 
     Attributes:
         envs: Environments of each setting that are stepped together, a multiple of REPLICAS.
@@ -140,7 +140,7 @@ class TapfingerRecipe:
         stopping = EarlyStopping(
             agents, score, every=schedule.every, patience=schedule.decisions, is_less_better=True
         )
-        stopping.evaluate()
+        stopping.evaluate()  # the copied rule may stay the best
         run.learn("mappo", algorithm, schedule.decisions, stopping)
         stopping.evaluate()
         stopping.restore()

@@ -84,13 +84,9 @@ def mean_steps(setting: str, name: str, envs: int = 16, data: Path | None = None
     [
         ("single-3-noisy", "optimus", 0.06),
         ("single-3-noisy", "tiresias", 0.10),
-        ("single-6-noisy", "min", 0.08),
         ("multi-3", "min", 0.08),
         ("multi-3", "optimus", 0.15),
         ("multi-3", "tiresias", 0.15),
-        ("hetero-6", "optimus", 0.08),
-        ("pointer", "min", 0.08),
-        ("pointer", "optimus", 0.05),
         ("pointer", "tiresias", 0.10),
         ("pointer", "random", 0.08),
     ],
