@@ -168,27 +168,25 @@ def _smoke_test(checkpoint: Checkpoint) -> None:
     """Ask every part once per smoke case; CheckpointError where one gives no valid answer."""
     for gangs, snapshot in smoke_cases():
         try:
-            if checkpoint.orderer is not None:
-                checkpoint.orderer.scores(gangs, snapshot, _SMOKE_TEST_SECONDS)
-            if checkpoint.placer is not None:
-                _try_places(checkpoint.placer, gangs[0], snapshot)
-            if checkpoint.sizer is not None:
-                _try_sizes(checkpoint.sizer, gangs, snapshot)
+            _ask_all(checkpoint, gangs, snapshot, _SMOKE_TEST_SECONDS)
         except Exception as error:  # whatever an encoder raises, nothing may depend on it
             raise CheckpointError(
                 f"the smoke test failed: {error_text(error)}; train or export it again"
             ) from error
 
 
-def _try_places(part: PlacePart, gang: Gang, snapshot: ClusterSnapshot) -> None:
-    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
-    for task in gang.tasks:
+def _ask_all(
+    checkpoint: Checkpoint, gangs: Sequence[Gang], snapshot: ClusterSnapshot, seconds: float
+) -> None:
+    orderer, placer, sizer = checkpoint.orderer, checkpoint.placer, checkpoint.sizer
+    if orderer is not None:
+        orderer.scores(gangs, snapshot, seconds)
+    if placer is not None:
+        capacity = FreeCapacity(snapshot.nodes, snapshot.used)
         peers = {Role.PS: np.zeros(1, dtype=np.int64)}  # as in score mode
-        part.affinities(gang, task, capacity, peers, _SMOKE_TEST_SECONDS)
-
-
-def _try_sizes(part: SizePart, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> None:
-    if part.is_chooser:
-        part.choices(snapshot.waiting, snapshot, _SMOKE_TEST_SECONDS)
-    else:
-        part.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot, _SMOKE_TEST_SECONDS)
+        for task in gangs[0].tasks:
+            placer.affinities(gangs[0], task, capacity, peers, seconds)
+    if sizer is not None and sizer.is_chooser:
+        sizer.choices(snapshot.waiting, snapshot, seconds)
+    elif sizer is not None:
+        sizer.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot, seconds)

@@ -139,11 +139,10 @@ class LearnedPlacer:
 
 
 class _Answer(NamedTuple):
-    """An answer for the gangs of ``uids``; ``fault`` is empty if it is valid."""
+    """The answer for the gangs of ``uids``: choices, or the fault of one that is not valid."""
 
     uids: tuple[str, ...]
-    choices: Choices
-    fault: str = ""
+    found: Choices | str
 
 
 class Chooser:
@@ -170,10 +169,11 @@ class Chooser:
             AnswerError: the network gives no valid answer, or gave none when it was first asked.
         """
         waiting = [gang for gang in gangs if not _runs(gang, snapshot)]
+        uids = tuple(sorted(gang.uid for gang in waiting))
+        answer = snapshot.memo.get(self._key)
         # a sizer may be asked about other gangs than the orderer was
-        answer = self._remembered(snapshot)
-        if answer is None or answer.uids != _uids(waiting):
-            answer = self._asked(waiting, snapshot)
+        if not isinstance(answer, _Answer) or answer.uids != uids:
+            answer = snapshot.memo[self._key] = _Answer(uids, self._asked(waiting, snapshot))
         return _valid(answer)
 
     def known(self, snapshot: ClusterSnapshot) -> Choices:
@@ -182,42 +182,33 @@ class Chooser:
         Raises:
             AnswerError: as :meth:`choices`.
         """
-        answer = self._remembered(snapshot)
-        if answer is None:
+        answer = snapshot.memo.get(self._key)
+        if not isinstance(answer, _Answer):
             sound = [g for g in snapshot.waiting if g.fault is None and not g.flaw]
-            answer = self._asked(sound, snapshot)
+            return self.choices(sound, snapshot)
         return _valid(answer)
 
-    def _remembered(self, snapshot: ClusterSnapshot) -> _Answer | None:
-        found = snapshot.memo.get(self._key)
-        return found if isinstance(found, _Answer) else None
+    def _asked(self, waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices | str:
+        if not waiting or not len(snapshot.nodes):  # networks expect at least one of each
+            return Choices()
+        try:
+            return self._part.choices(waiting, snapshot, CHOOSER_LIMIT_SECONDS)
+        except AnswerError as error:
+            # Kept, for the other parts must not ask again; as text: an error's traceback would
+            # hold the snapshot.
+            return str(error)
 
-    def _asked(self, waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> _Answer:
-        choices, fault = Choices(), ""
-        if waiting and len(snapshot.nodes):  # networks expect at least one of each
-            try:
-                choices = self._part.choices(waiting, snapshot, CHOOSER_LIMIT_SECONDS)
-            except AnswerError as error:
-                fault = str(error)  # kept: the other parts must not ask again in this cycle
-        answer = _Answer(_uids(waiting), choices, fault)
-        snapshot.memo[self._key] = answer
-        return answer
+
+def _valid(answer: _Answer) -> Choices:
+    if isinstance(answer.found, str):
+        raise AnswerError(answer.found)
+    return answer.found
 
 
 def _runs(gang: Gang, snapshot: ClusterSnapshot) -> bool:
     """Return whether ``gang`` itself holds places, and not only an earlier part of the same uid."""
     running = snapshot.running_by_uid.get(gang.uid)
     return running is not None and running.gang is gang
-
-
-def _uids(gangs: Sequence[Gang]) -> tuple[str, ...]:
-    return tuple(sorted(gang.uid for gang in gangs))
-
-
-def _valid(answer: _Answer) -> Choices:
-    if answer.fault:
-        raise AnswerError(answer.fault)
-    return answer.choices
 
 
 class ChosenOrderer:
