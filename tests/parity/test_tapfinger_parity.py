@@ -2,7 +2,7 @@
 
 A pool is one node; a job is a host, which asks the CPUs, and as many workers as it has GPUs. The
 rules that decide in the simulator are written here once more, gang by gang in plain Python, on
-what a snapshot tells. What the engine does not know is told to them: which pools a job reaches.
+what a snapshot has. What the engine does not know is given to them: which pools a job reaches.
 Sequences are short enough that nobody ever falls out of observer of a pool.
 """
 

@@ -85,9 +85,9 @@ def test_replica_is_best_placed_where_the_others_of_its_gang_are() -> None:
 
 def test_finished_runs_slow_a_machine_down_for_who_is_told_of_them() -> None:
     nodes, gang = [machine("a"), machine("b")], a_gang("g", a_task(2))
-    told, unaware = DasMachines(), UnawareDasMachines()
-    told.finished = lambda: (np.array([[1.0, 0.0]] * 20), np.full(20, -0.7))
-    seen, plain = places(gang, nodes, encoder=told), places(gang, nodes, encoder=unaware)
+    aware, unaware = DasMachines(), UnawareDasMachines()
+    aware.finished = lambda: (np.array([[1.0, 0.0]] * 20), np.full(20, -0.7))
+    seen, plain = places(gang, nodes, encoder=aware), places(gang, nodes, encoder=unaware)
     assert seen[0, HEALTH] < -0.1
     assert seen[0, PACE] < seen[1, PACE]
     assert plain[:, HEALTH].tolist() == [0.0, 0.0]

@@ -43,10 +43,10 @@ REFUSES = Network(more=NOTHING)
 
 
 def reporting(name: str, gain: float | None, *, reported: float = NOW - 5, high: int = 8) -> Gang:
-    """An elastic gang of 1 to ``high`` workers, 4 when it asked, that told its accuracy."""
+    """An elastic gang of 1 to ``high`` workers, 4 when it asked, that reported its accuracy."""
     gang = a_gang(name, a_task(4, min_replicas=1, max_replicas=high), is_elastic=True)
-    told = TrainingProgress(reported, fraction=0.5, loss=0.5, worst_loss=2.0, accuracy=0.8)
-    return replace(gang, progress=replace(told, accuracy_gain=gain))
+    report = TrainingProgress(reported, fraction=0.5, loss=0.5, worst_loss=2.0, accuracy=0.8)
+    return replace(gang, progress=replace(report, accuracy_gain=gain))
 
 
 def running(*gangs: Gang, gpus: int = 16, size: int = 4, resized: float = 0.0) -> ClusterSnapshot:
@@ -75,7 +75,7 @@ def test_one_report_takes_one_node_only() -> None:
     assert sized(REFUSES, running(told_before, size=3, resized=NOW - 400)) == {"flat": 3}
 
 
-def test_a_gang_that_has_told_its_accuracy_once_keeps_its_nodes() -> None:
+def test_a_gang_that_has_reported_its_accuracy_once_keeps_its_nodes() -> None:
     assert sized(REFUSES, running(reporting("new", None))) == {"new": 4}
 
 
@@ -116,16 +116,16 @@ def test_nobody_is_asked_where_nothing_is_free() -> None:
     assert network.asked == []
 
 
-def test_gangs_that_tell_nothing_get_what_they_ask_for_first() -> None:
+def test_gangs_that_report_nothing_get_what_they_ask_for_first() -> None:
     silent = a_gang("silent", a_task(6, min_replicas=1))
-    snapshot = running(reporting("told", 1e-2), gpus=11)
-    assert sized(Network(), snapshot, silent) == {"silent": 6, "told": 5}
+    snapshot = running(reporting("reports", 1e-2), gpus=11)
+    assert sized(Network(), snapshot, silent) == {"silent": 6, "reports": 5}
 
 
 def test_nodes_are_workers_where_servers_could_grow_too() -> None:
     servers = a_task(1, role=Role.PS, max_replicas=4)
-    told = reporting("g", 1e-2)
-    gang = replace(told, tasks=(servers, *told.tasks))
+    reports = reporting("g", 1e-2)
+    gang = replace(reports, tasks=(servers, *reports.tasks))
     snapshot = a_snapshot([a_node("n", 16)], gang, now=NOW)
     found = ENCODER.sizes(Network(), [Ranked(gang, 0.0)], snapshot)
     assert found == {"g": {"ps": 1, "worker": 8}}
@@ -138,7 +138,7 @@ def test_one_cycle_has_a_bounded_number_of_moves() -> None:
     assert len(network.asked) == MOST_MOVES
 
 
-def test_node_times_are_told_by_their_ratio_to_the_middle() -> None:
+def test_node_times_are_shown_by_their_ratio_to_the_middle() -> None:
     network = Network(none=2.0)
     slow, fast = (
         replace(reporting(name, 1e-2), speed=LinearSpeed(pace), remaining_steps=1000.0)

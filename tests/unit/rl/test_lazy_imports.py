@@ -11,8 +11,8 @@ HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "gymnasium", "safetensors
 
 def loaded_by(statements: str) -> set[str]:
     """Which of the heavy libraries a fresh Python has loaded after ``statements``."""
-    tell = f"\nimport json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
-    command = [sys.executable, "-c", statements + tell]
+    show = f"\nimport json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    command = [sys.executable, "-c", statements + show]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 

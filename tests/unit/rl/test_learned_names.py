@@ -143,7 +143,7 @@ def test_a_record_is_replayed_by_a_checkpoint_and_made_by_one(
     assert decisions["fifo"]["same"] < decisions["fifo"]["cycles"]
 
 
-# --- what is told -----------------------------------------------------------------------------
+# --- what is shown ----------------------------------------------------------------------------
 
 
 def test_a_checkpoint_is_shown_with_its_parts_and_hashes(

@@ -1,4 +1,4 @@
-"""Whoever serves a network tells nobody."""
+"""Serving a network sends nothing to anybody."""
 
 import os
 import subprocess
@@ -15,8 +15,8 @@ except CheckpointError:
 """
 
 
-def test_onnx_runtime_keeps_no_identity_to_tell_its_maker(tmp_path: Path) -> None:
-    # Where it may tell, it begins with an identity in the user's cache; in a CI it never does.
+def test_onnx_runtime_keeps_no_identity_to_send_to_its_maker(tmp_path: Path) -> None:
+    # Where it may send, it begins with an identity in the user's cache; in a CI it never does.
     silencing = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in silencing}
     subprocess.run(

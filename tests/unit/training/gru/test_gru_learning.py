@@ -126,12 +126,12 @@ def test_a_callback_hears_of_the_loss_and_ends_the_learning() -> None:
     rows = windows_of(series.values, FRAME, origins_of(series, FRAME))
     fitting = GruTrainer(new_network(FRAME, 0), rows, 200)
 
-    def hear(told: LearningProgress) -> bool:
-        heard.append(told)
-        return told.update < 50
+    def hear(progress: LearningProgress) -> bool:
+        heard.append(progress)
+        return progress.update < 50
 
     fitting.learn(200, hear)
-    assert [told.update for told in heard] == [25, 50]
+    assert [progress.update for progress in heard] == [25, 50]
     assert heard[1].metrics["loss"] < heard[0].metrics["loss"]
     assert fitting.updates == 50
 

@@ -48,7 +48,7 @@ def test_a_network_for_any_pool_says_how_it_does_on_demand_it_has_not_learned(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "words"),
     [
         (["gru", "--horizon", "90m"], "--horizon: 90 min is no whole number of intervals"),
         (["a2c"], "argument --series: a2c learns no series; gru does"),
@@ -57,11 +57,11 @@ def test_a_network_for_any_pool_says_how_it_does_on_demand_it_has_not_learned(
     ],
 )
 def test_what_cannot_be_trained_on_a_series_is_said(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     name, *more = arguments
     given = ["--series", str(file), "--step", "1h", *more, "--out", str(tmp_path / "run")]
     assert main(["train", name, *given]) in (1, 2)
     found = capsys.readouterr().err
     assert found.count("\n") == 1
-    assert re.search(told, found), found
+    assert re.search(words, found), found

@@ -91,19 +91,19 @@ def mean_steps(setting: str, name: str, envs: int = 16, data: Path | None = None
         ("pointer", "random", 0.08),
     ],
 )
-def test_rivals_are_about_as_good_as_published(setting: str, name: str, share: float) -> None:
+def test_baselines_are_about_as_good_as_published(setting: str, name: str, share: float) -> None:
     """Published is one sequence of arrivals; from one to the next the mean moves by 5 to 20 %."""
     assert mean_steps(setting, name) == pytest.approx(PUBLISHED[setting][name], rel=share)
 
 
 @needs_data
 @pytest.mark.parametrize("name", ["min", "random"])
-def test_rivals_are_about_as_good_as_published_on_the_trace(name: str) -> None:
+def test_baselines_are_about_as_good_as_published_on_the_trace(name: str) -> None:
     found = mean_steps("trace-3", name, 2, DATA)
     assert found == pytest.approx(PUBLISHED["trace-3"][name], rel=0.03)
 
 
-def test_an_evaluation_judges_the_others_beside_those_asked_for() -> None:
+def test_an_evaluation_has_the_others_beside_those_asked_for() -> None:
     frugal = baselines(make_config("multi-3"), 0)["frugal"]
     found = evaluate("multi-3", 3, {"mine": frugal}, {"jobs": "30", "only": "frugal,min"})
     assert list(found) == ["mine", "frugal", "min"]
@@ -124,9 +124,9 @@ def test_a_world_that_is_not_over_is_no_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "words"),
     [({"only": "sjf"}, "no policy"), ({"cycle": "rails"}, "option 'cycle'")],
 )
-def test_an_unknown_option_or_policy_is_refused(options: dict[str, str], told: str) -> None:
-    with pytest.raises(SettingError, match=told):
+def test_an_unknown_option_or_policy_is_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
         evaluate("multi-3", 0, {}, options)

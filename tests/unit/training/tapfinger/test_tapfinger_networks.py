@@ -88,12 +88,12 @@ def test_what_is_padding_changes_nothing(axis: str) -> None:
 
 def test_a_pool_knows_what_runs_in_another_by_the_graph_alone() -> None:
     torch.manual_seed(0)
-    for kind, tells in ((Graph, True), (Perceptron, False)):
+    for kind, shows in ((Graph, True), (Perceptron, False)):
         encode = kind(SIZES)
         pending, running, pools = a_question()
         before = encode(pending, running, pools)[1][0]
         running[2] = drawn(2, RUNNING_FEATURES, seed=9)
-        assert near(encode(pending, running, pools)[1][0], before) is not tells
+        assert near(encode(pending, running, pools)[1][0], before) is not shows
 
 
 def test_a_size_is_judged_by_itself_and_waiting_comes_first() -> None:

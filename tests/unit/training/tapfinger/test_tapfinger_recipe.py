@@ -33,7 +33,7 @@ def steps(checkpoint: Checkpoint, setting: str, *others: str) -> dict[str, float
 
 
 @pytest.mark.parametrize("setting", ["multi-3", "hetero-6"])
-def test_agents_trained_for_seconds_beat_the_rivals_of_the_paper(
+def test_agents_trained_for_seconds_beat_the_baselines_of_the_paper(
     checkpoint: Checkpoint, setting: str
 ) -> None:
     found = steps(checkpoint, setting, "random", "min", "optimus", "tiresias")
@@ -61,9 +61,9 @@ def test_every_design_plays_its_world_to_the_end(name: str) -> None:
     assert is_over
 
 
-def test_a_policy_is_judged_as_a_ratio_to_the_rule_that_it_starts_from() -> None:
-    setting, told = make_config("multi-3", jobs=20), dict[str, float]()
+def test_a_policy_is_scored_as_a_ratio_to_the_rule_that_it_starts_from() -> None:
+    setting, notes = make_config("multi-3", jobs=20), dict[str, float]()
     env = TapFingerAgentEnv(TapFingerEnv(2, setting), expert_for(setting))
-    ratio = TapFingerValidation(TapAgents(), {"multi-3": env}, told.__setitem__)()
+    ratio = TapFingerValidation(TapAgents(), {"multi-3": env}, notes.__setitem__)()
     assert ratio > 1
-    assert told["multi-3_jct_steps"] > 2
+    assert notes["multi-3_jct_steps"] > 2

@@ -119,7 +119,7 @@ def test_an_impossible_amount_is_refused(amount: tuple[int, int]) -> None:
         env.step(chosen)
 
 
-def test_who_chooses_an_empty_place_is_told_so() -> None:
+def test_choosing_an_empty_place_is_refused() -> None:
     env = TapFingerEnv(1, MULTI)
     env.reset([where_pools_share(env)])
     with pytest.raises(ValueError, match="a job that is there"):
