@@ -1,12 +1,12 @@
 """The scheduling cycle: order, size, place and admit whole gangs against one snapshot.
 
-:func:`run_cycle` reads top to bottom. The admission pass (step 5) visits the gangs in order and
-admits each, makes room for it, reserves places for it, or says why it waits. Pure: equal snapshots
-give equal decisions, in the cluster and in the simulator.
+Read :func:`run_cycle`, then ``_decide`` (the steps of a cycle), then ``AdmissionPass.visit`` (the
+steps for one gang). Equal snapshots give equal decisions, in the cluster and in the simulator.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ParamSpec
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from bireme.core.running import RunningGang
 from bireme.core.scale_up import ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
 
+_P = ParamSpec("_P")
+
 
 def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -> Decision:
     """Decide on every waiting gang of ``snapshot``, and on running ones that must change.
@@ -35,18 +37,18 @@ def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -
     placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
     scale_up = None
     if snapshot.growable:
+        # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
         scale_up = ScaleUp(snapshot, CheckedPlacer(policy.rules or policy, snapshot), explain)
-    faults: list[str] = []
+    fault = ""
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
     for orderer in orderers(policy):
         try:
             decision = _decide(snapshot, orderer, placer, sizer, scale_up, explain)
         except OrderError as error:
-            faults.append(str(error))
+            fault = fault or str(error)  # the first is the policy's own
         else:
             break
-    faults = [fault for fault in (*faults[:1], sizer.fault, placer.fault) if fault]
-    return replace(decision, fallback="; ".join(faults))
+    return replace(decision, fallback="; ".join(filter(None, (fault, sizer.fault, placer.fault))))
 
 
 def _decide(
@@ -61,12 +63,14 @@ def _decide(
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
 
     # 1. Set aside gangs with a configuration fault: waiting longer cannot help them.
+    #    By uid, so that the order in which gangs are listed changes nothing.
     waiting = sorted(snapshot.waiting, key=lambda gang: gang.uid)
     faulty = [hold for gang in waiting if (hold := configuration_fault(gang, snapshot, queues))]
     faulty_uids = {hold.gang.uid for hold in faulty}
     sound = [gang for gang in waiting if gang.uid not in faulty_uids]
 
-    # 2. Order the rest by the policy.
+    # 2. Order the rest by the policy. Running gangs are ordered too once preemption or a sizer
+    #    asks, which most cycles never do.
     ranked = orderer.order(sound, snapshot)
     order = TotalOrder(orderer, snapshot, sound)
 
@@ -89,8 +93,9 @@ def _decide(
     for entry in queues.merge(others):
         actions.extend(admission.visit(entry))
 
-    # 6. Shrink elastic gangs to what the sizer wants, or let them grow into what is left.
-    actions.extend(admission.resizes(wanted))
+    # 6. Shrink elastic gangs to what the sizer wants, or let them grow into what is left. After
+    #    the admissions: growth never keeps a gang from starting.
+    actions.extend(admission.resizes())
 
     # 7. Ask node pools for the nodes of gangs that only lack room.
     decision = Decision((*actions, *faulty))
@@ -107,14 +112,14 @@ class AdmissionPass:
     again. Most of a long line is held that way, without asking the placer.
 
     Attributes:
-        wanted: The sizer's sizes by uid and task name; other gangs are sized by the rule: as asked
-            or at the minimum.
+        wanted: The sizer's sizes by uid and task name. A gang left out starts as asked or at its
+            minimum, and grows towards its maximum when no gang waits.
         urgent: Uids of gangs that lost a node or are past their wait bound.
-        scale_up: What node pools may still give; None where no pool may grow.
+        scale_up: The node pools that may grow; None without any.
         short: Gangs that only lack room, at the size they asked for last.
+        position: Gangs held so far; configuration faults do not count.
         blocked: The first gang that capacity blocks; it has the reservation.
         blocked_queues: By name, the urgent gang for which a queue admits nothing else.
-        position: Gangs held so far; configuration faults do not count.
     """
 
     snapshot: ClusterSnapshot
@@ -181,12 +186,8 @@ class AdmissionPass:
         #    later gangs take none of them unless they end before the reservation starts.
         return [self._hold(entry, smallest)]
 
-    def resizes(self, wanted: Mapping[str, Mapping[str, int]]) -> Iterator[Resize]:
-        """Yield changes of running elastic gangs that make room for no gang in particular.
-
-        ``wanted`` is what the sizer wants, by uid and task name. Gangs that it leaves out grow
-        towards their maximum when no gang waits.
-        """
+    def resizes(self) -> Iterator[Resize]:
+        """Yield changes of running elastic gangs that make room for no gang in particular."""
         table = self.snapshot.running_table
         elastic = (table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist())
         able = {r.gang.uid: r for r in elastic if self._may_resize(r)}
@@ -195,7 +196,7 @@ class AdmissionPass:
             running = able.get(entry.gang.uid)
             if running is None:
                 continue
-            sizes = wanted.get(running.gang.uid)
+            sizes = self.wanted.get(running.gang.uid)
             kept = sizes and smaller(running, sizes, self.snapshot.nodes)
             if kept:
                 message = "the sizer wants it smaller" if self.explain else ""
@@ -203,7 +204,7 @@ class AdmissionPass:
             elif sizes is not None or not self.position:
                 most = {task.name: task.maximum for task in running.gang.tasks}
                 growing[running] = most if sizes is None else sizes
-        # All shrink before the first grows.
+        # All shrink before the first grows, or growth would depend on the order of the two.
         for running, sizes in growing.items():
             yield from self._grow(running, sizes)
 
@@ -213,15 +214,16 @@ class AdmissionPass:
         """Sizes at which a waiting gang may start, the most wanted first."""
         wanted = self.wanted.get(gang.uid)
         if wanted is not None:
-            return tuple(dict.fromkeys((gang.resized(dict(wanted)), gang.at_minimum)))
+            return tuple(dict.fromkeys((gang.resized(wanted), gang.at_minimum)))
         return (gang,) if gang.at_minimum is gang else (gang, gang.at_minimum)
 
     def _equals_held(self, entry: Ranked) -> bool:
         """Return whether a gang of this shape and queue waits for capacity, and this one must too.
 
-        Capacity only shrinks, so they could differ only in which gangs may be stopped for them.
+        It saves most of the time of a long line.
         """
         gang = entry.gang
+        # Capacity only shrinks, so the two could differ only in who may be stopped for them.
         return (
             (gang.shape, gang.queue) in self._held
             and not self.blocked_queues
@@ -232,23 +234,18 @@ class AdmissionPass:
 
     def _barrier(self, gang: Gang) -> Gang | None:
         """Return the urgent gang for which a queue of ``gang`` admits nothing else, if any."""
-        if not self.blocked_queues:
-            return None
-        path = self.queues.path(gang.queue)
-        return next(
-            (self.blocked_queues[name] for name in path if name in self.blocked_queues), None
-        )
+        blocked = (self.blocked_queues.get(name) for name in self.queues.path(gang.queue))
+        return next(filter(None, blocked), None)
 
     def _is_within_limits(self, gang: Gang) -> bool:
-        """Return whether the limits of its queues allow ``gang``, and the blocked gang beside it.
-
-        A gang that ends in time may not pass either: the limit would still be in the way of the
-        blocked gang, and any other gang could take the places.
-        """
+        """Return whether the limits of its queues allow ``gang`` beside the blocked gang."""
+        # A gang that ends in time may not pass either: the limit would still be in the way of the
+        # blocked gang, and any other gang could take the places.
         return self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is None
 
     def _place(self, gang: Gang) -> Placement | None:
         room = self.ledger.room_for(gang)
+        # What does not fit now fits still less beside the reservation.
         too_large = self._too_large[room is not self.ledger.now]
         if gang.shape in too_large or gang.shape in self._too_large[0]:
             return None
@@ -261,6 +258,7 @@ class AdmissionPass:
         """Return whether only what is reserved for the blocked gang is in the way of ``gang``."""
         if gang.shape in self._too_large[0]:
             return False
+        # "It fits" ends with the next admission, unlike "it does not".
         if self._fitting.get(gang.shape) != self.ledger.changes:
             if self.placer.place(gang, self.ledger.now) is None:
                 self._too_large[0].add(gang.shape)
@@ -277,12 +275,14 @@ class AdmissionPass:
 
     # --- actions ---
 
+    def _text(self, form: Callable[_P, str], *given: _P.args, **named: _P.kwargs) -> str:
+        # Messages of a long line cost more than the decision; a simulation reads none.
+        return form(*given, **named) if self.explain else ""
+
     def _admit(self, entry: Ranked, gang: Gang, placement: Placement) -> Admit:
         self.ledger.take(gang, placement)
         self.queues.take(gang.queue, gang.demand)
-        message = ""
-        if self.explain:
-            message = messages.admitted(gang, entry.gang, placement, self.blocked)
+        message = self._text(messages.admitted, gang, entry.gang, placement, self.blocked)
         return Admit(gang, placement, entry, message, passed=self.blocked)
 
     def _keep(
@@ -291,9 +291,7 @@ class AdmissionPass:
         """Hold ``gang`` until its places are free, and keep them from all other gangs."""
         self.ledger.keep(gang, placement)
         self.queues.take(gang.queue, gang.demand)
-        message = ""
-        if self.explain:
-            message = messages.waiting_for_preemption(gang, [v.running for v in victims])
+        message = self._text(messages.waiting_for_preemption, gang, [v.running for v in victims])
         reservation = Reservation(self.snapshot.now, placement, is_closed=True)
         return Hold(
             entry.gang, Reason.WAITING_FOR_PREEMPTION, message, self.position, entry, reservation
@@ -302,13 +300,12 @@ class AdmissionPass:
     def _stop_or_shrink(
         self, victims: Sequence[Candidate], beneficiary: Gang
     ) -> Iterator[Preempt | Resize]:
-        name = f"{beneficiary.namespace}/{beneficiary.name}"
         for victim in victims:
             if victim.kept is None:
-                message = f"stopped to make room for {name}" if self.explain else ""
+                message = self._text(messages.making_room, "stopped", beneficiary)
                 yield Preempt(victim.running, beneficiary, message)
             else:
-                message = f"shrunk to make room for {name}" if self.explain else ""
+                message = self._text(messages.making_room, "shrunk", beneficiary)
                 yield Resize(victim.running, victim.kept, message, Reason.SHRUNK)
 
     def _hold(self, entry: Ranked, gang: Gang) -> Hold:
@@ -317,51 +314,46 @@ class AdmissionPass:
         if over_limit is not None:
             queue, excess = over_limit
             if entry.gang.uid in self.urgent:
+                # Gangs behind it would fill the queue again each time something ends.
                 self.blocked_queues.setdefault(queue, entry.gang)
-            message = messages.over_limit(queue, excess) if self.explain else ""
+            message = self._text(messages.over_limit, queue, excess)
             return Hold(entry.gang, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
         reservation = None
         if self.blocked is None:
-            reservation = self._reserve(entry, gang)
+            is_urgent = entry.gang.uid in self.urgent
+            reservation = reserve(
+                gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
+            )
+            if reservation is not None:
+                self.blocked = entry.gang
+                self.queues.reserve(gang.queue, gang.demand)
         elif self._fits_now(gang):
             return self._wait_behind(entry, gang, self.blocked)
         is_blocked = self.blocked is not None and gang.shape in self._too_large[0]
+        # Under a limit an equal gang could be held for another reason once something changes.
         if is_blocked and not self.queues.is_limited(gang.queue):
             self._held.add((gang.shape, gang.queue))
         return self._wait_for_capacity(entry, gang, reservation)
 
-    def _reserve(self, entry: Ranked, gang: Gang) -> Reservation | None:
-        """Reserve the earliest places for ``gang``, if they can be foreseen."""
-        is_urgent = entry.gang.uid in self.urgent
-        reservation = reserve(
-            gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
-        )
-        if reservation is not None:
-            self.blocked = entry.gang
-            self.queues.reserve(gang.queue, gang.demand)
-        return reservation
-
     def _wait_behind(self, entry: Ranked, gang: Gang, blocked: Gang) -> Hold:
         """Hold ``gang``, which would delay the blocked gang."""
-        is_within = self._is_within_limits(gang)
-        if is_within:
+        ahead = self.position - 1
+        if self._is_within_limits(gang):
             self.short.append(gang)
-        message, ahead = "", self.position - 1
-        if self.explain and is_within:
-            message = messages.would_delay(gang, blocked, self.ledger.reservation, ahead)
-        elif self.explain:
-            message = messages.would_pass_limit(blocked, ahead)
+            reservation = self.ledger.reservation
+            message = self._text(messages.would_delay, gang, blocked, reservation, ahead)
+        else:
+            message = self._text(messages.would_pass_limit, blocked, ahead)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _wait_for_capacity(
         self, entry: Ranked, gang: Gang, reservation: Reservation | None = None
     ) -> Hold:
         self.short.append(gang)
-        message = ""
-        if self.explain:
-            message = messages.waiting_for_capacity(gang, self.ledger.now, self.position - 1)
-            if reservation is not None:
-                message += "; " + messages.reserved(reservation, self.snapshot)
+        ahead = self.position - 1
+        message = self._text(messages.waiting_for_capacity, gang, self.ledger.now, ahead)
+        if reservation is not None:
+            message += self._text(messages.reserved, reservation, self.snapshot)
         reason = Reason.WAITING_FOR_CAPACITY
         return Hold(entry.gang, reason, message, self.position, entry, reservation)
 
@@ -370,18 +362,14 @@ class AdmissionPass:
         if reason := self._never_fits(entry.gang.at_minimum):
             return Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)
         self.position += 1
-        message = ""
-        if self.explain:
-            message = (
-                f"held back for {barrier.namespace}/{barrier.name}, which has waited past its "
-                f"bound; {self.position - 1} ahead"
-            )
+        message = self._text(messages.held_back, barrier, self.position - 1)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _may_resize(self, running: RunningGang) -> bool:
         settle_seconds = self.snapshot.settings.resize_settle_seconds
         return (
             not running.is_leaving
+            # A resize costs training time; one a minute at most.
             and self.snapshot.now - running.resized >= settle_seconds
             and running.gang.uid not in self.preemptor.chosen
         )
@@ -397,10 +385,7 @@ class AdmissionPass:
         added, placement, whole = found
         self.ledger.take(added, placement)
         self.queues.take(gang.queue, added.demand)
-        message = (
-            f"grown by {messages.composition(added)} into idle capacity" if self.explain else ""
-        )
-        yield Resize(running, whole, message, Reason.GROWN)
+        yield Resize(running, whole, self._text(messages.grown, added), Reason.GROWN)
 
 
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
@@ -442,11 +427,9 @@ def _never_fits_together(
 
 
 def _urgent(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
-    """Return gangs that lost a node, then those past their wait bound, the longest overdue first.
-
-    The hole that a lost node leaves waits for its gang, so such gangs go first.
-    """
+    """Return gangs that lost a node, then those past their wait bound, most overdue first."""
     keyed = [(e.gang.displaced, snapshot.overdue_seconds(e.gang), e) for e in ranked]
     urgent = [key for key in keyed if key[0] or key[1] > 0]
+    # The hole that a lost node leaves is its gang's own, so such gangs go first.
     urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))
     return [entry for _, _, entry in urgent]

@@ -21,10 +21,9 @@ class Reservation:
     Attributes:
         start: When they are expected to be free, POSIX seconds; never before ``now``.
         placement: The places, in rows of the snapshot's nodes.
-        is_closed: Whether not even a gang that would end before ``start`` may use them.
-        sooner: When the gang should fit already, there or elsewhere, where these places are those
-            of the oldest gangs and not of the first to end; None where that is ``start``, and in
-            a decision that explains nothing.
+        is_closed: Not even a gang that would end before ``start`` may use them.
+        sooner: When the gang should fit, there or elsewhere, where that is before ``start``, and
+            the decision explains.
     """
 
     start: float
@@ -40,7 +39,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Start ``gang`` now. It may be smaller than asked: its tasks say with how many replicas.
+    """Start ``gang`` now, at the size of its tasks, which may be smaller than asked.
 
     ``passed`` is the blocked gang it goes ahead of without delaying it, for a backfill.
     """
@@ -69,8 +68,7 @@ class Hold:
 class Resize:
     """Give ``running`` the places of ``placement`` instead of those it has.
 
-    Replicas that stay, stay where they are: per task and node, a growth only adds and a shrink
-    only removes.
+    Per task and node, a growth only adds replicas and a shrink only removes them.
     """
 
     running: RunningGang

@@ -1,8 +1,7 @@
 """Resizing elastic gangs: where a shrink takes replicas away and a growth adds them.
 
-Replicas that stay, stay where they are. A growth adds replicas in the smallest topology domains
-of the others that have room for them; a shrink empties the nodes with the fewest replicas first,
-and last of all the one where the others meet.
+Replicas that stay, stay where they are. A growth adds replicas in the smallest topology domain of
+the others that has room; a shrink empties the nodes with the fewest replicas first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,13 +43,12 @@ def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) ->
 
 def _without(task: TaskPlacement, excess: int, anchor_row: int) -> TaskPlacement:
     """Return ``task`` with ``excess`` fewer replicas."""
+    # The anchor's node last: the others find their rendezvous there.
     order = np.lexsort((-task.rows, task.counts, task.rows == anchor_row))
     counts = task.counts[order]
     before = np.cumsum(counts) - counts
-    kept = np.empty_like(counts)
-    kept[:] = counts - np.clip(excess - before, 0, counts)
-    result = np.empty_like(kept)
-    result[order] = kept
+    result = np.empty_like(counts)
+    result[order] = counts - np.clip(excess - before, 0, counts)
     stays = result > 0
     return TaskPlacement(task.task, task.rows[stays], result[stays])
 
@@ -65,8 +63,8 @@ def larger(
     """Find a growth of ``running`` towards ``sizes`` that fits ``capacity``; halve until it does.
 
     Returns:
-        What is added (as a gang and its places), and all its places then; None when nothing fits,
-        or ``may_add`` rejects all that does.
+        The added replicas (as a gang and its places), and all its places then; None when nothing
+        fits, or ``may_add`` rejects all that does.
     """
     extra = {name: max(0, size - running.sizes.get(name, 0)) for name, size in sizes.items()}
     room = {

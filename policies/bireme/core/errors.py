@@ -1,7 +1,6 @@
 """Exceptions of the library. "Does not fit" is never one: that is a ``Hold`` with a ``Reason``.
 
 BiremeError
-├── HistoryError     a history of run times has bounds it cannot have
 ├── SettingError     a setting has a value it cannot have
 └── SnapshotError    a snapshot contradicts itself (a programming error at the edge)
 """
@@ -14,10 +13,6 @@ from math import inf
 
 class BiremeError(Exception):
     """Root of everything Bireme raises on purpose."""
-
-
-class HistoryError(BiremeError, ValueError):
-    """A history of run times has bounds it cannot have; the text names them."""
 
 
 class SettingError(BiremeError, ValueError):
@@ -36,24 +31,24 @@ def error_text(error: BaseException) -> str:
 
 
 def require(name: str, value: float, least: float, most: float = inf) -> None:
-    """SettingError unless ``value`` is from ``least`` to ``most``; the text names the parameter."""
-    if not least <= value <= most:
+    """Raise SettingError, with the parameter's name, unless ``least <= value <= most``."""
+    if not least <= value <= most:  # not NaN either
         remedy = f"from {least} to {most}" if most < inf else f"at least {least}"
         raise SettingError(f"{name} is {value}; it must be {remedy}")
 
 
 def installing(extra: str) -> str:
-    """The remedy where what comes with ``extra`` of Bireme's package is not installed."""
+    """Return the remedy where what comes with ``extra`` of Bireme's package is not installed."""
     return f"pip install '.[{extra}]' in a checkout of Bireme"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for who wrote ``name`` and meant one of ``known``: the nearest, else all of them."""
+    """Return a hint for ``name``, which is none of ``known``: the nearest, else all of them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
 def repeated(names: Iterable[str]) -> str | None:
-    """A name that comes more than once; None where all differ."""
+    """Return a name that comes more than once; None where all differ."""
     return next((name for name, count in Counter(names).items() if count > 1), None)

@@ -8,18 +8,13 @@ if that one had lent it ``PRIOR_RUNS`` runs:
 
     log e_k = (n_k * log q_k + PRIOR_RUNS * log e_wider) / (n_k + PRIOR_RUNS),   e_all = q_all
 
-n_k is the number of runs remembered. Logarithms, because run times spread over five powers of ten.
-This is the shrinkage of a group's mean by its effective sample size (Efron and Morris, JASA 1975),
-of a quantile instead: an estimate that is too low breaks a reservation, one that is too high only
-misses a chance to backfill. For the same reason estimates are rounded up, to two significant
-digits. Gangs of equal estimates are then equal, which makes long simulations fast
-(:mod:`bireme.simulator.equivalence`).
+n_k is the number of runs remembered. This is the shrinkage of a group's mean by its effective
+sample size (Efron and Morris, JASA 1975), of a quantile instead.
 
 **Progress reports.** A tenant writes them, so they may be wrong or false. They move how long a gang
 is expected to run, and how much work it is, by a factor of at most ``MOST_SHIFT`` against what is
 known without them: the owner's estimate, or the history, or where neither exists the gang's first
-report. A gang that outruns its expected end is treated like any other that does, and sizes stay
-within the bounds of the tasks, whatever a report says.
+report.
 """
 
 import math
@@ -27,7 +22,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bireme.core.errors import HistoryError
 from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.running import RunningGang
 from bireme.core.times import LONGEST_SECONDS
@@ -39,6 +33,9 @@ FEWEST_RUNS = 5
 """With fewer runs in all there is no estimate."""
 MOST_SHIFT = 2.0
 """Factor by which progress reports move an expected run time at most, up or down."""
+RUNS_PER_GROUP = 64
+MOST_GROUPS = 4096
+"""Groups remembered; those without a run for longest are forgotten first."""
 
 _Group = tuple[str, ...]
 """``(user, template)``, ``(user,)`` or ``()``."""
@@ -53,39 +50,26 @@ class _Runs:
 
 
 class RuntimeHistory:
-    """Finished runs by group, bounded in number.
+    """Finished runs by group, bounded in number."""
 
-    Args:
-        runs_per_group: The most runs remembered of each group.
-        groups: The most groups remembered; those without a run for longest are forgotten first.
-
-    Raises:
-        HistoryError: ``runs_per_group`` is below 1 or ``groups`` below 3.
-    """
-
-    def __init__(self, runs_per_group: int = 64, groups: int = 4096) -> None:
-        for name, value, least in (("runs_per_group", runs_per_group, 1), ("groups", groups, 3)):
-            if value < least:
-                raise HistoryError(f"{name} is {value}; it must be at least {least}")
-        self._runs_per_group = runs_per_group
-        self._most_groups = groups
+    def __init__(self) -> None:
         self._groups: dict[_Group, _Runs] = {}
 
     def observe(self, user: str, template: str, seconds: float) -> None:
         """Record that a run of ``template`` by ``user`` took ``seconds``.
 
         A value that cannot be a run time (zero, negative, above ten years, not a number) is
-        ignored: clocks jump, and a history must survive that.
+        ignored.
         """
-        if not _is_run_time(seconds):
+        if not 0 < seconds <= LONGEST_SECONDS:  # clocks jump, and a history must survive that
             return
         # The widest last: what was touched last is forgotten last.
         for group in ((user, template), (user,), ()):
             known = self._groups.pop(group, None)
-            latest = known.seconds if known else deque(maxlen=self._runs_per_group)
+            latest = known.seconds if known else deque(maxlen=RUNS_PER_GROUP)
             latest.append(float(seconds))
             self._groups[group] = _Runs(latest, _quantile(latest))
-        while len(self._groups) > self._most_groups:
+        while len(self._groups) > MOST_GROUPS:
             del self._groups[next(iter(self._groups))]
 
     def estimate(self, user: str, template: str) -> float | None:
@@ -100,23 +84,21 @@ class RuntimeHistory:
         for group in ((user,), (user, template)):
             runs = self._groups.get(group)
             if runs is not None:
+                # A mean of logarithms: run times spread over five powers of ten.
                 own = len(runs.seconds) / (len(runs.seconds) + PRIOR_RUNS)
                 estimate = runs.quantile_seconds**own * estimate ** (1 - own)
         return _rounded_up(estimate)
 
 
-def _is_run_time(seconds: object) -> bool:
-    return isinstance(seconds, int | float) and 0 < seconds <= LONGEST_SECONDS
-
-
 def _quantile(seconds: Iterable[float]) -> float:
-    """The smallest of ``seconds`` that at least 90 % of them do not exceed."""
     ordered = sorted(seconds)
     return ordered[math.ceil(QUANTILE * len(ordered)) - 1]
 
 
 def _rounded_up(seconds: float) -> float:
-    """``seconds`` with two significant digits, rounded up but for the noise of logarithms."""
+    """Round up to two significant digits, but for the noise of logarithms."""
+    # An estimate that is too low breaks a reservation; one that is too high only misses a chance to
+    # backfill. And gangs of equal estimates are equal, which makes long simulations fast.
     exponent = math.floor(math.log10(seconds)) - 1
     digits = math.ceil(seconds / 10.0**exponent - 1e-6)
     return float(f"{digits}e{exponent}")
@@ -139,22 +121,14 @@ def apply_progress_report(gang: Gang, running: RunningGang | None = None) -> Gan
     gang = _with_steps(gang, progress, running, known)
     if reported is None or known is None:
         return gang
-    trusted = _trusted_estimate(reported, known)
+    trusted = min(max(reported, known / MOST_SHIFT), known * MOST_SHIFT)
     return replace(gang, estimated_seconds=trusted, is_learned_estimate=False)
-
-
-def _trusted_estimate(reported: float, known: float) -> float:
-    """Return ``reported``, moved to within ``MOST_SHIFT`` of ``known``."""
-    return min(max(reported, known / MOST_SHIFT), known * MOST_SHIFT)
 
 
 def _with_steps(
     gang: Gang, progress: TrainingProgress, running: RunningGang | None, known_seconds: float | None
 ) -> Gang:
-    """Return ``gang`` with its steps as of the start, or the last change of size.
-
-    At the size that was asked for, all steps together take ``known_seconds`` within the factor.
-    """
+    """Return ``gang`` with its steps as of the start, or the last change of size."""
     done, left = progress.steps, progress.remaining_steps
     if done is None:
         return gang
@@ -162,6 +136,7 @@ def _with_steps(
     if left is None:
         return replace(gang, done_steps=done - run)
     if known_seconds is not None and gang.speed is not None:
+        # At the size that was asked for, all steps take about the known run time.
         asked = {task.name: task.replicas for task in gang.tasks}
         whole = known_seconds * gang.speed.steps_per_second(asked, 1)
         left = min(max(left, whole / MOST_SHIFT - done), whole * MOST_SHIFT)
@@ -171,10 +146,9 @@ def _with_steps(
 def reported_seconds(
     progress: TrainingProgress, attained_seconds: float, started: float | None
 ) -> float | None:
-    """Return how long the start that began at ``started`` runs in all, by the gang's report.
+    """Return the run time of the start that began at ``started``, by the gang's report, or None.
 
-    ``started`` is None for a gang that waits: then its next start. None where the report does not
-    say, or gives no number; at most ``LONGEST_SECONDS``.
+    ``started`` is None for a gang that waits: then that of its next start.
     """
     elapsed = 0.0 if started is None else max(0.0, progress.reported - started)
     left = progress.remaining_seconds

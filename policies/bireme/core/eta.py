@@ -1,24 +1,20 @@
 """Expected start times: a range per waiting gang, with the coverage that it states.
 
 A reservation foresees one moment: when enough has ended, if all run as long as estimated. Estimates
-err: an owner who states too much makes the gangs behind start sooner, and a history of run times
-errs both ways. So the errors are remembered, as the ratio of actual to foreseen wait. The next
-foreseen moment becomes a range, by two of these ratios: one in twenty was below the lower, one in
-twenty above the upper.
+err, so the ratios of actual to foreseen wait are remembered, and the next foreseen moment becomes a
+range by two of them: one in twenty was below the lower, one in twenty above the upper.
 
     [now + r_(k) f, now + r_(n + 1 - k) f],   k = floor((n + 1) / 20)
 
 f is the wait foreseen and r_(k) the k-th smallest of the n ratios. If the next one is exchangeable
 with them, the range holds the start with a probability of at least 90 % (split conformal
 prediction, Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005; each end for
-itself as in Romano, Patterson and Candès, NeurIPS 2019). It is not quite, as users change their
-ways, so only the latest are remembered.
+itself as in Romano, Patterson and Candès, NeurIPS 2019).
 
-Where run times are unknown, or were judged badly, a moment foreseen is worth little or there is
-none. So waits are remembered as they are, too, and those that lasted as long as this one has by
-now make a second range in the same way. The narrower of the two is reported. To choose costs some
-coverage: 80 % is guaranteed. How often ranges held is measured in
-``docs/results/simulations/estimates.md``.
+Where run times are unknown a moment foreseen is worth little. So waits are remembered as they are,
+too, and those that lasted as long as this one has by now make a second range in the same way. The
+narrower of the two is reported. To choose costs some coverage: 80 % is guaranteed. How often ranges
+held is measured in ``docs/results/simulations/estimates.md``.
 """
 
 from collections import deque
@@ -35,7 +31,6 @@ from bireme.core.snapshot import ClusterSnapshot
 _ONE_IN: Final = 20
 """At each end of a range one start in so many may be outside of it."""
 COVERAGE: Final = 1 - 2 / _ONE_IN
-"""The share of starts that a range is to hold."""
 REMEMBERED: Final = 256
 """Ratios, and waits: enough to know their tails, and few enough to change with the users."""
 _SHORTEST_SECONDS: Final = 10.0
@@ -51,8 +46,7 @@ class StartRange:
         earliest: While ``coverage`` is None, the moment foreseen; it may well start sooner.
         latest: While ``coverage`` is None, the expected end of the last gang on the reserved
             nodes; None when one of them does not say for how long it runs, or has outrun that.
-        coverage: The share of starts that ranges like this one hold; None while too few gangs
-            have started.
+        coverage: Share of starts that such ranges hold; None while too few gangs have started.
     """
 
     earliest: float
@@ -66,39 +60,31 @@ class _Wait:
 
     Attributes:
         began: When places were first kept for the gang, POSIX seconds.
-        foreseen: At which moments, POSIX seconds, and for how many seconds from then on.
+        foreseen: When it was foreseen, POSIX seconds, and for how many seconds from then on.
     """
 
     began: float
     foreseen: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, now: float, seconds: float) -> None:
-        """Keep the moment foreseen now if it is the first, or if the last one kept has passed."""
+        # One forecast at a time: those of each cycle of one wait would err alike.
         has_passed = not self.foreseen or now > sum(self.foreseen[-1])
         if seconds > 0 and has_passed and len(self.foreseen) < _MOST_FORESEEN:
             self.foreseen.append((now, max(seconds, _SHORTEST_SECONDS)))
 
 
 class StartRanges:
-    """Start ranges from the errors of earlier forecasts.
+    """Start ranges from the errors of earlier forecasts."""
 
-    Args:
-        remembered: The most ratios, and the most waits.
-    """
-
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._ratios: deque[float] = deque(maxlen=remembered)
-        self._seconds: deque[float] = deque(maxlen=remembered)
+    def __init__(self) -> None:
+        self._ratios: deque[float] = deque(maxlen=REMEMBERED)
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         self._waits: dict[str, _Wait] = {}
 
     def update(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
-        """Learn from a decision and return the ranges of waiting gangs, by uid, where known.
+        """Learn from a decision with ``explain``; return the ranges that are known, by uid.
 
         Must see every decision: admitted gangs teach, and gangs that no longer wait are forgotten.
-
-        Args:
-            snapshot: What was decided on.
-            decision: What was decided, with ``explain``.
         """
         waiting: dict[str, _Wait] = {}
         ranges: dict[str, StartRange] = {}
@@ -128,6 +114,7 @@ class StartRanges:
         self, wait: _Wait, reservation: Reservation, snapshot: ClusterSnapshot
     ) -> StartRange | None:
         expected, now = reservation.expected, snapshot.now
+        # A wait that goes on already exceeds the shorter ones: they say nothing about its end.
         longer = [seconds for seconds in self._seconds if seconds > now - wait.began]
         ranges = [_between(longer, wait.began, 1.0)]
         if expected > now:
@@ -142,7 +129,7 @@ class StartRanges:
 
 
 def _foreseeing(hold: Hold) -> Reservation | None:
-    """Return the reservation of a gang, unless others are stopped for it: that takes seconds."""
+    # Where others are stopped for it, the wait is one of seconds.
     return None if hold.reason is Reason.WAITING_FOR_PREEMPTION else hold.reservation
 
 

@@ -1,9 +1,9 @@
 """The unit of scheduling: a gang of replicas that start together or not at all.
 
-A TrainingJob and a PodGroup both become a :class:`Gang`. Its tasks are groups of equal replicas;
-a task's role says what its replicas do in training, and thereby which of them talk to which.
+A TrainingJob and a PodGroup both become a :class:`Gang`. Its tasks are groups of equal replicas.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -15,7 +15,7 @@ from bireme.core.speed import LossCurve, SpeedLaw
 
 # --- hard demands of a pod template on its node ---
 #
-# Hashable, so that equal templates share one evaluation (bireme.core.nodes).
+# Hashable, so that equal templates share one evaluation (bireme.core.nodes.feasible).
 
 
 class SelectorOperator(StrEnum):
@@ -58,7 +58,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Which taints a pod accepts. Empty ``key`` with Exists: all; empty ``effect``: any."""
+    """Taints a pod accepts. Empty ``key`` with Exists: all; empty ``effect``: any."""
 
     key: str = ""
     operator: str = "Equal"
@@ -66,7 +66,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """The API's own rule (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``)."""
+        """Apply the API's own rule (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``)."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -97,7 +97,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Role(StrEnum):
-    """What a replica does in distributed training."""
+    """Role of a replica in distributed training."""
 
     MASTER = "master"
     CHIEF = "chief"
@@ -107,7 +107,7 @@ class Role(StrEnum):
 
     @property
     def default_priority(self) -> int:
-        """Intra-job order where the task states none: who must be up before the others."""
+        """Intra-job order where the task states none: the highest must be up before the others."""
         return _DEFAULT_PRIORITY[self]
 
 
@@ -140,7 +140,7 @@ class RoleAffinity:
 class Task:
     """A group of equal replicas.
 
-    ``request`` is what one replica asks (see :mod:`bireme.core.resources` for units) and always
+    ``request`` is that of one replica (see :mod:`bireme.core.resources` for units) and always
     contains ``pods: 1``. ``members`` are the UIDs of pods that already exist, in replica order,
     for gangs whose pods another controller made; empty for pods the operator will create.
     """
@@ -169,7 +169,7 @@ class Task:
 
     @property
     def devices(self) -> int:
-        """What its replicas ask together of resources that not every node has."""
+        """Amount that its replicas ask together of resources that not every node has."""
         each = sum(amount for name, amount in self.request if name not in STANDARD)
         return each * self.replicas
 
@@ -189,8 +189,7 @@ class TrainingProgress:
         worst_loss: The largest loss of all reports.
         accuracy: From 0 to 1.
         accuracy_gain: Accuracy of the last report that has one, less that of the one before.
-        remaining_steps: Steps that are left.
-        anchor_seconds: Run time in all of the start that the first such report spoke of. It bounds
+        anchor_seconds: Run time of the whole start by the first report that gives one. It bounds
             later reports where no other estimate exists.
     """
 
@@ -219,34 +218,32 @@ class Shape(tuple[object, ...]):  # noqa: SLOT001  # the hash is kept in __dict_
 
 @dataclass(frozen=True)
 class Gang:
-    """A gang as it waits, or would wait if it had to start again.
+    """A gang as it waits, or would wait if it had to start again. None stands for unknown.
 
     Attributes:
         arrived: POSIX seconds; each stop moves it on by the time the gang has run, so that only
             its waiting counts as waiting.
         min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
             the tasks' minima.
-        interrupted: Whether it has run before and lost its places through no fault of its own.
-        displaced: Whether that was the loss of a node, or of pods that others made: the hole is the
-            gang's own.
+        interrupted: It has run before and lost its places through no fault of its own.
+        displaced: That was the loss of a node, or of pods that others made: the hole is its own.
         fault: A fault found before the cycle (a missing PriorityClass, a template the API server
             rejected): such a gang is held.
-        foretold: What all its pods will ask together, where ``fault`` is that not all exist yet.
-        user: Who submitted it, for shares and for the history of run times.
-        estimated_seconds: How long a start is expected to run; None when unknown.
-        is_learned_estimate: Whether the estimate is from the history of run times, not the owner.
-        attained_seconds: How long earlier starts have run.
-        evictions: How often it has made room for others.
+        foretold: Request of all its pods together, where ``fault`` is that not all exist yet.
+        user: Its submitter, for shares and for the history of run times.
+        estimated_seconds: Expected run time of a start.
+        is_learned_estimate: The estimate is from the history of run times, not the owner.
+        attained_seconds: Run time of earlier starts.
+        evictions: Number of times it has made room for others.
         min_runtime_seconds: How long a start may not be preempted; None takes the setting.
-        may_preempt: Whether others may be stopped for it (PriorityClass ``preemptionPolicy``).
-        is_preemptible: Whether it may be stopped for others.
-        is_elastic: Whether it can be resized while it runs.
-        speed: How fast it trains at a given size; None when unknown.
-        remaining_steps: How many steps it had left when its current run started, or when its size
-            last changed.
-        done_steps: How many steps it had done by then, over all its runs.
-        loss: How its training loss falls with the steps done; None when unknown.
-        progress: The last report of its training; None without any.
+        may_preempt: Others may be stopped for it (PriorityClass ``preemptionPolicy``).
+        is_preemptible: It may be stopped for others.
+        is_elastic: It can be resized while it runs.
+        speed: Training speed by size.
+        remaining_steps: Steps left when its current run started, or when its size last changed.
+        done_steps: Steps done by then, over all its runs.
+        loss: Training loss by steps done.
+        progress: The last report of its training.
     """
 
     uid: str
@@ -285,7 +282,7 @@ class Gang:
 
     @cached_property
     def flaw(self) -> str:
-        """What is wrong with the gang itself, with the remedy; empty when it is sound."""
+        """Fault of the gang itself, with the remedy; empty when it is sound."""
         if not self.tasks:
             return "the gang has no tasks; give it at least one"
         if len({task.name for task in self.tasks}) < len(self.tasks):
@@ -307,30 +304,25 @@ class Gang:
 
     @cached_property
     def demand(self) -> dict[str, int]:
-        """What all replicas ask together, in exact integers."""
+        """Request of all replicas together, in exact integers."""
         total: dict[str, int] = {}
         for task in self.tasks:
             total = add(total, task.request, task.replicas)
         return total
 
     @cached_property
-    def shape(self) -> "Shape":
-        """The equivalence class of the gang: gangs of equal shape fit alike.
-
-        Task names are part of it, because messages remembered under a shape contain them.
-        """
+    def shape(self) -> Shape:
+        """The equivalence class of the gang: gangs of equal shape fit alike."""
+        # Task names are part of it, because messages remembered under a shape contain them.
         tasks = tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks)
         return Shape((tasks, self.role_affinity))
 
     @cached_property
     def at_minimum(self) -> "Gang":
-        """The gang cut to the smallest size it may start with; ``self`` when it cannot shrink.
-
-        Replicas above the tasks' minima are given back in task priority order until
-        ``min_available`` is reached.
-        """
+        """The gang cut to the smallest size it may start with; ``self`` when it cannot shrink."""
         sizes = {task.name: task.minimum for task in self.tasks}
         short = self.min_available - sum(sizes.values())
+        # Replicas above the minima, until there are min_available: the most important tasks first.
         for task in sorted(self.tasks, key=lambda t: (-t.priority, t.name)):
             extra = min(max(short, 0), task.replicas - sizes[task.name])
             sizes[task.name] += extra
@@ -339,8 +331,8 @@ class Gang:
             return self
         return self.resized(sizes)
 
-    def resized(self, sizes: dict[str, int]) -> "Gang":
-        """The same gang with ``sizes[task name]`` replicas; tasks at zero are dropped."""
+    def resized(self, sizes: Mapping[str, int]) -> "Gang":
+        """Return the gang with ``sizes[task name]`` replicas; tasks at zero are dropped."""
         tasks = tuple(
             replace(task, replicas=sizes[task.name], members=task.members[: sizes[task.name]])
             for task in self.tasks
@@ -349,5 +341,5 @@ class Gang:
         return replace(self, tasks=tasks)
 
     def tasks_in_order(self) -> tuple[Task, ...]:
-        """Tasks by intra-job priority, highest first; equal ones in their written order."""
+        """Return the tasks by intra-job priority, highest first; ties in their written order."""
         return tuple(sorted(self.tasks, key=lambda task: -task.priority))

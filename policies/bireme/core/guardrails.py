@@ -1,9 +1,8 @@
 """Guardrails: checks of what an orderer, a sizer or a placer answers, learned or not.
 
 Where an answer is not valid, the policy's rules answer in the same cycle. One orderer decides a
-whole cycle, because the preemption priorities of two do not compare: after an invalid order the
-cycle is decided again by the orderer of the rules, and at last by arrival. A gang whose placer
-fails without rules has no places; without a sizer's answer the general rule sizes all gangs.
+whole cycle, because the preemption priorities of two do not compare. A gang whose placer fails
+without rules has no places; without a sizer's answer the general rule sizes all gangs.
 """
 
 import math
@@ -48,7 +47,7 @@ class CheckedOrderer:
             raise OrderError(f"the orderer failed: {error_text(error)}") from error
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """All ``gangs``, each once. Raises OrderError where the orderer's answer is another."""
+        """Return all ``gangs``, each once. Raises OrderError where the answer is another."""
         if not gangs:
             return []
         try:
@@ -78,7 +77,7 @@ class ByArrival:
     """First come, first served, without preemption: the order when all orderers fail."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """First to arrive first, ties by uid."""
+        """Return ``gangs``, first to arrive first, ties by uid."""
         return [Ranked(g, 0.0) for g in sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))]
 
 
@@ -94,7 +93,7 @@ class CheckedSizer:
     """Wraps a sizer; its answers are within every gang's smallest and largest size.
 
     Attributes:
-        fault: What was wrong with the answer; empty when nothing was.
+        fault: The fault of the answer; empty without one.
     """
 
     def __init__(self, sizer: Sizer | None) -> None:
@@ -112,7 +111,7 @@ class CheckedSizer:
                 for entry in order.ranked
                 if entry.gang.uid in asked
             }
-        except OrderError:
+        except OrderError:  # of order.ranked: another orderer decides the cycle
             raise
         except Exception as error:  # noqa: BLE001  # a policy may raise anything
             self.fault = f"the sizer failed: {error_text(error)}"
@@ -122,34 +121,22 @@ class CheckedSizer:
 def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
     """Clip ``sizes``: at least what may start, at most the maximum (if elastic) or as asked."""
     least = {task.name: task.replicas for task in gang.at_minimum.tasks}
-    return {
-        task.name: max(
-            least[task.name],
-            min(
-                _whole(gang, task.name, sizes.get(task.name, task.replicas)),
-                task.maximum if gang.is_elastic else task.replicas,
-            ),
-        )
-        for task in gang.tasks
-    }
-
-
-def _whole(gang: Gang, task: str, wanted: object) -> int:
-    """Return ``wanted`` as replicas; ValueError where it is no whole number."""
-    if not isinstance(wanted, (int, np.integer)):
-        name = f"{gang.namespace}/{gang.name}"
-        raise ValueError(f"it wants {wanted!r} {task} replicas of {name}, no whole number")
-    return int(wanted)
+    within = {}
+    for task in gang.tasks:
+        wanted: object = sizes.get(task.name, task.replicas)
+        if not isinstance(wanted, (int, np.integer)):
+            name = f"{gang.namespace}/{gang.name}"
+            raise ValueError(f"it wants {wanted!r} {task.name} replicas of {name}, no whole number")
+        most = task.maximum if gang.is_elastic else task.replicas
+        within[task.name] = max(least[task.name], min(int(wanted), most))
+    return within
 
 
 class CheckedPlacer:
     """Wraps a placer; where it fails or over-commits, the placer of the rules answers, if any.
 
-    After ``PATIENCE`` invalid answers only the rules are asked: each may have taken as long as a
-    placer is allowed to, and a cycle has many gangs.
-
     Attributes:
-        fault: What was wrong with the last invalid answer; empty when none was.
+        fault: The fault of the last invalid answer; empty without one.
     """
 
     def __init__(self, policy: Policy, snapshot: ClusterSnapshot) -> None:
@@ -167,7 +154,8 @@ class CheckedPlacer:
         return placer
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """A valid placement of the whole gang, or None."""
+        """Return a valid placement of the whole gang, or None."""
+        # Each invalid answer may have taken as long as a placer is allowed to.
         if self._rules is not None and not self._patience:
             return self._rules.place(gang, capacity)
         try:
@@ -206,7 +194,7 @@ def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
 
 
 def _is_plain(task: TaskPlacement, nodes: int) -> bool:
-    """Whether ``task`` is on rows of the table, each once, ascending, with replicas on each."""
+    """Return whether ``task`` is on rows of the table, each once, ascending, with replicas."""
     rows, counts = task.rows, task.counts
     return (
         rows.dtype.kind == counts.dtype.kind == "i"

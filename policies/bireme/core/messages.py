@@ -1,9 +1,7 @@
 """Messages: why a gang waits or starts, in numbers and plain words.
 
-Two different answers are kept apart: the gang does not fit *now* (how much is asked, free and
-missing), and it would not fit an empty cluster either (and the largest gang that would). Empty
-means without all pods but those that never leave; that answer depends on nodes alone and is cached
-with them.
+Two answers are kept apart: the gang does not fit *now*, and it would not fit an empty cluster
+either, that is, one without all pods but those that never leave.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,13 +55,13 @@ def never_fits(
 
     ``cluster`` is the name of ``nodes`` in the message.
     """
+    # The answer depends on nodes alone, so it outlives the cycle.
     key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
-    if key in nodes.memo:
-        known = nodes.memo[key]
-        return known if isinstance(known, str) else None
-    fresh = _never_fits(gang, FreeCapacity(nodes, nodes.fixed), placer, cluster)
-    nodes.remember(key, fresh)
-    return fresh
+    if key not in nodes.memo:
+        empty = FreeCapacity(nodes, nodes.fixed)
+        nodes.remember(key, _never_fits(gang, empty, placer, cluster))
+    known = nodes.memo[key]
+    return known if isinstance(known, str) else None
 
 
 def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -> str | None:
@@ -181,7 +179,7 @@ def over_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
         f"asks {formatted(name, asked)}, {formatted(name, used)} of {formatted(name, limit)} in use"
         for name, (asked, used, limit) in excess.items()
     ]
-    return f"queue {queue!r}: " + "; ".join(parts)
+    return f"queue {queue!r}: {'; '.join(parts)}"
 
 
 def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
@@ -210,8 +208,8 @@ def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
     """Return which places are kept for a blocked gang, and from when on it should have them."""
     places = where(reservation.placement).removeprefix("on ")
     if reservation.start <= snapshot.now:
-        return f"kept for it: {places}, as soon as what runs there ends"
-    return f"kept for it: {places}, expected free at {clock_time(reservation.start)}"
+        return f"; kept for it: {places}, as soon as what runs there ends"
+    return f"; kept for it: {places}, expected free at {clock_time(reservation.start)}"
 
 
 def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
@@ -231,6 +229,24 @@ def would_pass_limit(blocked: Gang, ahead: int) -> str:
         f"fits now, but what its queue may still hold is kept for {blocked.namespace}/"
         f"{blocked.name}; {ahead} ahead"
     )
+
+
+def held_back(barrier: Gang, ahead: int) -> str:
+    """Return which overdue gang a queue keeps its room for."""
+    return (
+        f"held back for {barrier.namespace}/{barrier.name}, which has waited past its bound; "
+        f"{ahead} ahead"
+    )
+
+
+def making_room(done: str, beneficiary: Gang) -> str:
+    """Return for which gang another was ``done``, that is, "stopped" or "shrunk"."""
+    return f"{done} to make room for {beneficiary.namespace}/{beneficiary.name}"
+
+
+def grown(added: Gang) -> str:
+    """Return which replicas were added to a running gang."""
+    return f"grown by {composition(added)} into idle capacity"
 
 
 def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:

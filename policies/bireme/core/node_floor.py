@@ -77,9 +77,8 @@ class PoolState:
         replicas: The nodes its target asks for now: those that ``wanted`` was counted from.
         needed: Nodes that must stay: something is bound or planned there, or a gang that waits
             counts on them.
-        wanted: Nodes that the target should ask for because of waiting gangs, from
-            :func:`wanted_by_gangs`.
-        coming: Nodes asked for that are not ready yet: while there are any, none is given up.
+        wanted: Nodes for waiting gangs, from :func:`wanted_by_gangs`.
+        coming: Nodes asked for that are not ready yet.
         empty_since: Per ready, empty node that may go: since when, POSIX seconds.
         forecast: Hours in ascending order, possibly some that are over.
         forecast_made: POSIX seconds; None for never.
@@ -102,10 +101,9 @@ class FloorDecision:
 
     Attributes:
         floor: The least nodes it should have.
-        replicas: What its target should ask for; the present number where nothing is to be done.
+        replicas: Nodes its target should ask for; as now where nothing is to be done.
         message: The reason for people.
-        step: By how many nodes the forecast alone raises the target; to be kept by
-            :func:`with_step`, once it is done.
+        step: Nodes by which the forecast alone raises the target; see :func:`with_step`.
     """
 
     floor: int
@@ -118,10 +116,10 @@ class FloorDecision:
 def wanted_by_gangs(pool: str, replicas: int, decision: Decision) -> int:
     """Return the nodes that ``pool``, whose target asks for ``replicas``, should have for gangs.
 
-    That is ``replicas`` and the node requests on top, which are 0 where those that are coming are
-    enough; 0 where no gang waits for nodes of the pool.
+    0 where no gang waits for nodes of the pool.
     """
     asked = [request.nodes for request in decision.node_requests if request.pool == pool]
+    # A request of 0 nodes counts too: those that are coming are enough, and must not be given up.
     return replicas + sum(asked) if asked else 0
 
 
@@ -150,11 +148,9 @@ def _clamped(nodes: int, bounds: PoolBounds) -> int:
 
 
 def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, str]:
-    """Return the most nodes forecast until a node asked for now is ready, with a note.
-
-    0 where the forecast cannot be used.
-    """
+    """Return the most nodes forecast until a node asked for now is ready, with a note."""
     made, until = state.forecast_made, now + bounds.lead_seconds
+    # The forecast is read from a status that others may write: every number may be wrong.
     if made is None or not math.isfinite(made) or not state.forecast:
         return 0, "there is no forecast"
     if not now - STALE_AFTER_SECONDS <= made <= now + HOUR:
@@ -187,6 +183,7 @@ def _target(
     if level > state.replicas:
         return level, Reason.RAISED
     cool = sum(now - since >= bounds.cool_down_seconds for since in state.empty_since)
+    # While nodes are coming none is given up: a lower target could take back those instead.
     if bounds.scale_in and cool and not state.coming and level < state.replicas:
         return max(level, state.replicas - cool), Reason.LOWERED
     if asked > bounds.maximum == state.replicas:
@@ -223,11 +220,16 @@ def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[
     An amount counts as so many nodes as it takes of the pool's scarcest resource, in fractions. A
     waiting gang counts at the least size that may start, if its queue could admit it beside those
     that came before; each of its tasks to the pool whose template takes its replicas with the
-    fewest nodes. A node may be in several pools. A pool without a template has no demand: its nodes
-    are unknown.
+    fewest nodes. A node may be in several pools. A pool without a template has no demand.
     """
     known = [pool for pool in sorted(pools, key=lambda pool: pool.name) if pool.template]
-    templates = _templates(known, snapshot.nodes.topology_levels)
+    # One empty node per pool, under the pool's name.
+    nodes = [
+        replace(pool.template, name=pool.name, is_ready=True, is_cordoned=False)
+        for pool in known
+        if pool.template is not None
+    ]
+    templates = NodeTable(nodes, snapshot.nodes.topology_levels)
     demand = np.array([_held(snapshot, pool, templates) for pool in known])
     most = np.array([pool.most for pool in known])
     each: dict[object, FloatArray] = {}
@@ -236,23 +238,13 @@ def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[
             kind = (task.request, task.constraints)
             if kind not in each:
                 each[kind] = _worth(task, templates)
-            nodes = each[kind] * task.replicas
-            nodes = np.where(nodes <= most, nodes, np.inf)
-            fewest = int(np.argmin(nodes))
-            if np.isfinite(nodes[fewest]):
-                demand[fewest] += nodes[fewest]
+            needed = each[kind] * task.replicas
+            needed = np.where(needed <= most, needed, np.inf)
+            fewest = int(np.argmin(needed))
+            if np.isfinite(needed[fewest]):
+                demand[fewest] += needed[fewest]
     counted = dict(zip((pool.name for pool in known), demand.tolist(), strict=True))
     return {pool.name: counted.get(pool.name, 0.0) for pool in pools}
-
-
-def _templates(pools: Sequence[ScaledPool], levels: Sequence[str]) -> NodeTable:
-    """Return a table with one empty node per pool, under the pool's name."""
-    nodes = [
-        replace(pool.template, name=pool.name, is_ready=True, is_cordoned=False)
-        for pool in pools
-        if pool.template is not None
-    ]
-    return NodeTable(nodes, levels)
 
 
 def _held(snapshot: ClusterSnapshot, pool: ScaledPool, templates: NodeTable) -> float:
@@ -297,8 +289,9 @@ def _admissible(snapshot: ClusterSnapshot) -> Iterator[Gang]:
 def needed_nodes(snapshot: ClusterSnapshot, kept: Collection[str]) -> BoolArray:
     """Return which nodes must stay, shape (nodes,): in use, planned on, or in ``kept`` by name.
 
-    ``kept`` is ``kept_nodes`` of the decision. Pods that never leave do not count as use.
+    ``kept`` is ``kept_nodes`` of the decision.
     """
+    # Pods that never leave (DaemonSets) do not count as use.
     needed = np.asarray((snapshot.used > snapshot.nodes.fixed).any(axis=1), dtype=np.bool_)
     row = snapshot.nodes.row
     needed[[row[name] for name in kept if name in row]] = True

@@ -55,11 +55,11 @@ class NodeTable:
     """The nodes of a cluster, rows in name order, whatever order they came in.
 
     Attributes:
-        nodes: What the rows are made of, in their order.
+        nodes: The nodes, in row order.
         names: Node names, shape (nodes,).
         axis: The columns of ``allocatable``.
         allocatable: int64, shape (nodes, resources); read-only.
-        fixed: What pods that never leave use of it, same shape; read-only.
+        fixed: The part of it that pods that never leave use, same shape; read-only.
         is_ready: bool, shape (nodes,).
         memo: Cache of answers that depend on nodes alone, for the life of this table.
     """
@@ -73,13 +73,13 @@ class NodeTable:
         self.topology_levels = tuple(topology_levels)
         self.axis = ResourceAxis.of(node.allocatable for node in nodes)
         self.allocatable: IntArray = np.zeros((len(nodes), len(self.axis)), dtype=np.int64)
-        for row, node in enumerate(nodes):
-            self.allocatable[row] = self.axis.offer(node.allocatable)
-        self.allocatable.setflags(write=False)
         self.fixed: IntArray = np.zeros_like(self.allocatable)
         for row, node in enumerate(nodes):
+            self.allocatable[row] = self.axis.offer(node.allocatable)
             if node.fixed:
                 self.fixed[row] = self.axis.usage(node.fixed)
+        # One table serves many snapshots.
+        self.allocatable.setflags(write=False)
         self.fixed.setflags(write=False)
         self.is_ready = np.fromiter((node.is_ready for node in nodes), np.bool_, len(nodes))
         self.memo: dict[object, object] = {}
@@ -106,9 +106,9 @@ class NodeTable:
         self.memo[key] = answer
 
     def label(self, key: str) -> LabelColumn:
-        """The column of label ``key``, built on first use."""
+        """Return the column of label ``key``."""
         column = self._columns.get(key)
-        if column is None:
+        if column is None:  # built on first use: nodes have dozens of labels, selectors a few
             codes: dict[str, int] = {}
             column_codes = np.full(len(self), -1, dtype=np.int32)
             for row, node in enumerate(self.nodes):
@@ -120,12 +120,7 @@ class NodeTable:
 
     @cached_property
     def domains(self) -> tuple[Codes, ...]:
-        """Domain code of every node per topology level, narrowest first; -1 where it has none.
-
-        A domain is identified by its own label *and* those of all wider levels, so that equal
-        rack names in two zones are two racks. A node whose level is its host name is always its
-        own domain, labelled or not.
-        """
+        """Domain code of every node per topology level, narrowest first; -1 where it has none."""
         wider: Codes = np.zeros(len(self), dtype=np.int32)
         levels: list[Codes] = []
         for level in reversed(self.topology_levels):
@@ -133,6 +128,7 @@ class NodeTable:
                 levels.append(np.arange(len(self), dtype=np.int32))
                 continue
             codes = self.label(level).codes
+            # With the codes of the wider levels: equal rack names in two zones are two racks.
             pairs = np.stack([wider, codes], axis=1)
             _, joint = np.unique(pairs, axis=0, return_inverse=True)
             wider = joint.reshape(-1).astype(np.int32)
@@ -140,7 +136,7 @@ class NodeTable:
         return tuple(reversed(levels))
 
     def domain_name(self, level: int, row: int) -> str:
-        """The label value of ``row``'s domain at ``level``; the node's own name for hosts."""
+        """Return the label value of ``row``'s domain at ``level``; the node's name for hosts."""
         key = self.topology_levels[level]
         if key == HOSTNAME_LABEL:
             return self.names[row]
@@ -197,6 +193,7 @@ def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
 def _matches(requirement: Requirement, nodes: NodeTable) -> BoolArray:
     column = nodes.label(requirement.key)
     answers = [_accepts(requirement, value) for value in column.values]
+    # As in the API, NotIn also matches nodes without the label.
     missing = requirement.operator in (SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST)
     # The last entry answers for code -1: nodes without the label.
     return np.array([*answers, missing], dtype=np.bool_)[column.codes]
@@ -230,7 +227,7 @@ def _compares(requirement: Requirement, value: str) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    """``text`` as the API reads it (Go's ParseInt): int64, neither blanks nor underscores."""
+    """Parse ``text`` as the API does (Go's ParseInt): int64, neither blanks nor underscores."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -245,12 +242,12 @@ class GrowablePool:
     """A pool that may be asked for more nodes.
 
     Attributes:
-        template: What one more node offers, without the taints that it only starts with. Its name
-            and its host name label stand for no node; new nodes get their own.
+        template: A new node, without the taints that it only starts with. Its name and its host
+            name label stand for no node; new nodes get their own.
         room: Nodes that may still be asked for, beside those asked for already.
         coming: Nodes asked for that are not there yet.
-        asked_at: Since when, POSIX seconds, nodes are coming and none has come: when the first of
-            them was asked for, or one came last, whichever is later; None while none is coming.
+        asked_at: When the first of them was asked for, or one came last, whichever is later, POSIX
+            seconds; None while none is coming.
         patience_seconds: After so long the pool is late: other pools are asked in its place.
     """
 
@@ -270,11 +267,9 @@ class GrowablePool:
 
     def is_late(self, now: float) -> bool:
         """Return whether nodes were asked for so long ago that they may never come."""
-        return (
-            self.coming > 0
-            and self.asked_at is not None
-            and now - self.asked_at > self.patience_seconds
-        )
+        if not self.coming or self.asked_at is None:
+            return False
+        return now - self.asked_at > self.patience_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +278,7 @@ class ScaledPool:
 
     Attributes:
         selector: The labels its nodes have; without any it has no nodes.
-        template: What one node of it offers; None where unknown.
+        template: A node of it; None where unknown.
         most: Nodes it may have; a task that asks for more of them is not counted.
     """
 

@@ -1,9 +1,4 @@
-"""Placements of whole gangs, and the free capacity of a cycle.
-
-The question asked most is how many replicas of a task every node takes. :class:`FreeCapacity` keeps
-the answer per kind of replica and corrects it, after an admission, only on the nodes it touched, so
-that a thousand waiting gangs of a few shapes cost little more than a few.
-"""
+"""Placements of whole gangs, and the free capacity of a cycle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +7,7 @@ import numpy as np
 
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
-from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, BoolArray, FloatArray, IntArray
+from bireme.core.resources import CPU, MEMORY, STANDARD, BoolArray, FloatArray, IntArray
 
 CLUSTER_LEVEL = "cluster"
 """Name of the level above all topology levels."""
@@ -27,7 +22,8 @@ class TaskPlacement:
     counts: IntArray
 
     def rows_by_replica(self) -> IntArray:
-        """Node row of replica 0, 1, ...; neighbours in index are neighbours in the cluster."""
+        """Return the node row of replica 0, 1, ..."""
+        # In row order: neighbours in a ring of all-reduce are neighbours in the cluster.
         return np.repeat(self.rows, self.counts)
 
 
@@ -40,11 +36,11 @@ class Placement:
     domain: str
 
     def node_rows(self) -> IntArray:
-        """Rows of all nodes used, ascending, each once."""
+        """Return the rows of all nodes used, ascending, each once."""
         return np.unique(np.concatenate([task.rows for task in self.tasks]))
 
     def by_task(self, nodes: NodeTable) -> dict[str, tuple[str, ...]]:
-        """Task name to node name of replica 0, 1, ..."""
+        """Return the node names of replica 0, 1, ..., by task name."""
         return {
             task.task: tuple(nodes.names[row] for row in task.rows_by_replica())
             for task in self.tasks
@@ -52,7 +48,7 @@ class Placement:
 
 
 def smallest_domain(nodes: NodeTable, rows: IntArray) -> tuple[str, str]:
-    """The narrowest topology level that holds all ``rows`` in one domain, and the domain's name."""
+    """Return the narrowest topology level that holds ``rows`` in one domain, and that domain."""
     for level, codes in enumerate(nodes.domains):
         used = codes[rows]
         if used[0] >= 0 and bool((used == used[0]).all()):
@@ -66,8 +62,8 @@ def make_placement(gang: Gang, nodes: NodeTable, counts: dict[str, IntArray]) ->
     for task in gang.tasks:
         rows = np.flatnonzero(counts[task.name])
         tasks.append(TaskPlacement(task.name, rows, counts[task.name][rows]))
-    level, domain = smallest_domain(nodes, np.unique(np.concatenate([t.rows for t in tasks])))
-    return Placement(tuple(tasks), level, domain)
+    every = np.unique(np.concatenate([task.rows for task in tasks]))
+    return Placement(tuple(tasks), *smallest_domain(nodes, every))
 
 
 def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> Placement:
@@ -87,14 +83,14 @@ def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> P
 
 
 def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable) -> bool:
-    """Whether every worker on ``tasks`` has a parameter server in its domain, where required.
+    """Return whether every worker on ``tasks`` has a parameter server in its domain, if required.
 
-    See :class:`~bireme.core.gangs.RoleAffinity`; a gang with several tasks of a role has no such
-    demand. A key that is no topology level means the node itself.
+    See :class:`~bireme.core.gangs.RoleAffinity`.
     """
     names = {task.role: task.name for task in gang.tasks}
     roles = [task.role for task in gang.tasks]
     required = gang.role_affinity.mode is AffinityMode.REQUIRED
+    # Of several tasks of a role, none could say which servers are its own.
     if not required or roles.count(Role.PS) != 1 or roles.count(Role.WORKER) != 1:
         return True
     none = np.zeros(0, dtype=np.int64)
@@ -102,6 +98,7 @@ def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable)
     servers, workers = rows.get(names[Role.PS], none), rows.get(names[Role.WORKER], none)
     beside = np.isin(workers, servers)
     key, levels = gang.role_affinity.topology_key, nodes.topology_levels
+    # A key that is no topology level means the node itself.
     if key != HOSTNAME_LABEL and key in levels:
         codes = nodes.domains[levels.index(key)]
         beside |= (codes[workers] >= 0) & np.isin(codes[workers], codes[servers])
@@ -121,14 +118,16 @@ class Take:
 
 
 class FreeCapacity:
-    """What is left on every node during one cycle, int64 of shape (nodes, resources).
+    """Free amounts on every node during one cycle, int64 of shape (nodes, resources).
 
-    It may be negative: allocatable may shrink while pods run, or another scheduler may have put
-    pods there. Such a node takes nothing more.
+    It keeps, per kind of replica, how many every node takes, and corrects that after an admission
+    only on the nodes it touched: a thousand gangs of a few shapes cost little more than a few.
     """
 
     def __init__(self, nodes: NodeTable, used: IntArray) -> None:
         self.nodes = nodes
+        # It may be negative: allocatable may shrink while pods run, or another scheduler may have
+        # put pods there. Such a node takes nothing more.
         self.free: IntArray = nodes.allocatable - used
         self._counts: dict[object, IntArray] = {}
         self._seen: dict[object, int] = {}
@@ -159,7 +158,7 @@ class FreeCapacity:
         """Return the cached answer for this kind of replica, brought up to date."""
         key = (task.request, task.constraints)
         counts = self._counts.get(key)
-        request = self.nodes.axis.request(task.request)
+        request = self.nodes.axis.request(task.request)  # None: no node has one of the resources
         allowed = feasible(task.constraints, self.nodes)
         if counts is None:
             counts = np.zeros(len(self.nodes), dtype=np.int64)
@@ -198,11 +197,7 @@ class FreeCapacity:
 
     @property
     def tightness(self) -> FloatArray:
-        """How much is free on each node as one number, shape (nodes,); less is tighter.
-
-        Devices (GPUs) count ten times as much as cores and memory: what is packed tightly must
-        be what is scarce. Best fit means choosing the node where this is smallest.
-        """
+        """How much is free on each node as one number, shape (nodes,); less is tighter."""
         if self._tightness is None:
             axis = self.nodes.axis
             largest = np.maximum(self.nodes.allocatable.max(axis=0, initial=1), 1)
@@ -212,17 +207,19 @@ class FreeCapacity:
 
 
 def _scarcity(resource: str) -> float:
+    # Devices count ten times as much as cores and memory: what is packed tightly must be scarce.
     if resource in (CPU, MEMORY):
         return 0.1
-    return 0.0 if resource == PODS or resource in STANDARD else 1.0
+    return 0.0 if resource in STANDARD else 1.0
 
 
 def _fits(free: IntArray, request: IntArray) -> IntArray:
-    """Whole replicas that fit into each row of ``free``, shape (rows,)."""
+    """Return whole replicas that fit into each row of ``free``, shape (rows,)."""
     columns = np.flatnonzero(request)
     if not len(columns):
         return np.full(len(free), COUNT_CEILING, dtype=np.int64)
     counts: IntArray = free[:, columns[0]] // request[columns[0]]
+    # Column by column: no second table of the size of ``free`` is made.
     for column in columns[1:]:
         np.minimum(counts, free[:, column] // request[column], out=counts)
     np.maximum(counts, 0, out=counts)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,10 @@ PARTS: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
 """The parts of a policy, in the order in which they are named everywhere."""
 
 
+GangSizes: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Replicas by gang uid and task name."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreFactor:
     """One part of a score: ``weight * value``, with the measured quantity behind it."""
@@ -33,7 +37,7 @@ class ScoreFactor:
 
     @property
     def contribution(self) -> float:
-        """What this factor adds to the score."""
+        """The part of the score due to this factor."""
         return self.weight * self.value
 
 
@@ -50,12 +54,13 @@ class Ranked:
 
     gang: Gang
     score: float
+    # Called on demand: most gangs are never asked about.
     why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
     preemption_priority: float | None = None
 
     @property
     def factors(self) -> tuple[ScoreFactor, ...]:
-        """The parts of the score, computed on demand: most gangs are never asked about."""
+        """The parts of the score."""
         return self.why()
 
 
@@ -65,19 +70,17 @@ class Orderer(Protocol):
     An orderer may set ``keeps_equal_gangs_in_order = True``. It then guarantees that of gangs equal
     but for name and arrival the first to come ranks first, with at least as high a preemption
     priority, and that the ranks of two gangs do not depend on which other gangs wait. The simulator
-    shows such an orderer only the first of many equal gangs, which saves most of its time.
+    shows such an orderer only the first of many equal gangs.
 
     It may have a method ``lowest_preemption_priority(gangs, snapshot)``: the lowest that ``order``
-    gives any of ``gangs``, at less cost. Running gangs are then ordered only where a waiting gang
-    has a higher preemption priority than the lowest of theirs.
+    gives any of ``gangs``, at less cost. It saves most cycles the order of all running gangs.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return all ``gangs``, each once, first to start first; ties by arrival, then uid.
 
-        The same order decides who starts and who makes room, so ``gangs`` may contain running
-        ones (those in ``snapshot.running_by_uid``), and their rank must mean the same. The queue
-        of a running gang may be gone.
+        The same order decides who starts and who makes room: ``gangs`` may contain running ones
+        (those in ``snapshot.running_by_uid``). The queue of a running gang may be gone.
         """
         ...
 
@@ -85,10 +88,8 @@ class Orderer(Protocol):
 class Sizer(Protocol):
     """Decides how many replicas elastic gangs should have."""
 
-    def sizes(
-        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
-    ) -> Mapping[str, Mapping[str, int]]:
-        """Return wanted replicas per task name, by gang uid, for any of ``ranked``.
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return wanted replicas for any of ``ranked``.
 
         ``ranked`` holds waiting and running gangs, first in order first. The answer is clipped to
         the gang's minimum and maximum; a gang left out is sized by the general rule.
@@ -163,16 +164,13 @@ def fault_of(scores: object, candidates: int) -> str | None:
 class TotalOrder:
     """The one order of a cycle: ``waiting`` and the running gangs of ``snapshot``, by ``orderer``.
 
-    It decides both who starts before whom and who makes room for whom. The orderer is asked once,
-    when the first of these questions comes up.
+    The orderer is asked once, when a question about running gangs first comes up.
     """
 
     def __init__(
         self, orderer: Orderer, snapshot: ClusterSnapshot, waiting: Sequence[Gang]
     ) -> None:
-        self._orderer = orderer
-        self._snapshot = snapshot
-        self._waiting = waiting
+        self._orderer, self._snapshot, self._waiting = orderer, snapshot, waiting
 
     @cached_property
     def lowest_running_priority(self) -> float:

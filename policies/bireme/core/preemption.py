@@ -1,21 +1,12 @@
 """Making room: the fewest running gangs that shrink or stop so that one blocked gang fits.
 
-Candidates are asked in this order:
+Candidates are asked by :class:`CandidateKind`, among those of a kind the lowest preemption priority
+first, then the most recent start. A running gang shrinks or stops only for one that comes before it
+in the policy's order *and* has a strictly higher preemption priority, or whose queue takes back its
+guarantee. What an elastic gang holds beyond the size it asked for, it gives up for any gang that
+waits.
 
-    1. LEAVE: gangs that are being stopped already; their places come free by themselves.
-    2. GIVE_BACK: elastic gangs give up what they hold beyond the size they asked for.
-    3. SHRINK: elastic gangs shrink to their minimum.
-    4. STOP: gangs stop.
-
-Among candidates of a kind the lowest preemption priority goes first, then the most recent start.
-Stopping follows the order of starting: a running gang shrinks or stops only for one that comes
-before it in the policy's order *and* has a strictly higher preemption priority, or whose queue
-takes back its guarantee. One that started past its wait bound would go before all others again, so
-it is not stopped for a gang that is less overdue. What an elastic gang holds beyond the size it
-asked for, it gives up for any gang that waits.
-
-The search is a trial: nothing is decided unless the whole gang then fits, its queue's limits
-included.
+Nothing is decided unless the whole gang then fits, its queue's limits included.
 """
 
 import math
@@ -38,11 +29,14 @@ from bireme.core.snapshot import ClusterSnapshot
 
 
 class CandidateKind(IntEnum):
-    """What a candidate does to make room, first to be asked first."""
+    """Ways to make room, first to be asked first."""
 
     LEAVE = 1
+    """It is being stopped already: its places come free by themselves."""
     GIVE_BACK = 2
+    """It gives up what it holds beyond the size it asked for."""
     SHRINK = 3
+    """It shrinks to its minimum."""
     STOP = 4
 
 
@@ -51,13 +45,12 @@ class Candidate:
     """One way in which one running gang makes room.
 
     A candidate frees what its gang holds after the gang's earlier candidates, so several of one
-    gang add up. A gang that may not be stopped now has no STOP; one whose size has just changed
-    keeps its size, and is no candidate at all.
+    gang add up.
 
     Attributes:
         kept: The places it holds afterwards; None when it stops.
         given_back: The amounts its queue gets back.
-        rows, usage: Where and what comes free, shapes (entries,) and (entries, resources).
+        rows, usage: Freed resources and their nodes, shapes (entries,) and (entries, resources).
     """
 
     kind: CandidateKind
@@ -80,14 +73,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Which candidates a gang may ask: lower in priority, later in order, not longer overdue."""
+    """Bounds on the candidates of a gang: lower in priority, later in order, not longer overdue."""
 
     priority: float
     place: int
     overdue: float
 
     def covers(self, other: "_Reach") -> bool:
-        """Return whether every candidate that ``other`` may ask is within this reach too."""
         return (
             self.priority >= other.priority
             and self.place <= other.place
@@ -133,17 +125,15 @@ class Preemptor:
         key = (gang.shape, gang.queue)
         if not (self._has_leaving or self.chosen) or key in self._too_large:
             return None
-        search = VictimSearch(gang, self._candidates, self.ledger, self.queues, self.placer)
-        placement = search.fits(self._candidates.leaving)
+        placement = self._search(gang).fits(self._candidates.leaving)
         if placement is None:
             self._too_large.add(key)
         return placement
 
     def make_room(self, entry: Ranked, gang: Gang) -> tuple[list[Candidate], Placement] | None:
-        """Return who makes room for a waiting gang, and its places at the size ``gang`` then.
+        """Return the gangs that make room for a waiting one, and its places at the size ``gang``.
 
-        One candidate per gang that makes room, its last; None when nothing that is allowed helps.
-        Only ``chosen`` changes, nothing else is decided.
+        One candidate per gang, its last; None when nothing that is allowed helps.
         """
         if self.is_hopeless(entry, gang):
             return None
@@ -157,6 +147,7 @@ class Preemptor:
         new = [at for at in chosen if kind[at] != CandidateKind.LEAVE]
         victims = {candidate.uid: candidate for candidate in map(self._candidates.__getitem__, new)}
         self.chosen |= victims.keys()
+        # For the gangs that come after, these leave anyway, and may leave more than was needed.
         kind[new] = CandidateKind.LEAVE
         self._too_large.clear()
         self._hopeless.clear()
@@ -164,19 +155,21 @@ class Preemptor:
 
     def is_hopeless(self, entry: Ranked, gang: Gang) -> bool:
         """Return whether it is known already that no gang makes room for a waiting one."""
-        if not (self._has_elastic or self._may_stop_others(entry)):
-            return True
-        if self._is_lowest(entry):
+        if not (self._has_elastic or self._may_stop_others(entry)) or self._is_lowest(entry):
             return True
         known = self._hopeless.get((gang.shape, gang.queue))
         return known is not None and known.covers(self._reach(entry))
+
+    def _search(self, gang: Gang) -> "VictimSearch":
+        return VictimSearch(gang, self._candidates, self.ledger, self.queues, self.placer)
 
     def _may_stop_others(self, entry: Ranked) -> bool:
         may = self.snapshot.settings.preemption and bool(self.snapshot.running)
         return may and entry.gang.may_preempt and entry.preemption_priority is not None
 
     def _is_lowest(self, entry: Ranked) -> bool:
-        """Whether no running gang has a lower preemption priority, and nothing else helps."""
+        """Return whether no running gang has a lower priority, and nothing else helps."""
+        # A lower bound on the priorities is cheap; the order of all running gangs is not.
         if self._has_elastic or self.queues.has_guarantees or entry.preemption_priority is None:
             return False
         return entry.preemption_priority <= self.order.lowest_running_priority
@@ -191,50 +184,47 @@ class Preemptor:
     def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
         """Return the fewest candidates that are enough, and the places of ``gang`` then."""
         candidates = self._candidates
-        is_open = ~candidates.of(frozenset(self.chosen)) | (candidates.kind == CandidateKind.LEAVE)
-        is_for_all = is_open & (candidates.kind <= CandidateKind.GIVE_BACK)
+        is_leaving = candidates.kind == CandidateKind.LEAVE
+        is_open = ~candidates.of(frozenset(self.chosen)) | is_leaving
+        is_asked = is_open & (candidates.kind <= CandidateKind.GIVE_BACK)
+        # A gang that started past its wait bound would go before all others again, so it is not
+        # stopped for one that is less overdue.
         above = (
             (candidates.priority < reach.priority)
             & (candidates.place > reach.place)
             & ((candidates.overdue <= reach.overdue) | (candidates.kind < CandidateKind.STOP))
         )
-        is_asked = is_for_all if math.isinf(reach.priority) else is_for_all | (is_open & above)
-        may_reclaim = self.queues.has_guarantees and not math.isinf(reach.priority)
-        if not may_reclaim and not (is_asked & (candidates.kind > CandidateKind.LEAVE)).any():
-            return None
-        search = VictimSearch(gang, candidates, self.ledger, self.queues, self.placer)
-        stays = candidates.kind > CandidateKind.LEAVE
-        others = np.flatnonzero((is_open if may_reclaim else is_asked) & stays)
-        asked = [*candidates.leaving, *others.tolist()]
-        if not may_reclaim:
-            return search.fewest(asked)
-        ranks = above.tolist()
-        asked = self._permitted(gang, asked, ranks)
-        return search.fewest(asked, lambda chosen: self._permitted(gang, chosen, ranks) == chosen)
+        if not math.isinf(reach.priority):
+            is_asked |= is_open & above
+            if self.queues.has_guarantees:
+                # Whom a gang may reclaim from does not depend on rank: the tree is asked of each.
+                ranks = above.tolist()
+                every = [*candidates.leaving, *np.flatnonzero(is_open & ~is_leaving).tolist()]
+                return self._search(gang).fewest(
+                    self._permitted(gang, every, ranks),
+                    lambda chosen: self._permitted(gang, chosen, ranks) == chosen,
+                )
+        others = np.flatnonzero(is_asked & ~is_leaving).tolist()
+        return self._search(gang).fewest([*candidates.leaving, *others]) if others else None
 
     def _permitted(self, gang: Gang, asked: Iterable[int], above: Sequence[bool]) -> list[int]:
         """Return those of ``asked`` that guarantees allow, all of them together."""
         candidates, found = self._candidates, []
         refused: set[str] = set()
-        leaving = [candidates[at] for at in candidates.leaving]
-        with self.queues.without((each.queue, each.given_back) for each in leaving):
+        with self.queues.without(candidates.given_back(candidates.leaving)):
             for at in asked:
                 candidate = candidates[at]
+                queue, lost = candidate.queue, candidate.given_back
                 if candidates.kind[at] == CandidateKind.LEAVE:
                     found.append(at)
                 elif candidate.uid not in refused and (
                     candidate.kind is CandidateKind.GIVE_BACK
-                    or self.queues.may_evict(
-                        gang.queue,
-                        gang.demand,
-                        candidate.queue,
-                        candidate.given_back,
-                        ranks_above=above[at],
-                    )
+                    or self.queues.may_evict(gang.queue, gang.demand, queue, lost, above[at])
                 ):
                     found.append(at)
-                    self.queues.give_back(candidate.queue, candidate.given_back)
+                    self.queues.give_back(queue, lost)
                 else:
+                    # Its later candidates free what it holds after this one.
                     refused.add(candidate.uid)
         return found
 
@@ -261,25 +251,21 @@ class VictimSearch:
         queues: QueueTree,
         placer: Placer,
     ) -> None:
-        self._gang = gang
-        self._candidates = candidates
-        self._ledger = ledger
-        self._queues = queues
-        self._placer = placer
+        self._gang, self._candidates, self._ledger = gang, candidates, ledger
+        self._queues, self._placer = queues, placer
         self._asked = ledger.now.nodes.axis.usage(gang.demand)
+        # Limits are asked about each trial only where they are in the way of the gang now.
         self._is_over_limit = not self._is_within_limits()
         self._is_counted_on = candidates.of(ledger.counted_on)[candidates.owner]
 
     def fits(self, chosen: Sequence[int]) -> Placement | None:
         """Return where the gang fits after ``chosen``, within every limit of its queue, or None."""
         free = self._room(chosen)
+        # Sums are cheap and rule out most trials before the placer is asked.
         if (np.maximum(free, 0).sum(axis=0) < self._asked).any():
             return None
         if self._is_over_limit:
-            candidates = (self._candidates[at] for at in chosen)
-            with self._queues.without(
-                (candidate.queue, candidate.given_back) for candidate in candidates
-            ):
+            with self._queues.without(self._candidates.given_back(chosen)):
                 if not self._is_within_limits():
                     return None
         nodes = self._ledger.now.nodes
@@ -288,7 +274,7 @@ class VictimSearch:
     def fewest(
         self, asked: list[int], may: Callable[[list[int]], bool] = lambda _: True
     ) -> tuple[list[int], Placement] | None:
-        """Return the fewest of ``asked`` that are enough, and the places then; None if none are.
+        """Return the fewest of ``asked`` that are enough, and the places then; None if all are not.
 
         ``may`` returns whether these alone may be taken, where that depends on the others.
         """
@@ -322,9 +308,8 @@ class VictimSearch:
     def _lower_bound(self, asked: Sequence[int]) -> int:
         """Return a lower bound on how many of ``asked``, from the first, free enough."""
         free = np.maximum(self._ledger.now.free, 0).sum(axis=0)
-        enough = (free + np.cumsum(self._candidates.freed[asked], axis=0) >= self._asked).all(
-            axis=1
-        )
+        freed = free + np.cumsum(self._candidates.freed[asked], axis=0)
+        enough = (freed >= self._asked).all(axis=1)
         return int(enough.argmax()) + 1 if enough.any() else len(asked)
 
     def _spared(
@@ -358,8 +343,8 @@ class VictimSearch:
         touching = set(np.unique(candidates.owner[where >= 0]).tolist())
         staying: set[str] = set()
         needed = []
-        gone = ((candidates[at].queue, candidates[at].given_back) for at in chosen)
-        with self._queues.without(gone if self._is_over_limit else ()):
+        gone = candidates.given_back(chosen if self._is_over_limit else ())
+        with self._queues.without(gone):
             for at in reversed(chosen):
                 candidate, left = candidates[at], slack
                 if at in touching:
@@ -379,7 +364,7 @@ class VictimSearch:
         return needed[::-1]
 
     def _may_hold(self, candidate: Candidate) -> bool:
-        """Whether the gang stays in its limits with ``candidate`` spared, which then counts."""
+        """Return whether limits allow the gang beside ``candidate``; if so, count it again."""
         if not self._is_over_limit:
             return True
         self._queues.take(candidate.queue, candidate.given_back)
@@ -395,16 +380,14 @@ class VictimSearch:
 class Candidates:
     """All candidates of a cycle as arrays, first to be asked first.
 
-    Most running gangs can only stop; their :class:`Candidate` is made when one is asked for.
-
     Attributes:
-        kind: Of each candidate, shape (candidates,). One that was chosen becomes a LEAVE for the
-            gangs that come after.
+        kind: Kind of each candidate, shape (candidates,). One that was chosen becomes a LEAVE for
+            the gangs that come after.
         priority: The preemption priority of its gang; infinite where the orderer gives none.
         place: The place of its gang in the order.
         overdue: Seconds its gang was past its wait bound when it started, and would be again if
             it were stopped.
-        rows, usage: What all free, shapes (entries,) and (entries, resources).
+        rows, usage: Freed by all of them, shapes (entries,) and (entries, resources).
         owner: The candidate of each entry, shape (entries,).
     """
 
@@ -412,19 +395,17 @@ class Candidates:
         self._axis = snapshot.nodes.axis
         self._table = table = snapshot.running_table
         is_kept = _are_protected(snapshot)
+        # Most running gangs can only stop or leave; their Candidate is made when it is asked for.
         plain = np.flatnonzero(table.is_leaving | ~(table.is_elastic | is_kept))
         made = [
             (at, candidate)
             for at in np.flatnonzero(table.is_elastic & ~table.is_leaving).tolist()
-            for candidate in _candidates_of(
-                table.gangs[at], snapshot, is_protected=bool(is_kept[at])
-            )
+            for candidate in _candidates_of(table.gangs[at], snapshot, bool(is_kept[at]))
         ]
         gangs = np.concatenate([plain, np.array([at for at, _ in made], dtype=np.int64)])
         kinds = np.where(table.is_leaving[plain], CandidateKind.LEAVE, CandidateKind.STOP)
-        kind = np.concatenate(
-            [kinds, np.array([candidate.kind for _, candidate in made], dtype=np.int64)]
-        )
+        own_kinds = np.array([candidate.kind for _, candidate in made], dtype=np.int64)
+        kind = np.concatenate([kinds, own_kinds])
         places, priorities = _places_and_priorities(table, order)
         started = np.where(kind == CandidateKind.LEAVE, 0.0, -table.started[gangs])
         turn = np.lexsort((gangs, started, priorities[gangs], kind))
@@ -436,26 +417,17 @@ class Candidates:
         index = np.argsort(turn)
         own = index[len(plain) :].tolist()
         self._made = {at: candidate for at, (_, candidate) in zip(own, made, strict=True)}
-        self._list_entries(plain, index)
         self._of: dict[frozenset[str], BoolArray] = {}
 
-    def _list_entries(self, plain: IntArray, index: IntArray) -> None:
-        """Set ``rows``, ``usage``, ``owner``; candidate ``index[n]`` is of gang ``plain[n]``."""
-        table = self._table
         candidate_of = np.full(len(table.gangs), -1, dtype=np.int64)
         candidate_of[plain] = index[: len(plain)]
         owner = candidate_of[table.owner]
-        has_candidate = owner >= 0
-        made = self._made.items()
-        lengths = [len(candidate.rows) for _, candidate in made]
-        owners = np.repeat(np.array(list(self._made), dtype=np.int64), lengths)
-        self.rows = np.concatenate(
-            [table.rows[has_candidate], *(candidate.rows for _, candidate in made)]
-        )
-        self.usage = np.concatenate(
-            [table.usage[has_candidate], *(candidate.usage for _, candidate in made)]
-        )
-        self.owner = np.concatenate([owner[has_candidate], owners])
+        is_plain = owner >= 0
+        parts = [candidate for _, candidate in made]
+        owners = np.repeat(np.array(own, dtype=np.int64), [len(part.rows) for part in parts])
+        self.rows = np.concatenate([table.rows[is_plain], *(part.rows for part in parts)])
+        self.usage = np.concatenate([table.usage[is_plain], *(part.usage for part in parts)])
+        self.owner = np.concatenate([owner[is_plain], owners])
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -464,6 +436,11 @@ class Candidates:
     def leaving(self) -> list[int]:
         """Candidates that are taken anyway: what they leave beyond others' need is anybody's."""
         return np.flatnonzero(self.kind == CandidateKind.LEAVE).tolist()
+
+    def given_back(self, chosen: Iterable[int]) -> Iterator[tuple[str, Amounts]]:
+        """Yield queue and amounts that it gets back, for each of ``chosen``."""
+        for at in chosen:
+            yield self[at].queue, self[at].given_back
 
     def __getitem__(self, at: int) -> Candidate:
         candidate = self._made.get(at)
@@ -475,14 +452,14 @@ class Candidates:
 
     @cached_property
     def freed(self) -> IntArray:
-        """What each frees over all nodes, shape (candidates, resources)."""
+        """Amounts that each frees over all nodes, shape (candidates, resources)."""
         freed: IntArray = np.zeros((len(self), len(self._axis)), dtype=np.int64)
         np.add.at(freed, self.owner, self.usage)
         return freed
 
     def of(self, uids: frozenset[str]) -> BoolArray:
-        """Return which candidates are of these gangs, shape (candidates,); remembered."""
-        if uids not in self._of:
+        """Return which candidates are of these gangs, shape (candidates,)."""
+        if uids not in self._of:  # the same few sets are asked about all through a cycle
             gangs = self._table.gangs
             found = np.fromiter((held.gang.uid in uids for held in gangs), np.bool_, len(gangs))
             self._of[uids] = found[self._gangs]
@@ -513,6 +490,7 @@ def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
     settings, table = snapshot.settings, snapshot.running_table
     is_unset = np.isnan(table.least_seconds)
     least = np.where(is_unset, settings.min_runtime_seconds, table.least_seconds)
+    # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
     return np.asarray(
         ~table.is_preemptible
         | (np.maximum(0.0, snapshot.now - table.started) < least)
@@ -526,6 +504,7 @@ def _candidates_of(
     """Yield the candidates of an elastic gang that is not being stopped."""
     gang, axis = running.gang, snapshot.nodes.axis
     held = running
+    # While it settles after a resize it makes no room at all, or gangs would be resized in circles.
     if snapshot.now - running.resized < snapshot.settings.resize_settle_seconds:
         return
     for kind, size in ((CandidateKind.GIVE_BACK, gang), (CandidateKind.SHRINK, gang.at_minimum)):
@@ -551,12 +530,6 @@ def _candidate(
         return Candidate(kind, running, None, held.current.demand, rows, usage)
     kept_rows, kept = after.usage(axis)
     lost = {name: count - after.sizes.get(name, 0) for name, count in held.sizes.items()}
-    without = {task.name: 0 for task in running.gang.tasks}
-    return Candidate(
-        kind,
-        running,
-        after.placement,
-        running.gang.resized(without | lost).demand,
-        np.concatenate([rows, kept_rows]),
-        np.concatenate([usage, -kept]),
-    )
+    given_back = running.gang.resized({t.name: 0 for t in running.gang.tasks} | lost).demand
+    rows, usage = np.concatenate([rows, kept_rows]), np.concatenate([usage, -kept])
+    return Candidate(kind, running, after.placement, given_back, rows, usage)

@@ -1,10 +1,9 @@
 """The queue tree of a cycle: limits, guarantees, fair share, and the turns between queues.
 
 A queue with all queues below it is a branch, and what a queue holds is what its branch holds. A
-limit caps the branch. A guarantee protects the branch against other branches; it covers only the
-resources it names, so a gang that asks none of them is not covered. What a branch holds beyond its
-guarantee is borrowed. Who may borrow is decided between siblings: by weighted dominant share where
-one of them sets a weight, else by the policy's order.
+limit caps the branch. A guarantee protects it against other branches, in the resources it names.
+What a branch holds beyond its guarantee is borrowed. Siblings borrow by weighted dominant share
+where one of them sets a weight, else in the policy's order.
 
 A branch is guaranteed what its queue states, or what the branches below it are guaranteed together
 where that is more, and never more than its limit. So levels never contradict each other: a
@@ -13,10 +12,10 @@ siblings add up to more than there is, they are kept first come, first served.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bireme.core.errors import SnapshotError
 from bireme.core.policy import Ranked
@@ -29,11 +28,8 @@ MOST_LEVELS = 16
 _OWN = "\0own"
 """Ends the name of the branch that stands for a queue's own gangs beside the queues below it."""
 
-
-_Rank: TypeAlias = tuple[bool, float]
-"""Whether a branch borrows, and its share: the lowest among siblings goes first."""
 Excess: TypeAlias = tuple[str, dict[str, tuple[int, int, int]]]
-"""A queue, and what passes its limit: resource -> (asked, used, limit)."""
+"""A queue, and the resources beyond its limit: name -> (asked, used, limit)."""
 
 
 class QueueTree:
@@ -41,9 +37,9 @@ class QueueTree:
 
     Args:
         queues: By name.
-        usage: What each queue's own gangs hold, by queue name. A name that is no queue (any more)
-            stands alone, without limit and guarantee.
-        total: What the cluster has; shares are measured against it.
+        usage: Amounts that each queue's own gangs hold, by queue name. A name that is no queue (any
+            more) stands alone, without limit and guarantee.
+        total: Amounts of the cluster; shares are measured against them.
 
     Raises:
         SnapshotError: An amount in ``usage`` is negative.
@@ -65,7 +61,7 @@ class QueueTree:
 
     @property
     def has_guarantees(self) -> bool:
-        """Whether any queue is guaranteed anything."""
+        """True where any queue is guaranteed anything."""
         return bool(self._levels.guarantees)
 
     def path(self, queue: str) -> tuple[str, ...]:
@@ -77,11 +73,11 @@ class QueueTree:
         return self._levels.faults.get(queue)
 
     def used(self, queue: str) -> Amounts:
-        """What the branch of ``queue`` holds."""
+        """Return the amounts that the branch of ``queue`` holds."""
         return self._used.get(queue, {})
 
     def guarantee(self, queue: str) -> Amounts:
-        """What the branch of ``queue`` is guaranteed."""
+        """Return the amounts that the branch of ``queue`` is guaranteed."""
         return self._levels.guarantees.get(queue, {})
 
     def take(self, queue: str, demand: Amounts) -> None:
@@ -103,6 +99,7 @@ class QueueTree:
 
         On leaving, everything is as before, also what was taken and given back in between.
         """
+        # Only the outer dict is copied: _shift replaces amounts and never changes them in place.
         used, before = self._used, self._before
         self._used = dict(used)
         try:
@@ -119,7 +116,7 @@ class QueueTree:
         self._reserved = dict.fromkeys(self.path(queue), demand)
 
     def excess(self, queue: str, demand: Amounts, beside_reserved: bool = False) -> Excess | None:
-        """The first queue, from ``queue`` upwards, whose limit ``demand`` more would pass."""
+        """Return the first queue from ``queue`` upwards whose limit ``demand`` more would pass."""
         _sound(queue, demand)
         for name in self._limited(queue):
             used = self.used(name)
@@ -130,8 +127,8 @@ class QueueTree:
         return None
 
     def _limited(self, queue: str) -> tuple[str, ...]:
-        """Return the queue and those above it, as far as they have a limit; remembered."""
-        found = self._limits.get(queue)
+        """Return the queue and those above it, as far as they have a limit."""
+        found = self._limits.get(queue)  # asked for every waiting gang, so it is remembered
         if found is None:
             path = self.path(queue)
             found = tuple(n for n in path if n in self._queues and self._queues[n].limit)
@@ -143,14 +140,14 @@ class QueueTree:
         return bool(self._limited(queue))
 
     def excess_when_empty(self, queue: str, demand: Amounts) -> Excess | None:
-        """The first queue, from ``queue`` upwards, whose limit ``demand`` alone would pass."""
+        """Return the first queue from ``queue`` upwards whose limit ``demand`` alone would pass."""
         for name in self._limited(queue):
             if found := self._queues[name].excess({}, demand):
                 return name, found
         return None
 
     def is_within_guarantee(self, queue: str, demand: Amounts) -> bool:
-        """Whether the branch of ``queue``, with ``demand`` more, holds no more than its guarantee.
+        """Return whether the branch of ``queue`` with ``demand`` more is within its guarantee.
 
         In the resources that the guarantee names and ``demand`` asks; False if there are none.
         """
@@ -163,7 +160,7 @@ class QueueTree:
         )
 
     def _covered(self, branch: str, demand: Amounts) -> dict[str, int]:
-        """The part of the branch's guarantee that speaks of what ``demand`` asks."""
+        """Return the branch's guarantee of resources that ``demand`` asks."""
         guarantee = self.guarantee(branch).items()
         return {name: amount for name, amount in guarantee if demand.get(name, 0) > 0}
 
@@ -175,31 +172,31 @@ class QueueTree:
         victim_demand: Amounts,
         ranks_above: bool,
     ) -> bool:
-        """Whether a gang of ``queue`` that asks ``demand`` may have what ``victim_queue`` holds.
+        """Return whether a gang that asks ``demand`` may have what ``victim_queue`` holds.
 
         ``victim_demand`` is what the victim would lose. Of several victims, lowest rank first,
         each is given back before the next is asked about, all within one :meth:`without`.
 
         - Reclaim. Of the branches that part below the lowest queue above both, the gang's stays
-          within its guarantee with the gang. (So did it, or a branch of the gang's below it, when
-          the trial began: nobody becomes entitled by stopping gangs of its own.) The victim may
-          go, unless a branch it is part of on its own side is within its guarantee.
+          within its guarantee with the gang. The victim may go, unless a branch it is part of on
+          its own side is within its guarantee.
         - Rank. Otherwise the gang borrows. The victim may go if the gang ranks above it and every
           branch it is part of still holds, in one resource, all its guarantee without it. In a
           branch that both are part of, it suffices that the gang alone fits the guarantee.
 
-        So a branch within its guarantee loses nothing to others. One above it is left below it at
-        most by the last gang it loses to a reclaim, which did not fit beside those that stay.
-        Nothing goes straight back: the gang that reclaimed is within its guarantee, where no other
-        branch can touch it, and one that lost to rank would borrow again, and ranks below. But for
-        the last clause, two queues whose highest gangs exceed their guarantees would evict each
-        other for ever. The rule between branches is that of Kueue's hierarchical cohorts.
+        So a branch within its guarantee loses nothing to others, and one above it is left below it
+        at most by the last gang it loses to a reclaim. Nothing goes straight back: the gang that
+        reclaimed is within its guarantee, where no other branch can touch it, and one that lost to
+        rank would borrow again, and ranks below. The rule between branches is that of Kueue's
+        hierarchical cohorts.
         """
         if not self.has_guarantees:
             return ranks_above
         ours, theirs = self._levels.apart(queue, victim_queue)
         if self._may_reclaim(ours, demand):
             return not any(self._is_safe(branch, victim_demand) for branch in theirs)
+        # Without the shared branches in the rule, two queues whose highest gangs exceed their
+        # guarantees would evict each other for ever.
         return ranks_above and all(
             self._can_spare(branch, victim_demand)
             or (branch not in theirs and self._fits_guarantee(branch, demand, {}))
@@ -207,11 +204,12 @@ class QueueTree:
         )
 
     def _may_reclaim(self, ours: Sequence[str], demand: Amounts) -> bool:
-        """Whether the largest of ``ours`` is within its guarantee, and one of them was before."""
+        """Return whether the largest of ``ours`` stays within its guarantee with ``demand``."""
         before = self._used if self._before is None else self._before
         return (
             bool(ours)
             and self.is_within_guarantee(ours[-1], demand)
+            # Nor was it otherwise when the trial began: stopping own gangs entitles nobody.
             and any(self._fits_guarantee(name, demand, before.get(name, {})) for name in ours)
         )
 
@@ -221,18 +219,18 @@ class QueueTree:
         return bool(named) and all(used.get(name, 0) <= amount for name, amount in named.items())
 
     def _can_spare(self, branch: str, held: Amounts) -> bool:
-        """Whether the branch without ``held`` still has, in one resource, all its guarantee."""
+        """Return whether the branch without ``held`` has, in one resource, all its guarantee."""
         used, named = self.used(branch), self._covered(branch, held)
         return not named or any(
             used.get(name, 0) - held[name] >= amount for name, amount in named.items()
         )
 
     def dominant_share(self, queue: str) -> float:
-        """What the branch of ``queue`` borrows: its dominant share, over the queue's weight.
+        """Return the dominant share of what the branch of ``queue`` borrows, over its weight.
 
         max over resources r of max(0, used_r - guaranteed_r) / (total_r * weight): weighted
         dominant resource fairness (Ghodsi et al., NSDI 2011, section 4.3) in what lies above the
-        guarantee. A resource that the cluster does not have is left out.
+        guarantee.
         """
         held, guarantee, known = self.used(queue), self.guarantee(queue), self._queues.get(queue)
         weight = (known.weight if known else None) or 1
@@ -256,18 +254,79 @@ class QueueTree:
                :meth:`dominant_share`;
             3. among equals, that of the gang which comes first in ``ranked``.
 
-        The caller may take and give back between two gangs. Where nobody sets a guarantee or a
-        weight, this is the order of ``ranked``.
+        The caller may take and give back between two gangs.
         """
         if not self._levels.guarantees and not self._levels.weighted:
-            return iter(ranked)
-        return _turns(ranked, self._levels.route, self._rank, self._changes)
+            yield from ranked
+            return
+        top = self._branches(ranked)
+        while (turn := self._winner(top.below)) is not None:
+            turn.leaf.waiting.popleft()
+            branch: _Branch | None = turn.leaf
+            while branch is not None:
+                branch.seen, branch = -1, branch.above
+            yield turn.entry
 
-    def _rank(self, branch: str, demand: Amounts) -> tuple[bool, float]:
-        """Return the rank among its siblings of a branch whose next gang asks ``demand``."""
-        borrows = not self.is_within_guarantee(branch, demand)
-        is_weighed = self._levels.above(branch) in self._levels.weighted
-        return borrows, self.dominant_share(branch) if is_weighed else 0.0
+    def _branches(self, ranked: Sequence[Ranked]) -> "_Branch":
+        """Return a branch above all branches with waiting gangs."""
+        top = _Branch("")
+        known: dict[str, _Branch] = {}
+        for rank, entry in enumerate(ranked):
+            branch = top
+            for name in reversed(self._levels.route(entry.gang.queue)):
+                if name not in known:
+                    known[name] = _Branch(name, branch)
+                    branch.below.append(known[name])
+                branch = known[name]
+            branch.waiting.append(_Turn(rank, entry, branch))
+        return top
+
+    def _winner(self, branches: "list[_Branch]") -> "_Turn | None":
+        """Return the gang whose turn it is among siblings; drop branches without a waiting gang."""
+        # A branch sends the same gang until something in it changes, so a turn costs a look at the
+        # siblings along one path, not at the whole tree.
+        for branch in [b for b in branches if b.seen != self._changes[b.name]]:
+            branch.seen = self._changes[branch.name]
+            if branch.below:
+                branch.turn = self._winner(branch.below)
+            else:
+                branch.turn = branch.waiting[0] if branch.waiting else None
+            if branch.turn is None:
+                branches.remove(branch)
+            else:
+                branch.key = (*self._rank(branch), branch.turn.rank)
+        return min(branches, key=lambda branch: branch.key).turn if branches else None
+
+    def _rank(self, branch: "_Branch") -> tuple[bool, float]:
+        demand = branch.turn.entry.gang.demand if branch.turn else {}
+        borrows = not self.is_within_guarantee(branch.name, demand)
+        is_weighed = self._levels.above(branch.name) in self._levels.weighted
+        return borrows, self.dominant_share(branch.name) if is_weighed else 0.0
+
+
+class _Turn(NamedTuple):
+    """A waiting gang, its place in the policy's order, and the branch it waits in."""
+
+    rank: int
+    entry: Ranked
+    leaf: "_Branch"
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A branch in the tournament: its own waiting gangs, and the one that it sends now.
+
+    ``seen`` is the number of changes at which ``turn`` and ``key`` were found; -1 when they must be
+    found anew.
+    """
+
+    name: str
+    above: "_Branch | None" = None
+    below: "list[_Branch]" = field(default_factory=list)
+    waiting: deque[_Turn] = field(default_factory=deque)
+    turn: _Turn | None = None
+    key: tuple[bool, float, int] = (True, 0.0, 0)
+    seen: int = -1
 
 
 # --- levels: paths and guarantees, fixed during a cycle ---
@@ -277,7 +336,7 @@ class _QueueLevels:
     """The fixed part of a queue tree.
 
     Attributes:
-        guarantees: What a branch is guaranteed, by queue name, where that is anything.
+        guarantees: Guarantee of each branch that has one, by queue name.
         weighted: Queues ("" above the roots) with a queue directly below that sets a weight.
         faults: By queue name, why its place in the tree makes no sense, with the remedy.
     """
@@ -302,14 +361,10 @@ class _QueueLevels:
         path = self.path(queue)
         return (queue + _OWN, *path) if queue in self._inner else path
 
-    def apart(self, queue: str, other: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The routes of two queues without the branches that are on both."""
+    def apart(self, queue: str, other: str) -> tuple[list[str], list[str]]:
+        """Return the routes of two queues without the branches that are on both."""
         ours, theirs = self.route(queue), self.route(other)
-        shared = set(ours) & set(theirs)
-        return (
-            tuple(name for name in ours if name not in shared),
-            tuple(name for name in theirs if name not in shared),
-        )
+        return [n for n in ours if n not in theirs], [n for n in theirs if n not in ours]
 
     def above(self, branch: str) -> str:
         """The queue directly above a branch; "" above a root."""
@@ -319,7 +374,7 @@ class _QueueLevels:
         return route[1] if len(route) > 1 else ""
 
     def _climb(self, queue: str) -> tuple[str, ...]:
-        """The path of ``queue``. One that has no end leaves it alone, with a fault."""
+        """Return the path of ``queue``; where it has no end, ``queue`` alone, with a fault."""
         path = [queue]
         while parent := self._queues[path[-1]].parent:
             if parent not in self._queues:
@@ -346,111 +401,18 @@ class _QueueLevels:
 
     def _guarantees(self) -> dict[str, Amounts]:
         guarantees: dict[str, Amounts] = {}
-        if not any(queue.guaranteed for queue in self._queues.values()):
-            return guarantees
         below: dict[str, dict[str, int]] = {}
+        # Lower levels first: a branch is guaranteed at least what those below it are together.
         for name in sorted(self._queues, key=lambda name: -len(self._paths[name])):
-            found = _guaranteed(self._queues[name], below.get(name, {}))
-            if found:
+            queue, lower = self._queues[name], below.get(name, {})
+            stated, limit = queue.guaranteed, queue.limit
+            most = {n: max(stated.get(n, 0), lower.get(n, 0)) for n in {**stated, **lower}}
+            capped = {n: min(amount, limit.get(n, amount)) for n, amount in most.items()}
+            if found := {n: amount for n, amount in capped.items() if amount > 0}:
                 guarantees[name] = found
                 above = self.above(name)
                 below[above] = add(below.get(above, {}), found)
         return guarantees
-
-
-def _guaranteed(queue: Queue, below: Amounts) -> dict[str, int]:
-    """What the branch of ``queue`` is guaranteed; ``below`` is so together below it."""
-    stated = queue.guaranteed
-    most = {name: max(stated.get(name, 0), below.get(name, 0)) for name in {**stated, **below}}
-    capped = {name: min(amount, queue.limit.get(name, amount)) for name, amount in most.items()}
-    return {name: amount for name, amount in capped.items() if amount > 0}
-
-
-# --- turns: a tournament between queues, anew for every gang ---
-
-
-def _turns(
-    ranked: Sequence[Ranked],
-    route: Callable[[str], tuple[str, ...]],
-    rank_of: Callable[[str, Amounts], _Rank],
-    changes: Mapping[str, int],
-) -> Iterator[Ranked]:
-    """Yield every entry of ``ranked`` when its turn comes.
-
-    The gang that a branch sends is remembered until something in the branch changes, so a turn
-    costs a look at the siblings along one path, not at the whole tree.
-
-    Args:
-        ranked: In the policy's order.
-        route: The branches that the gangs of a queue count in, the smallest first.
-        rank_of: Returns the rank of a branch whose next gang asks the given amounts.
-        changes: By branch, how often it has changed; 0 for those left out.
-    """
-    top = _top(ranked, route)
-    while (turn := _winner(top.below, rank_of, changes)) is not None:
-        turn.leaf.waiting.popleft()
-        branch: _Branch | None = turn.leaf
-        while branch is not None:
-            branch.seen, branch = -1, branch.above
-        yield turn.entry
-
-
-@dataclass(slots=True, eq=False)
-class _Branch:
-    """A branch in the tournament: its waiting gangs, and the one that it sends at the moment."""
-
-    name: str
-    above: "_Branch | None" = None
-    below: list["_Branch"] = field(default_factory=list)
-    waiting: deque[tuple[int, Ranked]] = field(default_factory=deque)
-    turn: "_Turn | None" = None
-    key: tuple[_Rank, int] = ((True, 0.0), 0)
-    seen: int = -1
-    """The number of changes at which turn and key were found; -1 when they must be found anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """The gang a branch sends, its place in the policy's order, and where it waits."""
-
-    rank: int
-    entry: Ranked
-    leaf: _Branch
-
-
-def _top(ranked: Sequence[Ranked], route: Callable[[str], tuple[str, ...]]) -> _Branch:
-    """Return a branch above all branches with waiting gangs."""
-    top = _Branch("")
-    known: dict[str, _Branch] = {}
-    for rank, entry in enumerate(ranked):
-        branch = top
-        for name in reversed(route(entry.gang.queue)):
-            if name not in known:
-                known[name] = _Branch(name, branch)
-                branch.below.append(known[name])
-            branch = known[name]
-        branch.waiting.append((rank, entry))
-    return top
-
-
-def _winner(
-    branches: list[_Branch],
-    rank_of: Callable[[str, Amounts], _Rank],
-    changes: Mapping[str, int],
-) -> _Turn | None:
-    """Return the gang whose turn it is among siblings; drop branches without a waiting gang."""
-    for branch in [b for b in branches if b.seen != changes.get(b.name, 0)]:
-        branch.seen = changes.get(branch.name, 0)
-        if branch.below:
-            branch.turn = _winner(branch.below, rank_of, changes)
-        else:
-            branch.turn = _Turn(*branch.waiting[0], branch) if branch.waiting else None
-        if branch.turn is None:
-            branches.remove(branch)
-        else:
-            now = rank_of(branch.name, branch.turn.entry.gang.demand)
-            branch.key = (now, branch.turn.rank)
-    return min(branches, key=lambda branch: branch.key).turn if branches else None
 
 
 def _sound(queue: str, demand: Amounts) -> Amounts:

@@ -1,9 +1,4 @@
-"""Gangs that hold places (planned, bound or running), one by one and all as arrays.
-
-A decision looks at every running gang several times: when its places come free, and whether it may
-make room. :class:`RunningTable` is built once per snapshot, so that each look is a few operations
-on arrays.
-"""
+"""Gangs that hold places (planned, bound or running), one by one and all as arrays."""
 
 import bisect
 import math
@@ -29,11 +24,11 @@ class RunningGang:
 
     Attributes:
         gang: The gang as it would wait: at the size that was asked for.
-        placement: What it holds, in rows of the snapshot's nodes. It may be smaller or larger
-            than ``gang``, and it has no row for a node that is gone.
+        placement: Its places, in rows of the snapshot's nodes. It may be smaller or larger than
+            ``gang``, and it has no row for a node that is gone.
         started: When this start was admitted, POSIX seconds.
         resized: When its size last changed, POSIX seconds.
-        is_leaving: Whether it is being stopped, so that its places come free by themselves.
+        is_leaving: True while it is being stopped, so that its places come free by themselves.
     """
 
     gang: Gang
@@ -60,10 +55,11 @@ class RunningGang:
         return self.gang.resized({t.name: self.sizes.get(t.name, 0) for t in self.gang.tasks})
 
     def usage(self, axis: ResourceAxis) -> tuple[IntArray, IntArray]:
-        """Rows it is on, shape (entries,), and what it uses there, shape (entries, resources).
+        """Return its rows, shape (entries,), and its use of them, shape (entries, resources).
 
         A row appears once per task that has replicas there.
         """
+        # The axis changes when a node of a new kind comes; gangs outlive that.
         known = self._used.get("all")
         if known is None or known[0] is not axis:
             known = (axis, *usage_of(self.gang, self.placement, axis))
@@ -97,14 +93,14 @@ class RunningGang:
         now. So does one that has outrun its estimate, unless it ran already when the blocked gang
         came. Then the estimate was wrong and is raised by half, as often as it takes to exceed the
         time it has run (prediction correction of Tsafrir, Etsion and Feitelson, TPDS 2007, in
-        steps that grow with the estimate). Those are never more than ran at that moment, and none
-        is expected to run for more than half as long again: a gang that comes later, whatever it
-        states, cannot push a reservation back by running on.
+        steps that grow with the estimate).
         """
         estimate = self.gang.estimated_seconds
         if self.is_leaving or estimate is None:
             return now
         end, elapsed = self.started + estimate, now - self.started
+        # A gang that came later, whatever it states, must not push a reservation back by running
+        # on. Those that ran before become ever fewer, so the start comes in the end.
         if not end <= now or self.started >= blocked_since or elapsed <= 0:
             return max(now, end)
         first = max(estimate, _SHORTEST_SECONDS)
@@ -119,11 +115,14 @@ _FACTS = 8
 class RunningTable:
     """Running gangs as arrays, a row each, in order of uid.
 
+    A decision looks at every running gang several times; here a look is a few array operations.
+
     Attributes:
         gangs: In order.
         facts: :attr:`RunningGang.facts` of each, float64, shape (gangs, facts).
         lengths: Number of entries of each gang below, shape (gangs,).
-        rows, usage: What they use, gang after gang: shapes (entries,) and (entries, resources).
+        rows, usage: Used resources and their nodes, gang after gang: shapes (entries,) and
+            (entries, resources).
     """
 
     gangs: tuple[RunningGang, ...]
@@ -134,7 +133,7 @@ class RunningTable:
 
     @classmethod
     def of(cls, running: Iterable[RunningGang], axis: ResourceAxis) -> "RunningTable":
-        """The table of ``running``, whatever order they come in."""
+        """Return the table of ``running``, in any order."""
         gangs = tuple(sorted(running, key=_uid))
         used = [held.usage(axis) for held in gangs]
         none = (np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64))
@@ -147,12 +146,12 @@ class RunningTable:
         )
 
     def row(self, uid: str) -> int | None:
-        """The row of the gang ``uid``; None where it holds nothing."""
+        """Return the row of the gang ``uid``; None where it holds nothing."""
         at = bisect.bisect_left(self.gangs, uid, key=_uid)
         return at if at < len(self.gangs) and self.gangs[at].gang.uid == uid else None
 
     def plus(self, running: RunningGang, axis: ResourceAxis) -> "RunningTable":
-        """The table with one more gang."""
+        """Return the table with one more gang."""
         at = bisect.bisect_left(self.gangs, running.gang.uid, key=_uid)
         first = int(self.lengths[:at].sum())
         rows, usage = running.usage(axis)
@@ -165,16 +164,16 @@ class RunningTable:
         )
 
     def minus(self, uid: str) -> "RunningTable":
-        """The table without the gang ``uid``, which is in it."""
+        """Return the table without the gang ``uid``, which is in it."""
         at = bisect.bisect_left(self.gangs, uid, key=_uid)
         first = int(self.lengths[:at].sum())
-        last = first + int(self.lengths[at])
+        entries = slice(first, first + int(self.lengths[at]))
         return RunningTable(
             (*self.gangs[:at], *self.gangs[at + 1 :]),
-            np.concatenate([self.facts[:at], self.facts[at + 1 :]]),
-            np.concatenate([self.lengths[:at], self.lengths[at + 1 :]]),
-            np.concatenate([self.rows[:first], self.rows[last:]]),
-            np.concatenate([self.usage[:first], self.usage[last:]]),
+            np.delete(self.facts, at, axis=0),
+            np.delete(self.lengths, at),
+            np.delete(self.rows, entries),
+            np.delete(self.usage, entries, axis=0),
         )
 
     @property
@@ -184,12 +183,12 @@ class RunningTable:
 
     @property
     def least_seconds(self) -> FloatArray:
-        """How long each may not be stopped; NaN where the setting decides."""
+        """Minimum run time of each; NaN where the setting decides, shape (gangs,)."""
         return self.facts[:, 2]
 
     @property
     def evictions(self) -> FloatArray:
-        """How often each has made room, shape (gangs,)."""
+        """Number of times each has made room, shape (gangs,)."""
         return self.facts[:, 3]
 
     @property
@@ -199,28 +198,29 @@ class RunningTable:
 
     @cached_property
     def is_leaving(self) -> BoolArray:
-        """Which are being stopped, shape (gangs,)."""
+        """True for those being stopped, shape (gangs,)."""
         return self.facts[:, 5] > 0
 
     @cached_property
     def is_elastic(self) -> BoolArray:
-        """Which can be resized while they run, shape (gangs,)."""
+        """True for those that can be resized while they run, shape (gangs,)."""
         return self.facts[:, 6] > 0
 
     @property
     def is_preemptible(self) -> BoolArray:
-        """Which may be stopped for others, shape (gangs,)."""
+        """True for those that may be stopped for others, shape (gangs,)."""
         return self.facts[:, 7] > 0
 
     @cached_property
     def owner(self) -> IntArray:
-        """The row here of each entry's gang, shape (entries,)."""
+        """Row of each entry's gang, shape (entries,)."""
         return np.repeat(np.arange(len(self.gangs)), self.lengths)
 
     def expected_ends(self, now: float, blocked_since: float) -> FloatArray:
         """:meth:`RunningGang.expected_end` of each, POSIX seconds, shape (gangs,)."""
         due = self.facts[:, 1]
-        ends = np.fmax(now, due)
+        ends = np.fmax(now, due)  # NaN, without an estimate or leaving, counts as now
+        # Few have outrun their estimate: the rest of the rule costs a call for each.
         for at in np.flatnonzero((due <= now) & (self.started < blocked_since)).tolist():
             ends[at] = self.gangs[at].expected_end(now, blocked_since)
         return ends
@@ -231,7 +231,7 @@ def _uid(running: RunningGang) -> str:
 
 
 def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntArray, IntArray]:
-    """Rows of ``placement``, shape (entries,), and what ``gang`` uses there, per task."""
+    """Return rows of ``placement``, shape (entries,), and what ``gang`` uses there, per task."""
     requests = {task.name: task.request for task in gang.tasks}
     parts = [(t.rows, t.counts[:, None] * axis.usage(requests[t.task])) for t in placement.tasks]
     if len(parts) == 1:
@@ -246,5 +246,5 @@ def summed(rows: IntArray, usage: IntArray) -> tuple[IntArray, IntArray]:
     """Sum ``usage`` per row; rows ascending, each once."""
     unique, at = np.unique(rows, return_inverse=True)
     total = np.zeros((len(unique), usage.shape[1]), dtype=np.int64)
-    np.add.at(total, at, usage)
+    np.add.at(total, at, usage)  # not +=, which counts a repeated row once
     return unique, total

@@ -9,11 +9,6 @@ In order, each gang that only lacks room is tried
 
 What a gang takes, the next one does not count again, limits of queues included. No gang starts by
 this: it waits for the nodes as it would for others to leave, and reservations stay as they are.
-
-New nodes are copies of their pool's template, in one table with the nodes of the cluster, so that
-filters, capacity, affinity and topology treat them like any other. The table is kept with that of
-the nodes it extends: from cycle to cycle only the numbers of nodes that are coming or may be asked
-for change, and mostly not even their sum.
 """
 
 import math
@@ -27,7 +22,7 @@ import numpy as np
 from bireme.core import messages
 from bireme.core.decision import Action, Decision, Hold, NodeRequest
 from bireme.core.gangs import Gang, Task
-from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool, Node, NodeTable, feasible
+from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool, Node, NodeTable
 from bireme.core.placement import (
     CLUSTER_LEVEL,
     FreeCapacity,
@@ -47,11 +42,11 @@ from bireme.core.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The nodes that a gang waits for, by pool.
+    """The nodes that a gang waits for.
 
     Attributes:
-        nodes: Nodes that do not exist yet.
-        asked: Those of them that nothing has asked for before.
+        nodes: Nodes that do not exist yet, by pool.
+        asked: Those of them that nothing has asked for before, by pool.
         beside: Names of existing nodes whose free room it also counts on.
     """
 
@@ -70,13 +65,13 @@ class ScaleUp:
 
     snapshot: ClusterSnapshot
     placer: Placer
-    explain: bool = True
+    explain: bool
     _open: dict[str, int] = field(default_factory=dict)
-    """How many of the new nodes of each pool come, or have been asked for in this cycle."""
+    """By pool, the new nodes that are coming, or have been asked for in this cycle."""
     _hopeless: set[object] = field(default_factory=set)
     """Shapes that no node helps: what pools can give only shrinks."""
     _last: dict[object, tuple[Placement, IntArray, IntArray]] = field(default_factory=dict)
-    """Where the last gang of a shape was placed, in rows, and what it uses there."""
+    """Places of the last gang of a shape, their rows, and what it uses there."""
     _takers: dict[object, tuple[GrowablePool, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -93,7 +88,8 @@ class ScaleUp:
 
     @cached_property
     def _extended(self) -> "ExtendedNodes":
-        """A new node for each replica that waits, rounded up: their number changes often."""
+        # A new node for each replica that waits is enough. Rounded up to a power of two, as the
+        # number of replicas changes with every cycle and the table is kept.
         replicas = sum(gang.at_minimum.replicas for gang in self.snapshot.waiting)
         return extended_nodes(self.snapshot.nodes, self._pools, 1 << replicas.bit_length())
 
@@ -128,15 +124,10 @@ class ScaleUp:
                 if action.gang.uid in needs:
                     action = self._held_for_nodes(action, needs[action.gang.uid])
             actions.append(action)
-        requests = (
+        requests = tuple(
             NodeRequest(p, n, need.gang) for need in needs.values() for p, n in need.asked.items()
         )
-        return replace(
-            decision,
-            actions=tuple(actions),
-            node_requests=tuple(requests),
-            kept_nodes=frozenset(kept),
-        )
+        return Decision(tuple(actions), node_requests=requests, kept_nodes=frozenset(kept))
 
     def _held_for_nodes(self, hold: Hold, need: _Need) -> Hold:
         message = hold.message
@@ -150,6 +141,7 @@ class ScaleUp:
         self, short: Iterable[Gang], ledger: CapacityLedger, queues: QueueTree, blocked: Gang | None
     ) -> list[_Need]:
         """Return the needs of ``short``, without gangs that no node helps or that need none."""
+        # Anew each time: where an orderer was overruled, the cycle is decided again.
         self._open = {pool.name: pool.coming for pool in self._pools}
         if not any(pool.coming + pool.room for pool in self._pools):
             return []
@@ -179,12 +171,13 @@ class ScaleUp:
         return self._extended.with_free(capacity.free, capacity.nodes.axis.names)
 
     def _placed(self, gang: Gang, room: FreeCapacity) -> Placement | None:
-        """Places for ``gang``, on as few nodes as may be that nobody has asked for yet."""
+        """Return places for ``gang``, on as few new nodes as possible."""
         key = (gang.shape, id(room))
         if key in self._hopeless:
             return None
         if key in self._last:
             last, rows, usage = self._last[key]
+            # Equal gangs share new nodes as long as they last.
             if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
                 return last
         search = _NodeSearch(gang, room, self.placer)
@@ -219,12 +212,12 @@ class ScaleUp:
         return np.concatenate([self._extended.existing, *new])
 
     def _with_new(self, search: "_NodeSearch", there: IntArray) -> Placement | None:
-        """With new nodes of the pool that needs the fewest of them, or else of all pools."""
+        """Return places with new nodes of the pool that needs the fewest, else of all pools."""
         best: Placement | None = None
         fewest, every = math.inf, []
         for pool in self._pools_for(search.gang):
             opened = self._open[pool.name]
-            # Each of the new nodes it takes has one of its replicas at least.
+            # Each new node gets a replica at least, so more nodes than replicas never help.
             new = self._extended.new[pool.name][opened : opened + search.gang.replicas]
             if pool in self._late or not len(new):
                 continue
@@ -257,6 +250,7 @@ class ScaleUp:
             at = np.flatnonzero(used[new])
             if len(at):
                 nodes[name] = len(at)
+                # A pool gives its nodes one after another: those before the last one come too.
                 asked[name] = max(0, int(at[-1]) + 1 - self._open[name])
                 self._open[name] += asked[name]
         existing = np.flatnonzero(used[self._extended.existing])
@@ -273,6 +267,9 @@ _KEY: Final = "extended_nodes"
 class ExtendedNodes:
     """A table of the existing nodes and of new ones.
 
+    New nodes are copies of their pool's template, so that filters, capacity, affinity and topology
+    treat them like any other.
+
     Attributes:
         existing: Rows of the existing nodes, in the order of their own table.
         new: Rows of the new nodes by pool, in the order in which they are counted.
@@ -285,29 +282,24 @@ class ExtendedNodes:
 
     @cached_property
     def is_new(self) -> BoolArray:
-        """Which nodes are new, shape (nodes,)."""
+        """True for new nodes, shape (nodes,)."""
         mask = np.ones(len(self.table), dtype=np.bool_)
         mask[self.existing] = False
         return mask
 
     @property
     def copies(self) -> dict[str, int]:
-        """How many new nodes of each pool."""
+        """Number of new nodes of each pool."""
         return {name: len(rows) for name, rows in self.new.items()}
 
+    @cached_property
+    def _empty(self) -> FreeCapacity:
+        return FreeCapacity(self.table, self.table.fixed)
+
     def takes(self, pool: str, gang: Gang) -> bool:
-        """Whether a new node of ``pool``, still empty, takes a replica of any task of ``gang``."""
-        rows, table = self.new[pool], self.table
-        if not len(rows):
-            return False
-        offer = table.allocatable[rows[0]] - table.fixed[rows[0]]
-        requests = ((task, table.axis.request(task.request)) for task in gang.tasks)
-        return any(
-            request is not None
-            and bool((request <= offer).all())
-            and bool(feasible(task.constraints, table)[rows[0]])
-            for task, request in requests
-        )
+        """Return whether an empty new node of ``pool`` takes a replica of any task of ``gang``."""
+        first = self.new[pool][:1]
+        return any(bool(self._empty.replicas(task)[first].any()) for task in gang.tasks)
 
     def with_free(self, free: IntArray, axis_names: Sequence[str]) -> FreeCapacity:
         """Return the capacity with ``free`` on existing nodes, and all of the new ones.
@@ -329,35 +321,26 @@ def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -
     """
     templates = tuple(pool.template for pool in pools)
     copies = {pool.name: min(pool.coming + pool.room, most) for pool in pools}
+    # From cycle to cycle only the numbers of nodes that are coming or may be asked for change, and
+    # mostly not even their sum.
     known = nodes.memo.get(_KEY)
     if isinstance(known, ExtendedNodes) and known.templates == templates and known.copies == copies:
         return known
-    fresh = _grown_nodes(nodes, pools, copies)
-    nodes.remember(_KEY, fresh)
-    return fresh
-
-
-def _grown_nodes(
-    nodes: NodeTable, pools: Sequence[GrowablePool], copies: dict[str, int]
-) -> ExtendedNodes:
     new = {pool.name: [_copy(pool, index) for index in range(copies[pool.name])] for pool in pools}
     everything = [*nodes.nodes, *(node for of_pool in new.values() for node in of_pool)]
     table = NodeTable(everything, nodes.topology_levels)
 
-    def rows(names: Sequence[str]) -> IntArray:
-        return np.array([table.row[name] for name in names], dtype=np.int64)
+    def rows(found: Iterable[Node]) -> IntArray:
+        return np.array([table.row[node.name] for node in found], dtype=np.int64)
 
-    return ExtendedNodes(
-        table=table,
-        existing=rows(nodes.names),
-        new={name: rows([node.name for node in of_pool]) for name, of_pool in new.items()},
-        templates=tuple(pool.template for pool in pools),
-    )
+    by_pool = {name: rows(of_pool) for name, of_pool in new.items()}
+    fresh = ExtendedNodes(table, rows(nodes.nodes), by_pool, templates)
+    nodes.remember(_KEY, fresh)
+    return fresh
 
 
 def _copy(pool: GrowablePool, index: int) -> Node:
-    """A new node; no node of a cluster has a name with a slash."""
-    name = f"{pool.name}/{index}"
+    name = f"{pool.name}/{index}"  # no node of a cluster has a name with a slash
     labels = {**pool.template.labels, HOSTNAME_LABEL: name}
     return replace(pool.template, name=name, labels=labels, is_ready=True, is_cordoned=False)
 
@@ -371,10 +354,8 @@ _NONE: IntArray = np.zeros(0, dtype=np.int64)
 class _NodeSearch:
     """Finds places for ``gang`` in ``room`` with as few new nodes as possible.
 
-    Replicas fill what is free, the fullest nodes first, then the new nodes one after another. For a
-    gang with one kind of replica that takes the least number of new nodes. Where fewer might do for
-    another, or its required affinity is not kept, the placer is asked, by bisection. Without
-    ``fills`` only the placer is asked: for a gang that it refused where filling works.
+    Replicas fill what is free, the fullest nodes first, then the new nodes one after another.
+    Without ``fills`` only the placer is asked: for a gang that it refused where filling works.
     """
 
     gang: Gang
@@ -384,28 +365,28 @@ class _NodeSearch:
 
     @cached_property
     def _tasks(self) -> list[tuple[Task, IntArray]]:
-        """Tasks with the most devices first, and how many replicas every row takes, no more."""
+        """Tasks, those with the most devices first, and how many of its replicas each row takes."""
         tasks = sorted(self.gang.tasks, key=lambda task: (-task.devices, task.name))
         return [(task, np.minimum(self.room.replicas(task), task.replicas)) for task in tasks]
 
     def fewest(
         self, there: IntArray, new: IntArray = _NONE, below: float = math.inf
     ) -> Placement | None:
-        """The gang on rows ``there`` and as few rows ``new`` as possible, first ones first.
+        """Return the gang on rows ``there`` and as few rows ``new`` as possible, first ones first.
 
-        None where it does not fit on all of them, or it is clear that fewer than ``below`` of
-        ``new`` are too few.
+        None where it does not fit on all of them, or fewer than ``below`` of ``new`` are too few.
         """
         low = self._least(there, new)
         if low is None or low >= below:
             return None
         placement = self._filled(there, new) if self.fills else None
         if placement is not None and len(self._tasks) == 1:
-            return placement
+            return placement  # with one kind of replica, filling takes the fewest new nodes
         if placement is None:
             placement = self.place(there, new)
         if placement is None:
             return None
+        # Of several kinds the placer may need fewer nodes than filling did.
         high = self._used(placement, new)
         while low < high:
             middle = (low + high) // 2
@@ -417,7 +398,7 @@ class _NodeSearch:
         return placement
 
     def _least(self, there: IntArray, new: IntArray) -> int | None:
-        """A lower bound on the new nodes it takes; None where all of them are too few."""
+        """Return a lower bound on the new nodes it takes; None where all of them are too few."""
         least = 0
         for task, counts in self._tasks:
             missing = task.replicas - int(counts[there].sum())
@@ -429,7 +410,7 @@ class _NodeSearch:
         return least
 
     def _filled(self, there: IntArray, new: IntArray) -> Placement | None:
-        """Task after task on the fullest nodes; None where that fails."""
+        """Place task after task on the fullest nodes; None where that fails."""
         takes: list[Take] = []
         tasks = []
         for task, counts in self._tasks:
@@ -458,7 +439,7 @@ class _NodeSearch:
         return self.placer.place(self.gang, self.room.inside(mask))
 
     def _used(self, placement: Placement, new: IntArray) -> int:
-        """How many of ``new`` there must be for the placement: up to the last one it uses."""
+        """Return how many of ``new`` the placement takes: up to the last one it uses."""
         at = np.flatnonzero(used_rows(placement, len(self.room.nodes))[new])
         return int(at[-1]) + 1 if len(at) else 0
 

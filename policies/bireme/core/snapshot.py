@@ -31,7 +31,7 @@ class ClusterSnapshot:
         queues: By name.
         queue_usage: By queue name, what its own admitted gangs ask together.
         running: Gangs that hold places, in any order; ``used`` contains what they use.
-        known_table: The same as arrays, where the caller keeps them; made when needed otherwise.
+        known_table: ``running`` as arrays, where the caller keeps them; made when needed otherwise.
         growable: Node pools that may be asked for more nodes, each name once.
     """
 
@@ -79,16 +79,14 @@ class ClusterSnapshot:
 
     @cached_property
     def node_pools(self) -> IntArray:
-        """The pool of every node, shape (nodes,), from 0 on: one per value of the setting's label.
-
-        Nodes without the label form one pool.
-        """
+        """The pool of every node, shape (nodes,), from 0 on: one per value of the pool label."""
+        # Nodes without the label, code -1, form one pool.
         codes = self.nodes.label(self.settings.node_pool_label).codes
         return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
     @cached_property
     def total(self) -> dict[str, int]:
-        """What all nodes offer together."""
+        """Allocatable amounts of all nodes together."""
         sums = self.nodes.allocatable.sum(axis=0).tolist()
         return dict(zip(self.nodes.axis.names, sums, strict=True))
 
@@ -96,6 +94,7 @@ class ClusterSnapshot:
     def running_table(self) -> RunningTable:
         """Gangs that hold places, as arrays."""
         known = self.known_table
+        # Somebody may have replaced ``running`` in a copy of the snapshot.
         if known is not None and known.gangs is self.running:
             return known
         return RunningTable.of(self.running, self.nodes.axis)

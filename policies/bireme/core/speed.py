@@ -47,7 +47,7 @@ class LinearSpeed:
     AFIPS 1967).
 
     Attributes:
-        per_second: Steps a second of one replica.
+        per_second: Of one replica.
         serial_share: From 0 (linear) to 1 (more replicas gain nothing).
         tasks: The tasks whose replicas count; all when empty.
     """
@@ -62,7 +62,7 @@ class LinearSpeed:
             raise SettingError(f"serial_share is {self.serial_share}; it must be from 0 to 1")
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Steps a second; 0 without replicas that count."""
+        """See :class:`SpeedLaw`; 0 without replicas that count."""
         replicas = sum(sizes.get(task, 0) for task in self.tasks or sizes)
         if not replicas:
             return 0.0
@@ -70,7 +70,7 @@ class LinearSpeed:
 
 
 def require_positive(name: str, value: float) -> None:
-    """SettingError unless ``value`` is a finite number above 0."""
+    """Raise SettingError unless ``value`` is a finite number above 0."""
     if not 0 < value < inf:
         raise SettingError(f"{name} is {value}; it must be a number above 0")
 
@@ -97,7 +97,7 @@ class InverseQuadratic:
             )
 
     def loss(self, steps: float) -> float:
-        """Loss after ``steps`` steps."""
+        """See :class:`LossCurve`."""
         below = (self.a * steps + self.b) * steps + self.c
         return (1 / below if below else inf) + self.d
 
@@ -122,23 +122,16 @@ class MeasuredCurve:
             raise SettingError(f"steps is {self.steps}; it must ascend")
 
     def loss(self, steps: float) -> float:
-        """The value after ``steps`` steps."""
+        """Return the value after ``steps`` steps."""
         return float(np.interp(steps, self.steps, self.values))
 
 
 # --- fitting, by least squares in numpy alone ---
-#
-# Once its asymptote d is known, a loss curve is a straight line in what remains: 1 / (loss - d) is
-# linear in the steps. So many asymptotes are tried, ever closer to the best; for each, the
-# coefficients come from one weighted linear fit (the weights undo what the transformation does to
-# small errors), and the squared error in the loss itself decides.
 
 _TRIALS = 32
 _ROUNDS = 4
 _LEAST_POINTS = 4
 """One more than Optimus' curve has coefficients."""
-
-
 SLOWEST, FASTEST = 1e-9, 1e15
 """Steps a second: what is slower or faster is no training, and its fourth power no number."""
 SERIAL_SHARE = 0.1
@@ -150,7 +143,7 @@ class CurveFitError(BiremeError, ValueError):
 
 
 def fit_loss(steps: Sequence[float], losses: Sequence[float]) -> InverseQuadratic:
-    """The curve of Optimus, ``1 / (b k + c) + d``, nearest to ``losses`` after so many steps ``k``.
+    """Return the curve of Optimus, ``1 / (b k + c) + d``, nearest to ``losses`` after ``k`` steps.
 
     Args:
         steps: Shape (points,), ascending.
@@ -165,10 +158,13 @@ def fit_loss(steps: Sequence[float], losses: Sequence[float]) -> InverseQuadrati
     low = 1e-3 * float(np.ptp(values))
     # A loss is never negative, nor is what it tends to: only a last loss near 0 allows a little.
     high = max(float(values.min()), 2 * low)
+    # Once the asymptote d is known, 1 / (loss - d) is linear in the steps. So many are tried, ever
+    # closer to the best, and the squared error in the loss itself decides.
     for _ in range(_ROUNDS):
         gaps = np.geomspace(low, high, _TRIALS)
         asymptotes = values.min() - gaps
         rest = values - asymptotes[:, None]
+        # The weights undo what the transformation does to small errors.
         found = nonnegative_least_squares(line, 1 / rest, rest**4)
         with np.errstate(divide="ignore"):
             fitted = 1 / (found @ line.T) + asymptotes[:, None]
@@ -179,10 +175,10 @@ def fit_loss(steps: Sequence[float], losses: Sequence[float]) -> InverseQuadrati
 
 
 def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
-    """The law ``1 / speed = a + b / replicas`` with ``a, b`` >= 0 nearest to measured speeds.
+    """Return the law ``1 / speed = a + b / replicas`` with ``a, b`` >= 0 nearest to ``speeds``.
 
-    That is Amdahl's (AFIPS 1967): ``a / (a + b)`` is the serial share. One size alone does not
-    tell it; :data:`SERIAL_SHARE` is taken.
+    That is Amdahl's (AFIPS 1967): ``a / (a + b)`` is the serial share, and :data:`SERIAL_SHARE`
+    where speeds of one size alone are known.
 
     Args:
         speeds: Steps a second, ``SLOWEST`` to ``FASTEST``, by number of replicas; at least one.
@@ -211,13 +207,10 @@ def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
 def nonnegative_least_squares(
     columns: FloatArray, targets: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """Coefficients >= 0 that bring ``columns @ coefficients`` nearest to each row of ``targets``.
-
-    Exact: the best non-negative fit is the free fit on the columns it uses, so that all sets of
-    columns are tried. Meant for a handful of columns.
+    """Return coefficients >= 0 that bring ``columns @ coefficients`` nearest to ``targets``.
 
     Args:
-        columns: Shape (points, columns).
+        columns: Shape (points, columns); a handful of columns.
         targets, weights: Shape (fits, points); weights of the squared errors.
 
     Returns:
@@ -228,6 +221,7 @@ def nonnegative_least_squares(
     products = np.einsum("fp,fp,pi->fi", weights, targets, columns)
     best = np.zeros((len(targets), count))
     gains = np.zeros(len(targets))
+    # The best non-negative fit is the free fit on the columns it uses, so all sets are tried.
     for used in (list(s) for n in range(1, count + 1) for s in combinations(range(count), n)):
         inverse = np.linalg.pinv(moments[:, used][:, :, used], hermitian=True)
         found = np.einsum("fij,fj->fi", inverse, products[:, used])

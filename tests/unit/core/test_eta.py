@@ -279,14 +279,14 @@ def test_in_which_order_they_came_makes_no_difference(ratios: list[float]) -> No
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    ranges = StartRanges(remembered=30)
-    for number in range(100):
+    ranges = StartRanges()
+    for number in range(REMEMBERED + 10):
         name, again = f"g{number}", NOW
-        for _ in range(20):
+        for _ in range(10):
             told(ranges, held(again + 10, name=name), now=again)
             again += 20
         assert all(len(wait.foreseen) <= 8 for wait in ranges._waits.values())
         told(ranges, held(again, name=name), now=again)
         told(ranges, admitted(name), now=again + 5)
-    assert len(ranges._ratios) == len(ranges._seconds) == 30
+    assert len(ranges._ratios) == len(ranges._seconds) == REMEMBERED
     assert not ranges._waits

@@ -151,9 +151,9 @@ def empties_the_node_of_replica_0(real: Function) -> Function:
 
 
 def grows_whoever_waits(real: Function) -> Function:
-    def resizes(self: AdmissionPass, wanted: Any) -> Any:
+    def resizes(self: AdmissionPass) -> Any:
         self.position = 0
-        return real(self, wanted)
+        return real(self)
 
     return resizes
 
