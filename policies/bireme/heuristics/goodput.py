@@ -7,7 +7,6 @@
 p = 1 maximises the sum; below 1 the fitness is fairer, and at p = -1, Pollux' default, one starved
 gang weighs much. A running gang that would change size has its speedup multiplied by Pollux'
 restart factor (T - N*delta) / (T + delta): T its age, N its restarts so far, delta the cost of one.
-A gang that started or changed at this very moment has done nothing yet that a restart would cost.
 
 Pollux searches genetically, Sia by an integer program. Here the fitness is climbed from three
 starts (minima, equal shares, present sizes), by the largest gain per resource and then by moving
@@ -17,20 +16,29 @@ not be optimal.
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bireme.core.errors import require
 from bireme.core.gangs import Gang, Task
-from bireme.core.policy import Ranked
+from bireme.core.policy import GangSizes, Ranked
 from bireme.core.resources import Request
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import EfficiencyLaw
-from bireme.heuristics.simple_sizers import share_equally
-from bireme.heuristics.sizing import Allotment, CapacityPool, Sizes, hand_out, resized, settling
+from bireme.heuristics.sizing import (
+    Allotment,
+    CapacityPool,
+    Sizes,
+    hand_out,
+    resized,
+    settling,
+    share_equally,
+)
 
 _LEAST_GAIN = 1e-9
 """Smaller improvements are rounding, and climbing them might never end; smaller shares too."""
+_MOST_MOVES = 200
+"""Replicas moved from one gang to another per start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +53,13 @@ class Goodput:
     """p above; 0 maximises the product of speedups."""
     restart_seconds: float = 30.0
     """delta above; 30 s is what Pollux measured."""
-    moves: int = 200
-    """The most replicas moved from one gang to another per start."""
 
     def __post_init__(self) -> None:
         require("fairness_power", self.fairness_power, -10, 1)
         require("restart_seconds", self.restart_seconds, 0)
-        require("moves", self.moves, 0)
 
-    def sizes(
-        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
-    ) -> Mapping[str, Mapping[str, int]]:
-        """Gangs of unknown speed get what they ask for; lately changed ones keep their size."""
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return sizes; gangs of unknown speed get what they ask for."""
         pool = CapacityPool(ranked, snapshot, settling(snapshot))
         worth = _Worth(self, pool, snapshot)
         measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
@@ -74,7 +77,7 @@ class Goodput:
 
     def _climb(self, pool: CapacityPool, measured: Sequence[Allotment], worth: "_Worth") -> None:
         hand_out(pool, measured, worth)
-        for _ in range(self.moves):
+        for _ in range(_MOST_MOVES):
             if not _move(pool, measured, worth):
                 break
         hand_out(pool, measured, worth)
@@ -104,7 +107,7 @@ class _Worth:
         return self._known[key]
 
     def changes(self, allotment: Allotment, change: int) -> list[tuple[float, Task]]:
-        """What ``change`` replicas more add to the fitness, for every task whose bounds allow."""
+        """Return the gain of ``change`` replicas more, for every task whose bounds allow."""
         key = (allotment.gang.uid, tuple(allotment.sizes.values()), change)
         if key not in self._changes:
             now = self(allotment, allotment.sizes)
@@ -120,23 +123,21 @@ class _Worth:
         return self._changes[key]
 
     def asked_goodput(self, gang: Gang) -> float:
-        """Goodput at the size asked for; 0 when nobody has measured it."""
+        """Return the goodput at the size asked for; 0 when nobody has measured it."""
         if gang.uid not in self._asked:
             asked = {task.name: task.replicas for task in gang.tasks}
             self._asked[gang.uid] = self._goodput(gang, asked)
         return self._asked[gang.uid]
 
     def _fair_goodput(self, allotment: Allotment) -> float:
-        """Goodput at the least size that is an equal share, or is the largest it may have.
-
-        At the size asked for instead where it cannot run at that one.
-        """
+        """Return the goodput at the least size that is an equal share, or at the largest."""
         gang = allotment.gang
         if gang.uid not in self._fair:
             fair = replace(allotment, sizes=dict(allotment.low))
             equal = 1 / len(self.pool.allotments) - _LEAST_GAIN
             while self.pool.share_of(fair) < equal and (growable := fair.growable):
                 fair.sizes[fair.furthest_behind(growable).name] += 1
+            # Where it cannot run at that size, the one it asked for is the measure.
             self._fair[gang.uid] = self._goodput(gang, fair.sizes) or self.asked_goodput(gang)
         return self._fair[gang.uid]
 
@@ -153,7 +154,7 @@ class _Worth:
         if running is None or sizes == allotment.present:
             return 1.0
         if max(running.started, running.resized) >= self.snapshot.now:
-            return 1.0
+            return 1.0  # it has done nothing yet that a restart would cost
         age = max(0.0, self.snapshot.now - running.gang.arrived)
         cost = self.parameters.restart_seconds
         restarts = running.gang.evictions + (running.resized > running.started)
@@ -173,7 +174,7 @@ def _from_minimum(pool: CapacityPool, measured: Sequence[Allotment]) -> None:
 
 
 def _from_present(pool: CapacityPool, measured: Sequence[Allotment]) -> None:
-    """Running gangs as they are, where that is within their bounds and fits."""
+    """Keep running gangs as they are, where that is within their bounds and fits."""
     for allotment in measured:
         if present := allotment.present:
             pool.resize_if_it_fits(allotment, present)
@@ -202,10 +203,8 @@ def _move(pool: CapacityPool, measured: Sequence[Allotment], worth: _Worth) -> b
 def _best_changes(
     measured: Sequence[Allotment], worth: _Worth, change: int
 ) -> dict[Request, list[tuple[float, int, Task]]]:
-    """By what one replica asks, the best two changes (difference, rank, task) of different gangs.
-
-    Whether a move fits depends on the two requests alone, and no third gang can do better.
-    """
+    """Return the best two changes (difference, rank, task) of different gangs, by request."""
+    # Whether a move fits depends on the two requests alone, and no third gang can do better.
     best: dict[Request, dict[int, tuple[float, int, Task]]] = {}
     for rank, allotment in enumerate(measured):
         for difference, task in worth.changes(allotment, change):
@@ -219,6 +218,6 @@ def _best_changes(
 
 
 def _difference(asked: Request, given_up: Request) -> list[tuple[str, int]]:
-    """What ``asked`` takes beyond ``given_up``."""
+    """Return what ``asked`` takes beyond ``given_up``."""
     returned = dict(given_up)
     return [(name, amount - returned.get(name, 0)) for name, amount in asked]

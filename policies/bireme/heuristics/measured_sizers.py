@@ -6,14 +6,14 @@ number of replicas and divides it between parameter servers and workers.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bireme.core.errors import require
 from bireme.core.gangs import Gang, Role, Task
-from bireme.core.policy import Ranked
+from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LossCurve
 from bireme.heuristics.sizing import (
@@ -27,20 +27,14 @@ from bireme.heuristics.sizing import (
     steps_left,
 )
 
-# --- Optimus ---
-#
-# replicas go where they shorten what is left most, per resource they take.
+# --- Optimus: replicas go where they shorten what is left most, per resource they take ---
 #
 #     gain of one more replica of task t = (R(sizes) - R(sizes + t)) / D(t)
 #     R(sizes) = steps left / steps per second,  D(t) = dominant share of one replica of t
 #
-# Every job first gets its minimum (one parameter server and one worker in the paper); then the
-# largest gain is taken, again and again, until capacity is used up or no gain is positive.
 # The paper takes D as an amount of the dominant resource; ours is that amount as a share of the
-# cluster, so that gains in different resources compare.
-#
-# Where an extra server or worker alone does not help and both together would, growth ends: the
-# paper's rule looks one replica ahead.
+# cluster, so that gains in different resources compare. Where an extra server or worker alone does
+# not help and both together would, growth ends: the paper's rule looks one replica ahead.
 
 
 class Optimus:
@@ -54,12 +48,10 @@ class Optimus:
         """``price`` of one more replica; None: D(t), its dominant share."""
         self._price = price
 
-    def sizes(
-        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
-    ) -> Mapping[str, Mapping[str, int]]:
-        """Gangs of unknown speed or length get what they ask for before the gains are divided."""
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return sizes; gangs of unknown speed or length get what they ask for first."""
         pool = CapacityPool(ranked, snapshot)
-        measured = pool.measured(_is_measured)
+        measured = pool.measured(lambda g: g.speed is not None and g.remaining_steps is not None)
         left = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in measured}
 
         def value(allotment: Allotment, sizes: Sizes) -> float:
@@ -70,13 +62,7 @@ class Optimus:
         return pool.proposal()
 
 
-def _is_measured(gang: Gang) -> bool:
-    return gang.speed is not None and gang.remaining_steps is not None
-
-
-# --- SLAQ ---
-#
-# replicas go where the loss is predicted to fall most in the next scheduling epoch.
+# --- SLAQ: replicas go where the loss is predicted to fall most in the next scheduling epoch ---
 #
 # Losses of different models do not compare, so every fall is divided by the largest fall the job
 # has made in one step. Both families of curves the paper fits fall ever more slowly, so that is
@@ -84,8 +70,7 @@ def _is_measured(gang: Gang) -> bool:
 #
 #     value = (loss(k) - loss(k + epoch * steps per second)) / (loss(0) - loss(1))
 #
-# k is the number of steps done so far. Every job first gets its minimum; then one replica at a
-# time goes to the largest gain in value per resource (the paper counts cores; here dominant share).
+# k is the number of steps done so far. Gains are per dominant share, where the paper counts cores.
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +87,8 @@ class Slaq:
     def __post_init__(self) -> None:
         require("epoch_seconds", self.epoch_seconds, 1)
 
-    def sizes(
-        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
-    ) -> Mapping[str, Mapping[str, int]]:
-        """Gangs without a speed or a loss curve get what they ask for first."""
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return sizes; gangs without a speed or a loss curve get what they ask for first."""
         pool = CapacityPool(ranked, snapshot)
         measured = pool.measured(lambda gang: gang.speed is not None and gang.loss is not None)
         done = {entry.gang.uid: steps_done(entry.gang, snapshot) for entry in measured}
@@ -126,9 +109,7 @@ def _normalised_fall(curve: LossCurve, done: float, steps: float) -> float:
     return (curve.loss(done) - curve.loss(done + steps)) / largest
 
 
-# --- Dolphin ---
-#
-# the split between parameter servers and workers with the shortest iteration.
+# --- Dolphin: the split between parameter servers and workers with the shortest iteration ---
 #
 # A job keeps the number of replicas it asks for, n; what is chosen is how many of them serve and
 # how many work:
@@ -151,10 +132,8 @@ class Dolphin:
     ML Systems Workshop 2016; speed law from Optimus (Peng et al., EuroSys 2018, section 3.2).
     """
 
-    def sizes(
-        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
-    ) -> Mapping[str, Mapping[str, int]]:
-        """Gangs without a speed get what they ask for; tasks of other roles stay as asked."""
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return sizes; gangs without a speed and tasks of other roles get what they ask for."""
         pool = CapacityPool(ranked, snapshot)
         for allotment in pool.measured(lambda gang: gang.speed is not None):
             fixed = {task.name: allotment.low[task.name] for task in _split_tasks(allotment.gang)}
@@ -164,7 +143,7 @@ class Dolphin:
 
 
 def _split_tasks(gang: Gang) -> list[Task]:
-    """The first task of servers and the first of workers, where the gang has them."""
+    """Return the first task of servers and the first of workers, where the gang has them."""
     first: dict[Role, Task] = {}
     for task in gang.tasks:
         first.setdefault(task.role, task)
@@ -172,7 +151,7 @@ def _split_tasks(gang: Gang) -> list[Task]:
 
 
 def _fastest(pool: CapacityPool, allotment: Allotment) -> dict[str, int]:
-    """The fastest split that fits; ties go to the fewest replicas, then to the fewest servers."""
+    """Return the fastest split that fits; ties: fewest replicas, then fewest servers."""
     gang, held = allotment.gang, dict(allotment.sizes)
 
     def fits(sizes: Sizes) -> bool:
@@ -186,7 +165,7 @@ def _fastest(pool: CapacityPool, allotment: Allotment) -> dict[str, int]:
 
 
 def _splits(allotment: Allotment) -> Iterator[dict[str, int]]:
-    """Sizes whose servers and workers together are at most as many as were asked for."""
+    """Yield sizes whose servers and workers together are at most as many as were asked for."""
     split = _split_tasks(allotment.gang)
     if not split:
         return
@@ -201,7 +180,7 @@ def _splits(allotment: Allotment) -> Iterator[dict[str, int]]:
 
 
 def _tried(low: int, high: int) -> list[int]:
-    """Sizes from ``low`` to ``high``: all of them, or both ends and a geometric grid between."""
+    """Return sizes from ``low`` to ``high``: all, or both ends and a geometric grid between."""
     if high - low < _SIZES_TRIED:
         return list(range(low, high + 1))
     grid = np.rint(np.geomspace(low, high, _SIZES_TRIED)).astype(np.int64)

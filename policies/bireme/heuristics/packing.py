@@ -2,12 +2,12 @@
 
 Inter-node traffic is what slows distributed training, so levels are tried from the narrowest
 (one node) to the widest (the cluster). Within a level the domain with the least free capacity
-that holds the gang is taken, which keeps large holes whole for large gangs. Inside the domain the
-same rule runs again, level by level, so that a gang of several racks fills racks, not a sprinkle.
+that holds the gang is taken. Inside the domain the same rule runs again, level by level, so that a
+gang of several racks fills racks.
 
 Intra-job rules (Du et al. 2023): workers are placed with a parameter server in their own
-topology domain (``roleAffinity``, hard or soft), parameter servers are spread over the nodes
-their workers are on (anti-affinity, soft), and replicas are numbered along the topology.
+topology domain (``roleAffinity``, hard or soft), and parameter servers are spread over the nodes
+their workers are on (anti-affinity, soft).
 
 Greedy, not exhaustive: bin packing is NP-hard. For gangs with one kind of replica it finds a
 placement whenever there is one.
@@ -15,7 +15,7 @@ placement whenever there is one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -33,11 +33,10 @@ from bireme.heuristics.ranking import device_of
 # No loop runs over bins.
 
 
-def pack(room: IntArray, tightness: FloatArray, replicas: int) -> IntArray:
+def pack(room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
     """Use the fewest bins: the roomiest first, and the tightest bin that holds what remains.
 
-    Best fit for a remainder that one bin holds: among those, the one with the least
-    ``tightness`` (free capacity), so that large holes stay whole. Ties go to the lower index.
+    Ties go to the lower index.
     """
     counts = np.zeros_like(room)
     if replicas <= 0:
@@ -48,6 +47,7 @@ def pack(room: IntArray, tightness: FloatArray, replicas: int) -> IntArray:
     counts[order[:whole]] = room[order[:whole]]
     remainder = replicas - int(counts.sum())
     rest = order[whole:]
+    # Best fit: the bin with the least free capacity, so that large holes stay whole.
     holding = rest[room[rest] >= remainder]
     last = holding[np.lexsort((holding, tightness[holding]))[0]]
     counts[last] = remainder
@@ -57,7 +57,7 @@ def pack(room: IntArray, tightness: FloatArray, replicas: int) -> IntArray:
 def spread(room: IntArray, replicas: int, first: IntArray | None = None) -> IntArray:
     """As even as possible: no bin gets two while another with room has none.
 
-    ``first`` (higher first, shape (bins,)) says which bins get the odd ones; ties by index.
+    The odd ones go to the bins highest in ``first``, shape (bins,); ties by index.
     """
     low, high = 0, replicas
     while low < high:  # the largest level q that all replicas can be poured to: sum(min(room, q))
@@ -76,46 +76,44 @@ def spread(room: IntArray, replicas: int, first: IntArray | None = None) -> IntA
     return counts
 
 
+def beside(
+    room: IntArray,
+    used: IntArray,
+    replicas: int,
+    inside: Callable[[IntArray, int], IntArray],
+    outside: Callable[[IntArray, int], IntArray],
+) -> IntArray:
+    """Divide by ``inside`` over the bins in use (``used`` > 0), what is left by ``outside``."""
+    own = np.where(used > 0, room, 0)
+    within = min(replicas, int(own.sum()))
+    placed = inside(own, within)
+    if within < replicas:
+        placed = placed + outside(np.where(used > 0, 0, room), replicas - within)
+    return placed
+
+
 def spread_beside(room: IntArray, used: IntArray, replicas: int) -> IntArray:
     """Evenly over the bins in use (``used`` > 0), the busiest first; what is left, elsewhere."""
-    beside = np.where(used > 0, room, 0)
-    within = min(replicas, int(beside.sum()))
-    placed = spread(beside, within, first=used)
-    if within < replicas:
-        placed = placed + spread(np.where(used > 0, 0, room), replicas - within)
-    return placed
-
-
-def pack_beside(room: IntArray, used: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
-    """Packed into the bins in use (``used`` > 0), then into the others."""
-    beside = np.where(used > 0, room, 0)
-    within = min(replicas, int(beside.sum()))
-    placed = pack(beside, tightness, within)
-    if within < replicas:
-        placed = placed + pack(np.where(used > 0, 0, room), tightness, replicas - within)
-    return placed
+    return beside(room, used, replicas, lambda own, n: spread(own, n, first=used), spread)
 
 
 # --- workers beside parameter servers: every worker's domain holds a PS of its own job ---
 #
-# Kubernetes' required podAffinity from worker to PS, decided for the whole job at once. What a
-# domain takes is counted with one server already in it, on the node where that costs the fewest
+# Kubernetes' required podAffinity from worker to PS, decided for the whole job at once. The room of
+# a domain is counted with one server already in it, on the node where that costs the fewest
 # workers. The workers then go to the fewest domains, at most one per server; every domain used gets
-# its server, and the servers left over are spread beside the workers or near them. A domain is a
-# node, which is one vectorised pass, or wider, and then filled as a small gang.
+# its server, and the servers left over are spread beside the workers or near them.
 
 Counts: TypeAlias = dict[str, IntArray]
 FillPlainly: TypeAlias = Callable[[Gang, FreeCapacity, BoolArray, int], Counts | None]
 
 
 def pair_of(gang: Gang, capacity: FreeCapacity) -> "Pair | None":
-    """Return the gang's PS and worker task, where they have an affinity; else None.
-
-    Only for exactly one task of each role: "its own PS" of several would mean nothing.
-    """
+    """Return the gang's PS and worker task, where they have an affinity; else None."""
     tasks = {task.role: task for task in gang.tasks}
     roles = [task.role for task in gang.tasks]
     mode = gang.role_affinity.mode
+    # Only for exactly one task of each role: "its own PS" of several would mean nothing.
     if mode is AffinityMode.NONE or roles.count(Role.PS) != 1 or roles.count(Role.WORKER) != 1:
         return None
     levels, key = capacity.nodes.topology_levels, gang.role_affinity.topology_key
@@ -144,13 +142,13 @@ class Pair:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the affinity is required and not even all nodes together allow it."""
+        """True where the affinity is required and not even all nodes together allow it."""
         everywhere = np.ones(len(self.codes), dtype=np.bool_)
         return self.is_required and self.worker_shares(everywhere) is None
 
     @property
     def on_nodes(self) -> bool:
-        """Whether a worker must meet its PS on the very same node."""
+        """True where a worker must meet its PS on the very same node."""
         return (
             self.level is None or self.capacity.nodes.topology_levels[self.level] == HOSTNAME_LABEL
         )
@@ -169,14 +167,14 @@ class Pair:
 
     @cached_property
     def cost(self) -> IntArray:
-        """How many fewer beside one server; more than there is room where none fits."""
+        """Workers that one server costs every node; more than there is room where none fits."""
         takes_one = self.capacity.replicas(self.servers) > 0
         one = Take(self.capacity.nodes.axis.usage(self.servers.request), takes_one.astype(np.int64))
         beside = self.capacity.replicas(self.workers, (one,))
         return np.where(takes_one, self.room - beside, int(self.room.sum()) + 1)
 
     def worker_shares(self, inside: BoolArray) -> IntArray | None:
-        """Workers per meeting domain, over the fewest; None when too few fit beside servers."""
+        """Return workers per meeting domain, over the fewest; None if too few fit."""
         room = self._room_beside_one_server(inside & (self.codes >= 0))
         np.minimum(room, self.workers.replicas, out=room)
         if int(room.sum()) < self.workers.replicas:
@@ -184,11 +182,11 @@ class Pair:
         tightness = self.capacity.tightness
         if not self.on_nodes:
             tightness = _per_domain(self.codes, inside & (self.codes >= 0), tightness).round(9)
-        shares = pack(room, tightness, self.workers.replicas)
+        shares = pack(room, self.workers.replicas, tightness)
         return shares if np.count_nonzero(shares) <= self.servers.replicas else None
 
     def _room_beside_one_server(self, member: BoolArray) -> IntArray:
-        """Workers every domain takes once it holds one server; 0 where it cannot hold one."""
+        """Return the workers every domain takes beside one server; 0 where it cannot hold one."""
         if self.on_nodes:
             together = np.where(member, self.room - self.cost, 0)
         else:
@@ -198,17 +196,17 @@ class Pair:
         return np.where(together > 0, together, 0)
 
     def one_server(self, inside: BoolArray, workers: int) -> Counts:
-        """The tightest filling of a domain: one server where it costs least, then workers."""
+        """Return the tightest filling: one server where it costs least, then workers."""
         site = np.zeros(len(inside), dtype=np.int64)
         site[np.flatnonzero(inside)[np.argmin(self.cost[inside])]] = 1
         take = Take(self.capacity.nodes.axis.usage(self.servers.request), site)
         room = np.where(inside, self.capacity.replicas(self.workers, (take,)), 0)
-        packed = pack(np.minimum(room, workers), self.capacity.tightness, workers)
+        packed = pack(np.minimum(room, workers), workers, self.capacity.tightness)
         return {self.servers.name: site, self.workers.name: packed}
 
 
 def _per_domain(codes: IntArray, member: BoolArray, amounts: IntArray | FloatArray) -> FloatArray:
-    """Sums over the members of every domain, shape (nodes,): codes are below that."""
+    """Sum over the members of every domain, shape (nodes,): codes are below that."""
     total = np.bincount(codes[member], weights=amounts[member], minlength=len(codes))
     return np.asarray(total, dtype=np.float64)
 
@@ -216,7 +214,7 @@ def _per_domain(codes: IntArray, member: BoolArray, amounts: IntArray | FloatArr
 def fill_together(
     gang: Gang, pair: Pair, inside: BoolArray, fill_plainly: FillPlainly
 ) -> Counts | None:
-    """Replicas per node with the affinity kept, all ``inside``; None when that fails."""
+    """Return replicas per node with the affinity kept, all ``inside``; None when that fails."""
     shares = pair.worker_shares(inside)
     if shares is None:
         return None
@@ -231,7 +229,7 @@ def fill_together(
 def _fill_domains(
     gang: Gang, pair: Pair, shares: IntArray, inside: BoolArray, fill_plainly: FillPlainly
 ) -> Counts:
-    """Every used domain with its workers and an even part of the servers, or one of them."""
+    """Fill every used domain with its workers and an even part of the servers, or one of them."""
     servers, workers = pair.servers, pair.workers
     counts = {task.name: np.zeros(len(inside), dtype=np.int64) for task in (servers, workers)}
     used = np.flatnonzero(shares)
@@ -250,7 +248,7 @@ def _fill_domains(
 def _with_others(
     gang: Gang, counts: Counts, capacity: FreeCapacity, inside: BoolArray
 ) -> Counts | None:
-    """What is still missing, beside the pair or near it: left-over servers, a chief, ..."""
+    """Add what is missing, beside the pair or near it: left-over servers, a chief, ..."""
     axis = capacity.nodes.axis
     nothing = np.zeros(len(inside), dtype=np.int64)
     takes = [
@@ -269,7 +267,8 @@ def _with_others(
         if task.role is Role.PS:
             added = spread_beside(room, used, missing)
         else:
-            added = pack_beside(room, used, missing, capacity.tightness)
+            packed = partial(pack, tightness=capacity.tightness)
+            added = beside(room, used, missing, packed, packed)
         counts[task.name] = placed + added
         takes.append(Take(axis.usage(task.request), added))
     return counts
@@ -372,7 +371,9 @@ def _fill_in_order(
         if task.role is Role.PS and takes:
             placed = spread_beside(room, used, task.replicas)
         else:
-            placed = _pack_beside(room, used, task.replicas, capacity, level)
+            packed = partial(pack, tightness=capacity.tightness)
+            by_level = partial(pack_by_level, capacity=capacity, level=level)
+            placed = beside(room, used, task.replicas, packed, by_level)
         counts[task.name] = placed
         used = used + placed
         takes.append(Take(capacity.nodes.axis.usage(task.request), placed))
@@ -384,42 +385,28 @@ def _anchor_key(task: Task) -> tuple[int, int, str]:
     return (-task.devices, task.role is Role.PS, task.name)
 
 
-def _pack_beside(
-    room: IntArray, used: IntArray, replicas: int, capacity: FreeCapacity, level: int
-) -> IntArray:
-    """Packed onto nodes the gang already uses, then into the rest of the domain."""
-    beside = np.where(used > 0, room, 0)
-    within = min(replicas, int(beside.sum()))
-    placed = pack(beside, capacity.tightness, within)
-    if within < replicas:
-        rest = np.where(used > 0, 0, room)
-        placed = placed + pack_by_level(rest, capacity, replicas - within, level)
-    return placed
-
-
-def pack_by_level(room: IntArray, capacity: FreeCapacity, replicas: int, level: int) -> IntArray:
+def pack_by_level(room: IntArray, replicas: int, capacity: FreeCapacity, level: int) -> IntArray:
     """Pack into the fewest domains of the next narrower level, and so on down to nodes."""
     if level == 0 or capacity.nodes.topology_levels[level - 1] == HOSTNAME_LABEL:
-        return pack(room, capacity.tightness, replicas)
+        return pack(room, replicas, capacity.tightness)
     codes = capacity.nodes.domains[level - 1]
     # Nodes without this level's label count as one domain of their own.
     codes = np.where(codes < 0, codes.max(initial=-1) + 1, codes)
     domain_room = np.bincount(codes, weights=room).astype(np.int64)
     tightness = np.bincount(codes, weights=capacity.tightness).astype(np.float64).round(9)
-    shares = pack(domain_room, tightness, replicas)
+    shares = pack(domain_room, replicas, tightness)
     counts = np.zeros_like(room)
     for domain in np.flatnonzero(shares):
         within = np.where(codes == domain, room, 0)
-        counts += pack_by_level(within, capacity, int(shares[domain]), level - 1)
+        counts += pack_by_level(within, int(shares[domain]), capacity, level - 1)
     return counts
 
 
 # --- the skeleton of every simple placer: a rule that divides one task among nodes ---
 #
-# The tasks of a gang follow each other, those with the most devices first. Such rules know nothing
-# of roles or of what fits together, so two cases go to Packing: gangs whose roles must meet in one
-# domain, and gangs of several tasks for which the rule found no places. So whether a gang of one
-# task fits never depends on the rule, only where it goes.
+# Such rules know nothing of roles or of what fits together, so two cases go to Packing: gangs whose
+# roles must meet in one domain, and gangs of several tasks for which the rule found no places. So
+# whether a gang of one task fits never depends on the rule, only where it goes.
 
 Divide: TypeAlias = Callable[[Task, IntArray, FreeCapacity], IntArray]
 """``divide(task, room, capacity)``: replicas per node, int64 of shape (nodes,).
@@ -456,7 +443,7 @@ def _divided(gang: Gang, capacity: FreeCapacity, divide: Divide) -> dict[str, In
 
 
 def fill(room: IntArray, replicas: int, order: IntArray) -> IntArray:
-    """Node after node in ``order`` (rows), each as full as it gets, until all are placed."""
+    """Fill node after node in ``order`` (rows) until all replicas are placed."""
     counts = np.zeros_like(room)
     in_order = room[order]
     before = in_order.cumsum() - in_order
@@ -470,7 +457,7 @@ def by_tightness(capacity: FreeCapacity) -> IntArray:
 
 
 def descend(cost: Cost, room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
-    """Replica after replica where it costs least now; ties to the tightest node, then by index."""
+    """Place each replica where it costs least now; ties to the tightest node, then by index."""
     rows = np.flatnonzero(room)
     rows = rows[np.argsort(tightness[rows].round(9), kind="stable")]
     held = np.zeros(len(rows), dtype=np.int64)

@@ -5,7 +5,7 @@ two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that a
 counts one per replica, so that jobs on CPUs have a size too.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from bireme.core.gangs import Gang, Task
@@ -19,6 +19,18 @@ class SortKey(NamedTuple):
     key: tuple[float, ...]
     score: float
     preemption_priority: float | None = None
+
+
+class SortedOrderer:
+    """Base of orderers with one sort key per gang."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """Return ``gangs`` by :meth:`sort_key`."""
+        return ranked(gangs, lambda gang: self.sort_key(gang, snapshot))
+
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
+        """Return the sort key of ``gang``."""
+        raise NotImplementedError
 
 
 def ranked(gangs: Iterable[Gang], sort_key: Callable[[Gang], SortKey]) -> list[Ranked]:

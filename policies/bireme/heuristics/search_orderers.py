@@ -4,11 +4,9 @@ These are the baselines of the DAS slides. Each tries orders of the first waitin
 forecast of the cluster and keeps the one with the least mean completion time and mean fee.
 
 The forecast: the cluster becomes at most 32 equal machines of equal units; a gang takes its
-dominant share of them, at least one. Gangs start in order, each as early as enough units are free;
-it takes units of its preferred machine first, then of the next ones, and runs longer when it is
-spread over more machines than it needs. Gangs that run hold their units until their expected end.
-Many schedules are forecast side by side, as rows of arrays. The fee is unit-seconds held (prices
-that are equal everywhere do not change which order is best).
+dominant share of them, at least one. Gangs start in order, each as early as enough units are free,
+first on its preferred machine, and run longer when spread over more machines than needed. Running
+gangs hold their units until their expected end. The fee is unit-seconds held.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +22,11 @@ from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 
 UNITS = 128
-"""Into how many units the whole cluster is divided, rounded down to equal machines."""
+"""Units of the whole cluster, rounded down to equal machines."""
 MACHINES = 32
 UNKNOWN_SECONDS = 3600.0
 """Run time of a gang without an estimate where no gang has one."""
+_SEED = 0
 SPREAD_SLOWDOWN = 0.25
 """How much longer a gang runs on more machines than it needs. An assumption: the slides say that
 spread costs, but not how much."""
@@ -35,15 +34,15 @@ spread costs, but not how much."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """Waiting gangs and the cluster they wait for, in units.
+    """Waiting gangs, in order of arrival, and the cluster they wait for, in units.
 
     Attributes:
-        units: How many units each gang takes, int64, shape (gangs,), in order of arrival.
-        run_seconds: How long each is expected to run, shape (gangs,).
-        waited_seconds: How long each has waited, shape (gangs,).
-        is_distributed: Whether it has more than one replica, and so communicates, shape (gangs,).
+        units: Units of each gang, int64, shape (gangs,).
+        run_seconds: Expected run time of each, shape (gangs,).
+        waited_seconds: Wait of each so far, shape (gangs,).
+        is_distributed: True for more than one replica, which communicate, shape (gangs,).
         free_at: Seconds from now until each unit is free, shape (units,).
-        machines: How many machines the units belong to, equally many each, in order.
+        machines: Number of machines; the units belong to them in order, equally many each.
     """
 
     units: IntArray
@@ -95,7 +94,7 @@ class Forecast:
 
 
 def costs(problem: Problem, order: IntArray, machines: IntArray) -> FloatArray:
-    """Mean completion time and mean fee of schedules, shape (rows, 2), in (unit-)seconds.
+    """Return mean completion time and mean fee of schedules, shape (rows, 2), in (unit-)seconds.
 
     ``order[row]`` lists gangs, first to start first; ``machines[row, gang]`` is the preferred
     machine of each gang; both int64, shape (rows, gangs).
@@ -103,6 +102,7 @@ def costs(problem: Problem, order: IntArray, machines: IntArray) -> FloatArray:
     rows, gangs = order.shape
     forecast = Forecast(problem, rows)
     total = np.zeros((rows, 2))
+    # Schedules side by side: a search tries thousands.
     for place in range(gangs):
         chosen = order[:, place]
         finish, run = forecast.start(chosen, machines[np.arange(rows), chosen])
@@ -113,7 +113,7 @@ def costs(problem: Problem, order: IntArray, machines: IntArray) -> FloatArray:
 
 
 def decoded(problem: Problem, keys: FloatArray) -> tuple[IntArray, IntArray]:
-    """Order and preferred machines of random keys in [0, 1], shape (rows, 2 * gangs) (Bean 1994).
+    """Return order and preferred machines of random keys (Bean 1994), shape (rows, 2 * gangs).
 
     The first half sorts the gangs, the lowest key first; the second half names machines.
     """
@@ -123,18 +123,24 @@ def decoded(problem: Problem, keys: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def relative_costs(problem: Problem) -> Callable[[FloatArray], FloatArray]:
-    """A function from keys to costs, shape (rows, 2), as multiples of those of arrival order."""
+    """Return a function from keys to costs, shape (rows, 2), as multiples of arrival order's."""
     base = np.maximum(costs(problem, *decoded(problem, arrival_keys(problem)[None])), 1e-9)
     return lambda keys: costs(problem, *decoded(problem, keys)) / base
 
 
 def arrival_keys(problem: Problem) -> FloatArray:
-    """The keys of arrival order on the first machine, shape (2 * gangs,)."""
+    """Return the keys of arrival order on the first machine, shape (2 * gangs,)."""
     return np.concatenate([np.linspace(0.0, 1.0, len(problem)), np.zeros(len(problem))])
 
 
+def _best(problem: Problem, keys: FloatArray, cost: FloatArray) -> list[int]:
+    """Return the order of the row of ``keys`` with the least ``cost``, shape (rows,)."""
+    order, _ = decoded(problem, keys[np.argmin(cost)][None])
+    return [int(gang) for gang in order[0]]
+
+
 def problem_of(waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> Problem:
-    """``waiting``, in order of arrival, against the ready nodes of ``snapshot``."""
+    """Return the problem of ``waiting``, in order of arrival, on ready nodes of ``snapshot``."""
     nodes = snapshot.nodes
     machines = min(MACHINES, max(1, int(nodes.is_ready.sum())))
     units = UNITS // machines * machines
@@ -157,26 +163,25 @@ def _estimate(gang: Gang, unknown: float) -> float:
 
 
 def _shares(gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> FloatArray:
-    """Dominant shares of the cluster, shape (gangs,); 1 for what no node offers."""
+    """Return dominant shares of the cluster, shape (gangs,); 1 for what no node offers."""
     nodes = snapshot.nodes
     offered = nodes.allocatable[nodes.is_ready].sum(axis=0)
     total = dict(zip(nodes.axis.names, offered.tolist(), strict=True))
-    return np.array([_dominant_share(gang.demand, total) for gang in gangs])
 
+    def dominant_share(demand: Amounts) -> float:
+        shares = (n / total[name] if total.get(name, 0) > 0 else 1.0 for name, n in demand.items())
+        return min(1.0, max(shares, default=0.0))
 
-def _dominant_share(demand: Amounts, total: Amounts) -> float:
-    shares = (
-        amount / total[name] if total.get(name, 0) > 0 else 1.0 for name, amount in demand.items()
-    )
-    return min(1.0, max(shares, default=0.0))
+    return np.array([dominant_share(gang.demand) for gang in gangs])
 
 
 def _free_at(units: int, unknown: float, snapshot: ClusterSnapshot) -> FloatArray:
-    """When units come free: gangs that run hold theirs side by side, in order of their nodes."""
+    """Return when units come free, seconds from now, shape (units,)."""
     free_at = np.zeros(units)
     holding = [running for running in snapshot.running if running.sizes]
     if not holding:
         return free_at
+    # Side by side in order of their nodes: the units of a machine come free as its gangs end.
     holding.sort(key=lambda held: (int(held.placement.node_rows()[0]), held.gang.uid))
     ends = np.rint(np.cumsum(_shares([held.current for held in holding], snapshot)) * units)
     for running, start, end in zip(holding, [0, *ends[:-1]], ends, strict=True):
@@ -191,13 +196,13 @@ def order_by_search(
     window: int,
     search: Callable[[Problem], Sequence[int]],
 ) -> list[Ranked]:
-    """Running gangs by arrival, then the first ``window`` waiting ones as ``search`` orders them.
+    """Return running gangs by arrival, then the first ``window`` waiting ones as ``search`` says.
 
-    The rest follows by arrival. Running gangs come first and have no preemption priority: what a
-    search finds better is an estimate, too weak a reason to stop a gang. The score counts down to
-    1.
+    The rest follows by arrival. The score counts down to 1.
     """
     by_arrival = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
+    # Running ones first and without a preemption priority: what a search finds better is an
+    # estimate, too weak a reason to stop a gang.
     running = [gang for gang in by_arrival if gang.uid in snapshot.running_by_uid]
     waiting = [gang for gang in by_arrival if gang.uid not in snapshot.running_by_uid]
     searched, rest = waiting[:window], waiting[window:]
@@ -207,19 +212,19 @@ def order_by_search(
     return [Ranked(gang, float(len(ordered) - place)) for place, gang in enumerate(ordered)]
 
 
-# --- MALO ---
-#
-# antlion optimisation with differential evolution around the elite.
+# --- MALO: antlion optimisation with differential evolution around the elite ---
 #
 # Each antlion is one chromosome: keys that order gangs and keys that name machines. Ants walk at
 # random around an antlion, chosen by roulette, and around the elite, in a box that shrinks; an ant
 # that does better takes the antlion's place. Then differential evolution recombines antlions with
-# the elite. Both halves of a generation evaluate as many chromosomes as there are antlions.
-#
-# Objectives: mean completion time plus mean fee of the forecast schedule, each as a multiple of
-# arrival order's. Arrival order is one of the first antlions, so the forecast is never worse.
-# The walk has 16 steps instead of one per generation, and the box is centred on the antlion.
+# the elite. Both halves of a generation evaluate as many chromosomes as there are antlions. Unlike
+# the paper's, the walk has 16 steps instead of one per generation, and the box is centred on the
+# antlion.
 
+_WINDOW = 24
+"""Waiting gangs that MALO and MOSA search over; later arrivals keep their order."""
+_DIFFERENCE_WEIGHT = 0.5
+_CROSSOVER = 0.9
 _WALK_STEPS = 16
 _SHRINKING = ((0.95, 6), (0.9, 5), (0.75, 4), (0.5, 3), (0.1, 2))
 """Past this share of the generations the box is 10^w * share times smaller (Mirjalili 2015)."""
@@ -232,50 +237,39 @@ class Malo:
     Source: Abualigah and Diabat, Cluster Computing 24 (2021); baseline "MALO" of the DAS slides.
     """
 
-    seed: int = 0
     generations: int = 50
     population: int = 40
     """Chromosomes evaluated per generation, twice as many as there are antlions."""
-    window: int = 24
-    """Waiting gangs that are searched over; later arrivals keep their order."""
-    difference_weight: float = 0.5
-    crossover: float = 0.9
 
     def __post_init__(self) -> None:
         require("generations", self.generations, 0)
         require("population", self.population, 8)
-        require("window", self.window, 1)
-        require("difference_weight", self.difference_weight, 0, 2)
-        require("crossover", self.crossover, 0, 1)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """The best order found; equal snapshots give equal orders."""
-        return order_by_search(gangs, snapshot, self.window, self._search)
+        """Return the best order found; equal snapshots give equal orders."""
+        return order_by_search(gangs, snapshot, _WINDOW, self._search)
 
     def _search(self, problem: Problem) -> list[int]:
-        generator = np.random.default_rng(self.seed)
+        generator = np.random.default_rng(_SEED)
         relative = relative_costs(problem)
         lions = generator.random((self.population // 2, 2 * len(problem)))
-        lions[0] = arrival_keys(problem)
+        lions[0] = arrival_keys(problem)  # so that the forecast is never worse than by arrival
         cost = relative(lions).sum(axis=1)
         for generation in range(1, self.generations + 1):
             elite = lions[np.argmin(cost)]
             ants = _walks(lions, cost, elite, generation / self.generations, generator)
             _keep_better(lions, cost, ants, relative)
             elite = lions[np.argmin(cost)]
-            trials = self._trials(lions, elite, generator)
-            _keep_better(lions, cost, trials, relative)
-        order, _ = decoded(problem, lions[np.argmin(cost)][None])
-        return [int(gang) for gang in order[0]]
+            _keep_better(lions, cost, _recombined(lions, elite, generator), relative)
+        return _best(problem, lions, cost)
 
-    def _trials(
-        self, lions: FloatArray, elite: FloatArray, generator: np.random.Generator
-    ) -> FloatArray:
-        """DE/best/1/bin: the elite plus a weighted difference of two others, crossed over."""
-        one, other = (generator.permutation(len(lions)) for _ in range(2))
-        mutants = elite + self.difference_weight * (lions[one] - lions[other])
-        is_mutant = generator.random(lions.shape) < self.crossover
-        return np.clip(np.where(is_mutant, mutants, lions), 0.0, 1.0)
+
+def _recombined(lions: FloatArray, elite: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """DE/best/1/bin: the elite plus a weighted difference of two others, crossed over."""
+    one, other = (generator.permutation(len(lions)) for _ in range(2))
+    mutants = elite + _DIFFERENCE_WEIGHT * (lions[one] - lions[other])
+    is_mutant = generator.random(lions.shape) < _CROSSOVER
+    return np.clip(np.where(is_mutant, mutants, lions), 0.0, 1.0)
 
 
 def _walks(
@@ -297,7 +291,7 @@ def _walks(
 
 
 def _walk_positions(shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-    """Where random walks stand at a random step, scaled to their own range, in [0, 1]."""
+    """Return positions of random walks at a random step, scaled to their own range, in [0, 1]."""
     walks = np.cumsum(generator.integers(0, 2, (*shape, _WALK_STEPS)) * 2 - 1, axis=-1)
     low, high = walks.min(axis=-1), walks.max(axis=-1)
     position = walks[..., int(generator.integers(_WALK_STEPS))]
@@ -317,16 +311,13 @@ def _keep_better(
     cost[is_better] = rival_cost[is_better]
 
 
-# --- MOSA ---
-#
-# multi-objective simulated annealing over orders and machines.
+# --- MOSA: multi-objective simulated annealing over orders and machines ---
 #
 # The DAS slides name MOSA without a source; multi-objective simulated annealing is assumed. Chains
 # of annealing run side by side on random keys. A step changes a few keys; it is kept when no
 # objective gets worse, else with a probability that falls with the loss and with temperature. What
-# no other chromosome beats in both objectives goes to an archive; the order comes from the member
-# of the archive with the least sum of mean completion time and mean fee, each as a multiple of
-# arrival order's. One chain starts at arrival order, so the forecast is never worse.
+# no other chromosome beats in both objectives goes to an archive, and the order is that of its
+# member with the least sum of mean completion time and mean fee.
 
 _HOTTEST, _COLDEST = 0.05, 0.001
 """Temperatures as losses relative to arrival order that are accepted with probability 1/e."""
@@ -344,24 +335,20 @@ class Mosa:
     DAS slides, an assumption.
     """
 
-    seed: int = 0
     generations: int = 50
     population: int = 40
     """Chains, and so chromosomes evaluated per generation."""
-    window: int = 24
-    """Waiting gangs that are searched over; later arrivals keep their order."""
 
     def __post_init__(self) -> None:
         require("generations", self.generations, 0)
         require("population", self.population, 1)
-        require("window", self.window, 1)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """The best order found; equal snapshots give equal orders."""
-        return order_by_search(gangs, snapshot, self.window, self._search)
+        """Return the best order found; equal snapshots give equal orders."""
+        return order_by_search(gangs, snapshot, _WINDOW, self._search)
 
     def _search(self, problem: Problem) -> list[int]:
-        generator = np.random.default_rng(self.seed)
+        generator = np.random.default_rng(_SEED)
         relative = relative_costs(problem)
         chains = generator.random((self.population, 2 * len(problem)))
         chains[0] = arrival_keys(problem)
@@ -378,35 +365,27 @@ class Mosa:
             loss = np.maximum(trial_cost - cost, 0.0).mean(axis=1)
             is_kept = generator.random(len(chains)) < np.exp(-loss / temperature)
             chains[is_kept], cost[is_kept] = trials[is_kept], trial_cost[is_kept]
-        order, _ = decoded(problem, archive[np.argmin(archive_cost.sum(axis=1))][None])
-        return [int(gang) for gang in order[0]]
+        return _best(problem, archive, archive_cost.sum(axis=1))
 
 
 def _neighbours(chains: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """Chains with a few keys changed; keys that leave [0, 1] are reflected into it."""
+    """Return chains with a few keys changed; keys that leave [0, 1] are reflected into it."""
     is_changed = generator.random(chains.shape) < _KEYS_CHANGED / chains.shape[1]
     moved = chains + np.where(is_changed, generator.normal(0.0, _STEP, chains.shape), 0.0)
     return 1.0 - np.abs(1.0 - np.abs(moved) % 2.0)
 
 
 def _archived(keys: FloatArray, cost: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
-    """Chromosomes that none beats, cheapest sum first, at most ``size``; and their costs."""
+    """Return chromosomes that none beats, cheapest sum first, at most ``size``; and their costs."""
     cost, first = np.unique(cost, axis=0, return_index=True)
-    kept = np.flatnonzero(~_is_dominated(cost))
+    nowhere_worse = (cost[:, None] <= cost[None]).all(axis=2)
+    somewhere_better = (cost[:, None] < cost[None]).any(axis=2)
+    kept = np.flatnonzero(~(nowhere_worse & somewhere_better).any(axis=0))
     kept = kept[np.argsort(cost[kept].sum(axis=1), kind="stable")[:size]]
     return keys[first[kept]], cost[kept]
 
 
-def _is_dominated(cost: FloatArray) -> BoolArray:
-    """Return whether another row is nowhere worse and somewhere better, shape (rows,)."""
-    nowhere_worse = (cost[:, None] <= cost[None]).all(axis=2)
-    somewhere_better = (cost[:, None] < cost[None]).any(axis=2)
-    return np.asarray((nowhere_worse & somewhere_better).any(axis=0), dtype=np.bool_)
-
-
-# --- RIFLING ---
-#
-# tabular Q-learning of which kind of gang to start next.
+# --- RIFLING: tabular Q-learning of which kind of gang to start next ---
 #
 # Every call plays a few episodes on the forecast of the present queue, learning as it goes, and
 # then orders the queue greedily by the table. One step starts one gang. Its kind is the action:
@@ -418,17 +397,20 @@ def _is_dominated(cost: FloatArray) -> BoolArray:
 # first served (within a kind), computation against communication. Left out: the action to wait,
 # which an order cannot express, and placements, which are the placer's; here a gang prefers the
 # machine with the most free units. Its state is the load of every machine, ours a summary of it.
-# The table lives in a state object: the maker of the orderer decides how long it remembers.
 
 _KINDS = 4
 _BUCKETS = 4
+_LEARNING_RATE = 0.1
+_DISCOUNT = 0.95
+_RIFLING_WINDOW = 32
+"""Waiting gangs that are ordered by the table; later arrivals follow by arrival."""
 
 _Key: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class RiflingState:
-    """What has been learnt so far.
+    """The table of values, and what it was learnt from.
 
     Attributes:
         values: Expected sum of rewards by state, float64, shape (kinds,).
@@ -445,7 +427,7 @@ class RiflingState:
         self.generator = np.random.default_rng(self.seed)
 
     def row(self, key: _Key) -> FloatArray:
-        """The values of one state, zero where nothing is known; shape (kinds,)."""
+        """Return the values of one state, zero where nothing is known; shape (kinds,)."""
         return self.values.setdefault(key, np.zeros(_KINDS))
 
 
@@ -456,21 +438,15 @@ class Rifling:
     Source: baseline "RIFLING" of the DAS slides, after its abstract; Watkins and Dayan 1992.
     """
 
+    # Passed in: the maker of the orderer decides how long the table is remembered.
     state: RiflingState = field(default_factory=RiflingState)
     episodes: int = 8
-    learning_rate: float = 0.1
-    discount: float = 0.95
     exploration: float = 0.1
     """Chance of a random kind per step while learning."""
-    window: int = 32
-    """Waiting gangs that are ordered by the table; later arrivals follow by arrival."""
 
     def __post_init__(self) -> None:
         require("episodes", self.episodes, 0)
-        require("learning_rate", self.learning_rate, 0, 1)
-        require("discount", self.discount, 0, 1)
         require("exploration", self.exploration, 0, 1)
-        require("window", self.window, 1)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Learn from the queue, then order it by what is known."""
@@ -483,10 +459,10 @@ class Rifling:
                     self._play(problem, self.exploration)
             return self._play(problem, None)
 
-        return order_by_search(gangs, snapshot, self.window, search)
+        return order_by_search(gangs, snapshot, _RIFLING_WINDOW, search)
 
     def _play(self, problem: Problem, exploration: float | None) -> list[int]:
-        """One episode; the order it started gangs in. It learns unless ``exploration`` is None."""
+        """Play one episode and return its order; learn unless ``exploration`` is None."""
         forecast, queues = Forecast(problem, 1), _queues(problem)
         scale = float(costs(problem, *decoded(problem, arrival_keys(problem)[None]))[0, 0])
         order: list[int] = []
@@ -495,7 +471,8 @@ class Rifling:
             kind = self._kind(key, queues, exploration)
             gang = queues[kind].pop(0)
             order.append(gang)
-            finish, _ = forecast.start(np.array([gang]), _freest_machine(forecast))
+            freest = np.array([np.argmax(_by_machine(forecast))])
+            finish, _ = forecast.start(np.array([gang]), freest)
             after = _state_of(forecast, queues)
             if exploration is not None:
                 reward = -(float(finish[0]) + float(problem.waited_seconds[gang])) / max(scale, 1.0)
@@ -518,29 +495,25 @@ class Rifling:
         row = self.state.row(after)
         future = max((float(row[k]) for k in range(_KINDS) if queues[k]), default=0.0)
         values = self.state.row(key)
-        values[kind] += self.learning_rate * (reward + self.discount * future - values[kind])
+        values[kind] += _LEARNING_RATE * (reward + _DISCOUNT * future - values[kind])
 
 
 def _queues(problem: Problem) -> list[list[int]]:
-    """Gangs by kind, in order of arrival."""
+    """Return the gangs of each kind, in order of arrival."""
     is_long = problem.run_seconds > np.median(problem.run_seconds)
     kinds = 2 * problem.is_distributed + is_long
     return [[int(gang) for gang in np.flatnonzero(kinds == kind)] for kind in range(_KINDS)]
 
 
 def _by_machine(forecast: Forecast) -> FloatArray:
-    """Free units per machine at the moment the next unit is free, shape (machines,)."""
+    """Return free units per machine when the next unit is free, shape (machines,)."""
     free_at = forecast.free_at[0]
     is_free = (free_at <= free_at.min()).reshape(forecast.problem.machines, -1)
     return np.asarray(is_free.sum(axis=1), dtype=np.float64)
 
 
-def _freest_machine(forecast: Forecast) -> IntArray:
-    return np.array([np.argmax(_by_machine(forecast))])
-
-
 def _state_of(forecast: Forecast, queues: Sequence[list[int]]) -> _Key:
-    """Free units and wholly free machines, in quarters of all, and which kinds wait, as bits."""
+    """Return free units and free machines, in quarters of all, and the kinds that wait, as bits."""
     free = _by_machine(forecast)
     per_machine = forecast.free_at.shape[1] // forecast.problem.machines
     shares = (free.mean() / per_machine, (free == per_machine).mean())

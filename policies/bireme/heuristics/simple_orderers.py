@@ -12,7 +12,7 @@ from hashlib import blake2b
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortKey, device_seconds, devices, ranked
+from bireme.heuristics.ranking import SortedOrderer, SortKey, device_seconds, devices
 
 _TICKET_BYTES = 8
 
@@ -34,62 +34,56 @@ class Fifo:
         ]
 
 
-class ShortestJob:
+class ShortestJob(SortedOrderer):
     """Shortest estimated run time first; running gangs are never stopped.
 
     The score is minus the estimate at submission, in seconds.
     Source: Conway, Maxwell and Miller, Theory of Scheduling, 1967.
     """
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By estimate, whatever part of it has run; without one, by service."""
-        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
-
-    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         return _by_time(gang, gang.estimated_seconds, snapshot)._replace(preemption_priority=None)
 
 
-class ShortestRemainingTime:
+class ShortestRemainingTime(SortedOrderer):
     """Least remaining run time first, also among running gangs (SRTF).
 
     The score is minus the remaining seconds.
     Source: Schrage, Operations Research 16(3), 1968.
     """
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By remaining time; without an estimate, by service."""
-        return ranked(gangs, lambda g: _by_time(g, snapshot.remaining_seconds(g), snapshot))
+        return _by_time(gang, snapshot.remaining_seconds(gang), snapshot)
 
 
-class ShortestRemainingService:
+class ShortestRemainingService(SortedOrderer):
     """Least remaining run time times devices first, also among running gangs (SRSF).
 
     The score is minus the remaining device-seconds.
     Source: Gu et al., Tiresias, NSDI'19, section 3.2.
     """
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By remaining service; without an estimate, by service so far."""
-        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
-
-    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         seconds = snapshot.remaining_seconds(gang)
         return _by_time(gang, None if seconds is None else seconds * devices(gang), snapshot)
 
 
-class SmallestFirst:
+class SmallestFirst(SortedOrderer):
     """Fewest devices first; running gangs are never stopped.
 
     The score is minus the number of devices.
     Source: Gu et al., Tiresias, NSDI'19, whose simulator calls it "smallest job first".
     """
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By devices, ties by arrival."""
-        return ranked(gangs, lambda gang: SortKey((devices(gang),), -devices(gang)))
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
+        """By devices."""
+        return SortKey((devices(gang),), -devices(gang))
 
 
-class RandomOrder:
+class RandomOrder(SortedOrderer):
     """In an order drawn by lot, the same in every cycle; running gangs are never stopped.
 
     The score is one minus the ticket, from 0 to 1.
@@ -100,23 +94,20 @@ class RandomOrder:
         """Another ``seed`` is another draw."""
         self._seed = seed
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By ticket."""
-        return ranked(gangs, self._sort_key)
-
-    def _sort_key(self, gang: Gang) -> SortKey:
         place = ticket(gang.uid, self._seed) / 2 ** (8 * _TICKET_BYTES)
         return SortKey((place,), 1.0 - place)
 
 
 def ticket(uid: str, seed: int) -> int:
-    """A number from 0 to 2**64 - 1, evenly spread over uids."""
+    """Return a number from 0 to 2**64 - 1, evenly spread over uids."""
     digest = blake2b(f"{seed}/{uid}".encode(), digest_size=_TICKET_BYTES)
     return int.from_bytes(digest.digest())
 
 
 def _by_time(gang: Gang, cost: float | None, snapshot: ClusterSnapshot) -> SortKey:
-    """Least ``cost`` first; where it is unknown, after all others by service so far."""
+    """Return the key for least ``cost`` first; where unknown, after all others by service."""
     if cost is None:
         served = device_seconds(gang, snapshot)
         return SortKey((1, served), -served, -math.inf)

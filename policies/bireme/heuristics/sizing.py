@@ -1,10 +1,8 @@
 """Shared parts of all sizers: one pool of capacity, and the gangs that get replicas out of it.
 
-A sizer divides the sum of what ready nodes offer, not single nodes; the placer decides whether a
-size finds places. The pool first gives every gang its minimum, running ones before waiting
-ones, then in rank order, so that no growth keeps a gang from starting. What a gang gets beyond
-that is the sizer's own rule. Gangs whose minimum no longer fits, and running ones that cannot
-change, are left out; the latter keep what they hold.
+A sizer divides the sum of what ready nodes offer; the placer decides whether a size finds places.
+The pool first gives every gang its minimum; what a gang gets beyond that is the sizer's own rule.
+Gangs whose minimum no longer fits, and running ones that cannot change, are left out.
 """
 
 import heapq
@@ -43,7 +41,7 @@ class Allotment:
 
     @property
     def present(self) -> dict[str, int]:
-        """What it holds if it runs; empty for others, and where it is not within its bounds."""
+        """Its size if it runs; empty for others, and where that is not within its bounds."""
         if self.running is None:
             return {}
         held = self.running.sizes
@@ -62,7 +60,7 @@ class Allotment:
 
 
 def bounds(gang: Gang) -> tuple[Sizes, Sizes]:
-    """The smallest and the largest size of ``gang``; only elastic ones exceed what they asked."""
+    """Return the smallest and the largest size; only elastic gangs exceed what they asked."""
     low = {task.name: task.replicas for task in gang.at_minimum.tasks}
     high = {task.name: task.maximum if gang.is_elastic else task.replicas for task in gang.tasks}
     return low, {name: max(low[name], size) for name, size in high.items()}
@@ -72,9 +70,9 @@ class CapacityPool:
     """Capacity of the ready nodes as one sum, in exact integers by resource name.
 
     Attributes:
-        total: What the nodes offer.
-        largest: The most one node offers.
-        free: What no gang has; what gangs of a fixed size hold is not in it.
+        total: Of all ready nodes.
+        largest: The most of one node.
+        free: Held by no gang that gets its size here.
         allotments: Gangs that have at least their minimum, in rank order.
     """
 
@@ -96,12 +94,12 @@ class CapacityPool:
         for entry in ranked:
             running = snapshot.running_by_uid.get(entry.gang.uid)
             if running is not None:
-                if running.is_leaving or not entry.gang.is_elastic:
-                    continue
-                if is_settling is not None and is_settling(running):
+                is_fixed = running.is_leaving or not entry.gang.is_elastic
+                if is_fixed or (is_settling is not None and is_settling(running)):
                     continue
                 self._give_back(running, snapshot)
             candidates.append(Allotment(entry.gang, running, *bounds(entry.gang)))
+        # Running gangs first, then by rank: no growth keeps a gang from starting.
         for allotment in sorted(candidates, key=lambda candidate: candidate.running is None):
             if self.fits(allotment.gang.at_minimum.demand.items()):
                 self.resize(allotment, allotment.low)
@@ -154,39 +152,39 @@ class CapacityPool:
             )
 
     def measured(self, is_measured: Callable[[Gang], bool]) -> list[Allotment]:
-        """Gangs a sizer can judge, after the others got what they ask for, in rank order."""
+        """Give the other gangs what they ask for; return those a sizer can judge, by rank."""
         for allotment in self.allotments:
             if not is_measured(allotment.gang):
                 self.fill(allotment, allotment.asked)
         return [entry for entry in self.allotments if is_measured(entry.gang)]
 
     def dominant_share(self, amounts: Iterable[tuple[str, int]]) -> float:
-        """The largest share of the cluster among ``amounts`` (Ghodsi et al., NSDI'11)."""
+        """Return the largest share of the cluster among ``amounts`` (Ghodsi et al., NSDI'11)."""
         return max((amount / self.total[name] for name, amount in amounts), default=0.0)
 
     def share_of(self, allotment: Allotment) -> float:
-        """The dominant share of what ``allotment`` has been given."""
+        """Return the dominant share of what ``allotment`` has been given."""
         return self.dominant_share(demand_of(allotment.gang, allotment.sizes).items())
 
     def nodes(self, gang: Gang, sizes: Sizes) -> int:
-        """The fewest nodes that could hold ``sizes``, were all as large as the largest."""
+        """Return the fewest nodes that could hold ``sizes``, were all as large as the largest."""
         demand = demand_of(gang, sizes)
         needed = (-(-asked // max(1, self.largest.get(name, 0))) for name, asked in demand.items())
         return max(1, *needed)
 
     def steps_per_second(self, gang: Gang, sizes: Sizes) -> float:
-        """Predicted speed at ``sizes``, packed; 0 for an unmeasured ``gang``."""
+        """Return the predicted speed at ``sizes``, packed; 0 for an unmeasured ``gang``."""
         if gang.speed is None:
             return 0.0
         return gang.speed.steps_per_second(sizes, self.nodes(gang, sizes))
 
     def proposal(self) -> dict[str, dict[str, int]]:
-        """What every gang has been given, as a sizer answers."""
+        """Return the sizes given, as a sizer answers."""
         return {entry.gang.uid: dict(entry.sizes) for entry in self.allotments}
 
 
 def demand_of(gang: Gang, sizes: Sizes) -> dict[str, int]:
-    """What ``gang`` asks for with ``sizes[task name]`` replicas, in exact integers."""
+    """Return the demand of ``gang`` with ``sizes[task name]`` replicas, in exact integers."""
     demand: dict[str, int] = {}
     for task in gang.tasks:
         demand = add(demand, task.request, sizes[task.name])
@@ -194,12 +192,12 @@ def demand_of(gang: Gang, sizes: Sizes) -> dict[str, int]:
 
 
 def resized(sizes: Sizes, task: Task, change: int) -> dict[str, int]:
-    """``sizes`` with ``change`` more replicas of ``task``."""
+    """Return ``sizes`` with ``change`` more replicas of ``task``."""
     return {**sizes, task.name: sizes[task.name] + change}
 
 
 def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
-    """Return whether a gang started or changed its size so lately that it is left as it is."""
+    """Return a test of gangs that started or changed their size too lately to change it again."""
 
     def is_settling(running: RunningGang) -> bool:
         since = max(running.started, running.resized)
@@ -245,11 +243,26 @@ def hand_out(
             offer(rank)
 
 
-def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Steps at the present size in this run; 0 for a gang that waits or that nobody has measured.
+def share_equally(pool: CapacityPool, allotments: Sequence[Allotment]) -> None:
+    """Raise the lowest dominant share, replica by replica, until nothing fits.
 
-    Those before are no longer among its remaining steps.
+    Within a gang the task goes first that is furthest behind the proportions it asked for. Ties
+    go to the higher rank.
     """
+    heap = [(pool.share_of(entry), rank) for rank, entry in enumerate(allotments)]
+    heapq.heapify(heap)
+    while heap:
+        _, rank = heapq.heappop(heap)
+        allotment = allotments[rank]
+        growing = [task for task in allotment.growable if pool.fits(task.request)]
+        if growing:
+            pool.grow(allotment, allotment.furthest_behind(growing))
+            heapq.heappush(heap, (pool.share_of(allotment), rank))
+
+
+def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    """Return the steps at the present size in this run; 0 for one that waits or is unmeasured."""
+    # Those before the last change of size are no longer among its remaining steps.
     running = snapshot.running_by_uid.get(gang.uid)
     if gang.speed is None or running is None or not running.sizes:
         return 0.0
@@ -259,18 +272,16 @@ def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def steps_left(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Steps ``gang`` still has to do; infinite when unknown.
-
-    One that should be done by now and still runs has a step to go, and is not shrunk to nothing.
-    """
+    """Return the steps ``gang`` still has to do; infinite when unknown."""
     left = gang.remaining_steps
     if left is None:
         return math.inf
+    # One that should be done by now and still runs has a step to go, or it would get nothing.
     return max(left - steps_run(gang, snapshot), min(left, 1.0))
 
 
 def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Steps since training began, over all runs."""
+    """Return the steps since training began, over all runs."""
     return gang.done_steps + steps_run(gang, snapshot)
 
 

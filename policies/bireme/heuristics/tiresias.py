@@ -17,11 +17,10 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
-from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortKey, device_seconds, devices, ranked
+from bireme.heuristics.ranking import SortedOrderer, SortKey, device_seconds, devices
 
 _YARN_COUNTS = (
     *(43, 613, 664, 1631, 1805, 1753, 987, 712, 347, 374),
@@ -36,7 +35,7 @@ _YARN_QUANTUM = 128.0
 _MOST_LEVELS = 64
 
 
-class TiresiasLas:
+class TiresiasLas(SortedOrderer):
     """Least attained service first, in two queues with a threshold (2D-LAS).
 
     The score is minus the device-seconds so far, the preemption priority 0 in the first queue and
@@ -58,20 +57,14 @@ class TiresiasLas:
         Raises:
             SettingError: a parameter is not above 0.
         """
-        for name, value in (
-            ("threshold_device_seconds", threshold_device_seconds),
-            ("promote_knob", promote_knob),
-        ):
+        self._threshold, self._promote_knob = threshold_device_seconds, promote_knob
+        named = {"threshold_device_seconds": self._threshold, "promote_knob": promote_knob}
+        for name, value in named.items():
             if not value > 0:
                 raise SettingError(f"{name} is {value}; it must be a number above 0")
-        self._threshold = threshold_device_seconds
-        self._promote_knob = promote_knob
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """First queue before second, running before waiting, then by start or arrival."""
-        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
-
-    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         running = snapshot.running_by_uid.get(gang.uid)
         served = device_seconds(gang, snapshot)
         is_demoted = served >= self._threshold
@@ -87,7 +80,7 @@ class TiresiasLas:
         return gang.attained_seconds > 0 and waited >= self._promote_knob * gang.attained_seconds
 
 
-class TiresiasGittins:
+class TiresiasGittins(SortedOrderer):
     """Highest Gittins index of the attained service first (2D-Gittins).
 
     The score and the preemption priority are the index: how likely a gang is to end within the best
@@ -120,11 +113,8 @@ class TiresiasGittins:
         self._bounds: list[float] = bounds.tolist()
         self._indices = [*(gittins_indices(bounds, counts) * 1e6).tolist(), 0.0]
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By index, running before waiting, then by start or arrival."""
-        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
-
-    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         served = device_seconds(gang, snapshot)
         index = self._indices[bisect.bisect_right(self._bounds, served)]
         running = snapshot.running_by_uid.get(gang.uid)
@@ -132,7 +122,7 @@ class TiresiasGittins:
 
 
 def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
-    """The index after each service of 0, ``bounds[0]``, ..., ``bounds[-2]``, shape (levels,).
+    """Return the index after each service of 0, ``bounds[0]``, ..., ``bounds[-2]``, (levels,).
 
         G(a) = sup_d P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
 
@@ -167,5 +157,6 @@ def _counted(samples: Sequence[float], quantum: float) -> FloatArray:
 
 
 def _since(gang: Gang, running: RunningGang | None) -> tuple[bool, float]:
-    """First started first, then those that wait by arrival: no start within a level stops one."""
+    """Return the key for first started first, then those that wait by arrival."""
+    # No start within a level stops one, so gangs do not stop each other without end.
     return (running is None, gang.arrived if running is None else running.started)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bireme.core.errors import require
 from bireme.core.gangs import Gang
-from bireme.core.policy import Ranked
+from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LossCurve
 from bireme.heuristics import ranking
@@ -51,7 +51,7 @@ class TradlOrder:
         require("first_target", self.first_target, 0, 1)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Three groups: on the way to the first target, target unknown, past it."""
+        """Return three groups: on the way to the first target, target unknown, past it."""
         pool = CapacityPool((), snapshot)
         return ranking.ranked(gangs, lambda gang: self._sort_key(gang, pool, snapshot))
 
@@ -80,10 +80,8 @@ class TradlSizer:
     def __post_init__(self) -> None:
         require("first_target", self.first_target, 0, 1)
 
-    def sizes(
-        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
-    ) -> Mapping[str, Mapping[str, int]]:
-        """Minima to all, then gangs before their first target, then those past it."""
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return sizes: minima to all, then gangs before their first target, then those past it."""
         pool = CapacityPool(ranked, snapshot)
         measured = pool.measured(_has_target)
         first = {
@@ -101,7 +99,7 @@ class TradlSizer:
 def _minus_seconds(
     pool: CapacityPool, steps: Mapping[str, float]
 ) -> Callable[[Allotment, Sizes], float]:
-    """The value of a size: minus the seconds that ``steps[uid]`` take."""
+    """Return the value of a size: minus the seconds that ``steps[uid]`` take."""
 
     def value(allotment: Allotment, sizes: Sizes) -> float:
         gang = allotment.gang
@@ -115,10 +113,7 @@ def _has_target(gang: Gang) -> bool:
 
 
 def steps_to_target(gang: Gang, share: float, snapshot: ClusterSnapshot) -> float | None:
-    """Steps until ``share`` of the fall of the loss has happened; at most 0 once it has.
-
-    None where speed, length or loss curve are unknown.
-    """
+    """Return the steps until ``share`` of the fall of the loss; None if unknown, at most 0 past."""
     if gang.loss is None or gang.remaining_steps is None or gang.speed is None:
         return None
     target = _first_step_at(gang.loss, share, gang.done_steps + gang.remaining_steps)
@@ -126,7 +121,7 @@ def steps_to_target(gang: Gang, share: float, snapshot: ClusterSnapshot) -> floa
 
 
 def _first_step_at(curve: LossCurve, share: float, end: float) -> float:
-    """The step at which ``share`` of the fall from step 0 to step ``end`` has happened."""
+    """Return the step at which ``share`` of the fall from step 0 to step ``end`` has happened."""
     start, last = curve.loss(0.0), curve.loss(end)
     target = start - share * (start - last)
     if not target < start:

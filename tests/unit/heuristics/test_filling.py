@@ -1,6 +1,7 @@
 """Dividing replicas among bins, against exhaustive search where that is possible."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
-from bireme.heuristics.packing import pack, pack_beside, spread, spread_beside
+from bireme.heuristics.packing import beside, pack, spread, spread_beside
 
 ROOMS = st.lists(st.integers(0, 9), min_size=1, max_size=7)
 
@@ -28,7 +29,7 @@ def divisions(draw: st.DrawFn) -> tuple[IntArray, IntArray, int]:
 @given(divisions())
 def test_packing_places_all_in_the_fewest_bins(case: tuple[IntArray, IntArray, int]) -> None:
     room, tightness, replicas = case
-    counts = pack(room, tightness.astype(np.float64), replicas)
+    counts = pack(room, replicas, tightness.astype(np.float64))
     assert counts.sum() == replicas
     assert (counts >= 0).all()
     assert (counts <= room).all()
@@ -45,7 +46,7 @@ def test_the_remainder_goes_to_the_tightest_bin_that_holds_it(
     case: tuple[IntArray, IntArray, int],
 ) -> None:
     room, tightness, replicas = case
-    counts = pack(room, tightness.astype(np.float64), replicas)
+    counts = pack(room, replicas, tightness.astype(np.float64))
     assume(replicas > 0)
     partly = [bin_ for bin_ in range(len(room)) if 0 < counts[bin_] < room[bin_]]
     assert len(partly) <= 1
@@ -68,7 +69,7 @@ def test_the_remainder_goes_to_the_tightest_bin_that_holds_it(
 def test_packing_known_cases(
     room: list[int], tightness: list[float], replicas: int, counts: list[int]
 ) -> None:
-    assert pack(whole(*room), np.array(tightness, float), replicas).tolist() == counts
+    assert pack(whole(*room), replicas, np.array(tightness, float)).tolist() == counts
 
 
 @given(divisions())
@@ -107,7 +108,8 @@ def test_bins_in_use_are_filled_before_others(
     if even:
         counts = spread_beside(room, used, replicas)
     else:
-        counts = pack_beside(room, used, replicas, used.astype(np.float64))
+        packed = partial(pack, tightness=used.astype(np.float64))
+        counts = beside(room, used, replicas, packed, packed)
     assert counts.sum() == replicas
     assert (counts <= room).all()
     outside = counts[used == 0].sum()
@@ -116,5 +118,5 @@ def test_bins_in_use_are_filled_before_others(
 
 def test_enormous_room_does_not_wrap() -> None:
     room = np.full(5000, 2**31, dtype=np.int64)
-    assert pack(room, np.zeros(5000), 2**40).sum() == 2**40
+    assert pack(room, 2**40, np.zeros(5000)).sum() == 2**40
     assert spread(room, 2**40).sum() == 2**40

@@ -137,7 +137,7 @@ def test_racks_are_filled_one_after_another_over_any_list_of_levels(
 def test_packing_by_level_fills_the_rack_that_holds_the_rest_exactly() -> None:
     capacity = capacity_of(racks(3, 2), busy={"r2-n0": 4})
     room = capacity.replicas(a_task())
-    counts = pack_by_level(room, capacity, 28, level=2)
+    counts = pack_by_level(room, 28, capacity, level=2)
     assert counts.tolist() == [8, 8, 0, 0, 4, 8]
 
 
