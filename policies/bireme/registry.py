@@ -18,7 +18,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 
 CHECKPOINT: Final = "checkpoint:"
-"""What the name of a learned policy in a folder begins with."""
+"""Prefix of the name of a learned policy in a folder."""
 
 ORDERERS: Final[Mapping[str, str]] = {
     "a2c": "bireme.rl.builtin:A2c",
@@ -75,7 +75,7 @@ SIZERS: Final[Mapping[str, str]] = {
 class _Part:
     """A part of a policy: its name, the registered ones, and the method each must have.
 
-    ``learned`` is the function that makes one from a checkpoint.
+    ``learned`` is the function of :mod:`bireme.rl.components` that makes one from a checkpoint.
     """
 
     name: str
@@ -84,9 +84,9 @@ class _Part:
     learned: str
 
 
-_ORDERER = _Part("orderer", ORDERERS, "order", "bireme.rl.components:orderer_of")
-_PLACER = _Part("placer", PLACERS, "place", "bireme.rl.components:placer_of")
-_SIZER = _Part("sizer", SIZERS, "sizes", "bireme.rl.components:LearnedSizer")
+_ORDERER = _Part("orderer", ORDERERS, "order", "orderer_of")
+_PLACER = _Part("placer", PLACERS, "place", "placer_of")
+_SIZER = _Part("sizer", SIZERS, "sizes", "LearnedSizer")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
@@ -183,21 +183,7 @@ def _description(kind: _Part, path: str) -> str:
 
 
 def _make(kind: _Part, name: str) -> object:
-    try:
-        if name.startswith(CHECKPOINT):
-            return _from_folder(kind, name)
-        return _made(kind, name)
-    except CheckpointError as error:
-        raise SettingError(f"{kind.name} {name!r}: {error}") from error
-
-
-def _from_folder(kind: _Part, name: str) -> object:
-    module, _, function = kind.learned.partition(":")
-    checkpoint = import_module("bireme.rl.checkpoint").load(Path(name.removeprefix(CHECKPOINT)))
-    return getattr(import_module(module), function)(checkpoint)
-
-
-def _made(kind: _Part, name: str) -> object:
+    # Modules are imported by name, as a rule needs neither ONNX Runtime nor the other rules.
     path = name if ":" in name else kind.known.get(name, "")
     if not path:
         raise SettingError(
@@ -205,7 +191,13 @@ def _made(kind: _Part, name: str) -> object:
             "package.module:Class for one of yours"
         )
     try:
+        if name.startswith(CHECKPOINT):
+            folder = Path(name.removeprefix(CHECKPOINT))
+            checkpoint = import_module("bireme.rl.checkpoint").load(folder)
+            return getattr(import_module("bireme.rl.components"), kind.learned)(checkpoint)
         return _load(kind, path)()
+    except CheckpointError as error:
+        raise SettingError(f"{kind.name} {name!r}: {error}") from error
     except TypeError as error:
         raise SettingError(
             f"{kind.name} {name!r} cannot be made: {error}; give its parameters defaults"

@@ -218,12 +218,3 @@ async def test_an_answer_of_another_kind_is_refused(fake: FakePrometheus, kind: 
 async def test_a_series_of_another_form_is_refused(fake: FakePrometheus, values: Any) -> None:
     fake.series(values)
     assert "a series that is none" in await refusal(fake)
-
-
-@pytest.mark.parametrize("hours", [0, 11_001])
-async def test_more_than_prometheus_gives_at_once_is_not_asked_for(
-    fake: FakePrometheus, hours: int
-) -> None:
-    with pytest.raises(ValueError, match=f"hours is {hours}"):
-        await asked(fake, hours)
-    assert fake.forms == []

@@ -55,16 +55,13 @@ class Orders:
     frequencies: tuple[float, ...] = ()
 
     def without_season(self, z: FloatArray) -> FloatArray:
-        """``z_t - phi z_(t - season)``, ``season`` values shorter."""
+        """Return ``z_t - phi z_(t - season)``, ``season`` values shorter."""
         return z[self.season :] - self.phi * z[: len(z) - self.season]
 
     def with_season(self, ahead: FloatArray, z: FloatArray, origins: IntArray) -> FloatArray:
-        """Forecasts of ``z`` from those of what :meth:`without_season` makes of it.
+        """Return forecasts of ``z`` from ``ahead``, those of :meth:`without_season` of it.
 
-        Args:
-            ahead: Those forecasts, shape (origins, steps).
-            z: What is known, and perhaps more.
-            origins: In ``z``.
+        Both of shape (origins, steps).
         """
         if not self.season:
             return ahead
@@ -81,7 +78,7 @@ class Orders:
 
 
 def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:
-    """1, then cosine and sine of each frequency, at steps ``begin`` to ``end`` (not included).
+    """Return 1, then cosine and sine of each frequency, at steps ``begin`` to before ``end``.
 
     Shape (end - begin, 1 + 2 * frequencies).
     """
@@ -96,7 +93,7 @@ def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:
 # linear regression: of its left side, differenced d times, on its own lags, on lags of its
 # innovations and on the Fourier terms. The innovations are not known; those of a long
 # autoregression stand for them (Hannan and Rissanen, Biometrika 1982). All p, q and Fourier terms
-# share a matrix of products, so a regression costs no more than a few equations.
+# share a matrix of products: the grid has some 1500 models, too many for a search by likelihood.
 #
 # Of each (phi, s, d, Fourier terms) the p and q of the least AIC stay, corrected for small samples
 # (Hurvich and Tsai, Biometrika 1989). AIC is about one step ahead; the error of their logs on the
@@ -109,17 +106,15 @@ _PHIS = (0.2, 0.4, 0.6, 0.8)
 _HARMONICS = ((), (2,), (4,), (4, 3), (4, 10), (8, 10))
 """How many harmonics of the shortest season and of the next."""
 _SEASONS_NEEDED = 3
-"""A season is used when this many of it have passed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Regression:
-    """What the regressions of one (phi, s, d) share; row 0 is step ``begin`` of the series.
+    """The shared parts of the regressions of one (phi, s, d); row 0 is step ``begin``.
 
     Attributes:
         base: phi, s and d.
-        begin: See above.
-        x: What is regressed, shape (n,).
+        x: Left side, shape (n,).
         innovations: Of the long autoregression, shape (n,), 0 where not known.
         terms: Constant and Fourier terms of all frequencies, shape (n, 1 + 2 * frequencies).
     """
@@ -143,12 +138,9 @@ class _Candidate:
 
 
 def ranked_orders(z: FloatArray, periods: tuple[int, ...], steps: int) -> list[Orders]:
-    """The grid, best first; empty where ``z`` is too short for the smallest of it.
+    """Return the grid, best ``steps`` ahead first; empty where ``z`` is too short for all of it.
 
-    Args:
-        z: Logs of the series, shape (n,).
-        periods: Its seasons, shortest first.
-        steps: How far ahead the forecasts matter.
+    ``z`` are logs of the series, shape (n,), ``periods`` its seasons, shortest first.
     """
     z = z - z.mean()
     origins = held_out_origins(len(z), steps)
@@ -163,7 +155,7 @@ def ranked_orders(z: FloatArray, periods: tuple[int, ...], steps: int) -> list[O
 
 
 def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_Candidate]:
-    """The best p and q of every (phi, s, d, Fourier terms), fitted to ``z[:end]``."""
+    """Yield the best p and q of every (phi, s, d, Fourier terms), fitted to ``z[:end]``."""
     sets = list(dict.fromkeys(_frequencies(periods, counts) for counts in _HARMONICS))
     every = list(dict.fromkeys(f for frequencies in sets for f in frequencies))
     # Values that the longest season takes before it can speak are left out by all: AIC compare.
@@ -183,13 +175,13 @@ def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_
 
 
 def _frequencies(periods: tuple[int, ...], counts: tuple[int, ...]) -> tuple[float, ...]:
-    """So many harmonics of each of ``periods``, none twice, below half a turn per step."""
+    """Return so many harmonics of each of ``periods``, none twice, below half a turn per step."""
     each = zip(periods, counts, strict=False)
     return tuple(sorted({round(k / p, 12) for p, n in each for k in range(1, n + 1) if 2 * k < p}))
 
 
 def _innovations(x: FloatArray, shared: FloatArray, longest: int, end: int) -> FloatArray:
-    """What an autoregression of order ``longest``, fitted to ``x[:end]``, does not explain."""
+    """Return the residuals of an autoregression of order ``longest``, fitted to ``x[:end]``."""
     columns = np.column_stack([_lags(x, longest, longest), shared[longest:]])
     known = slice(0, end - longest)
     weights = np.linalg.lstsq(columns[known], x[longest:end], rcond=None)[0]
@@ -197,14 +189,14 @@ def _innovations(x: FloatArray, shared: FloatArray, longest: int, end: int) -> F
 
 
 def _lags(x: FloatArray, most: int, first: int) -> FloatArray:
-    """Lags 1 to ``most`` of ``x[first:]``."""
+    """Return lags 1 to ``most`` of ``x[first:]``."""
     return np.column_stack([x[first - lag : len(x) - lag] for lag in range(1, most + 1)])
 
 
 def _of_regression(
     regression: _Regression, rows: slice, sets: list[tuple[float, ...]], every: list[float]
 ) -> Iterator[_Candidate]:
-    """The p and q of the least AIC for each of ``sets``, by the products of ``rows``."""
+    """Yield the p and q of the least AIC for each of ``sets``, by the products of ``rows``."""
     base, x = regression.base, regression.x
     lags = _lags(x, MOST_AR, MOST_AR), _lags(regression.innovations, MOST_MA, MOST_AR)
     table = np.column_stack([x[MOST_AR:], *lags, regression.terms[MOST_AR:]])
@@ -232,7 +224,7 @@ def _regressed(
     frequencies: tuple[float, ...],
     columns: list[int],
 ) -> _Candidate:
-    """One regression of column 0 of ``products``; its AIC is infinite without room for it."""
+    """Regress column 0 of ``products``; the AIC is infinite where the rows are too few."""
     (p, q), base = pq, regression.base
     picked = [*range(1, 1 + p), *range(1 + MOST_AR, 1 + MOST_AR + q)]
     picked += [1 + MOST_AR + MOST_MA + column for column in columns]
@@ -248,7 +240,7 @@ def _regressed(
 
 
 def _error(candidate: _Candidate, z: FloatArray, origins: IntArray, steps: int) -> float:
-    """Mean absolute error of ``candidate`` from ``origins`` on; infinite where it explodes."""
+    """Return the mean absolute error from ``origins`` on; infinite where it explodes."""
     orders = candidate.orders
     with np.errstate(over="ignore", invalid="ignore"):
         ahead = _ahead(candidate, origins, steps)
@@ -261,7 +253,7 @@ def _error(candidate: _Candidate, z: FloatArray, origins: IntArray, steps: int) 
 
 
 def _ahead(candidate: _Candidate, origins: IntArray, steps: int) -> FloatArray:
-    """What the regression says of ``x`` from ``origins`` on, shape (origins, steps)."""
+    """Return the forecast of ``x`` from ``origins`` on, shape (origins, steps)."""
     (p, _, q), regression = candidate.orders.arma, candidate.regression
     ar, ma, shared = np.split(candidate.weights, [p, p + q])
     level = regression.terms[:, candidate.columns] @ shared
@@ -316,7 +308,7 @@ class ArimaModel:
         return from_logs(orders.with_season(ahead, z, origins), self.most)
 
     def _errors_ahead(self, u: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """The ARIMA errors from ``origins`` on, shape (origins, steps)."""
+        """Return the ARIMA errors from ``origins`` on, shape (origins, steps)."""
         model = SARIMAX(
             u, order=self.orders.arma, enforce_stationarity=False, enforce_invertibility=False
         )
@@ -363,7 +355,7 @@ class Arima:
 
 
 def _fitted(z: FloatArray, orders: Orders) -> tuple[FloatArray, FloatArray]:
-    """Weights of the terms and parameters of the errors, by exact likelihood.
+    """Return weights of the terms and parameters of the errors, by exact likelihood.
 
     Raises:
         ValueError, ArithmeticError, LinAlgError: no maximum can be found.

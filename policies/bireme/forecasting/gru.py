@@ -1,9 +1,8 @@
 """The short-period half of LSP: a gated recurrent network (GRU), served without torch.
 
 One network serves every series of its kind, because it sees each relative to that series' own last
-season (:mod:`bireme.forecasting.networks`); the one that comes with Bireme is for hourly demand of
-node pools. ``bireme train gru --series FILE`` trains one for a series. With torch it can also be
-trained at every fit.
+season; the one that comes with Bireme is for hourly demand of node pools. ``bireme train gru
+--series FILE`` trains one for a series.
 """
 
 from collections.abc import Callable, Sequence

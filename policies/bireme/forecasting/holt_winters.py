@@ -31,7 +31,7 @@ from bireme.forecasting.series import (
 )
 
 _FEWEST = 10
-"""As many, and two seasons, are what the first states are judged by."""
+"""The first states are estimated from so many values, and two seasons."""
 _WEIGHTS = (
     *("smoothing_level", "smoothing_trend", "smoothing_seasonal"),
     *("damping_trend", "initial_level", "initial_trend"),
@@ -40,16 +40,10 @@ _WEIGHTS = (
 
 @dataclass(frozen=True, slots=True)
 class HoltWintersModel:
-    """Weights and first states.
+    """Weights (alpha, beta*, gamma, phi), and states before the first value.
 
     Attributes:
-        level_weight: alpha.
-        trend_weight: beta*.
-        season_weight: gamma.
-        damping: phi.
-        level: Before the first value.
-        trend: Before the first value.
-        seasons: Before the first value, shape (season,); (0.0,) where there is none.
+        seasons: Shape (season,); (0.0,) where there is none.
         most: The largest value fitted.
     """
 
@@ -74,7 +68,7 @@ class HoltWintersModel:
         return from_logs(logs, self.most)
 
     def _states(self, z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Level and trend before each value and after the last, and season of each value."""
+        """Return level and trend before each value and after the last, and season of each value."""
         levels, trends = np.empty((2, len(z) + 1))
         period = len(self.seasons)
         seasons = np.concatenate([self.seasons, np.zeros(len(z))])
@@ -123,7 +117,7 @@ class HoltWinters:
 
 
 def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
-    """What statsmodels finds for a season of ``period`` steps, 0 for none."""
+    """Return the fit of statsmodels for a season of ``period`` steps, 0 for none."""
     with warnings.catch_warnings():
         # They tell how the search for the weights went; the back-test judges what it found.
         for kind in (ConvergenceWarning, RuntimeWarning):
@@ -142,9 +136,9 @@ def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
 
 
 def _model(fit: Any, values: FloatArray) -> HoltWintersModel:
-    """Of a fit to ``values``; weights of what it does not have are 0."""
-    found = {name: fit.params[name] for name in _WEIGHTS}
-    weights = {name: float(np.nan_to_num(float(value))) for name, value in found.items()}
+    """Return the model of a fit to ``values``."""
+    # statsmodels gives NaN for the weights of a trend or a season that the model does not have.
+    weights = {name: float(np.nan_to_num(float(fit.params[name]))) for name in _WEIGHTS}
     seasons = np.array(fit.params["initial_seasons"], dtype=np.float64)
     return HoltWintersModel(
         level_weight=weights["smoothing_level"],
@@ -159,6 +153,6 @@ def _model(fit: Any, values: FloatArray) -> HoltWintersModel:
 
 
 def _error(model: HoltWintersModel, values: FloatArray, origins: IntArray, steps: int) -> float:
-    """Mean absolute error of the logs."""
+    """Return the mean absolute error of the logs."""
     logs = np.log1p(model.at(values, origins, steps))
     return float(np.abs(logs - np.log1p(values)[origins[:, None] + np.arange(steps)]).mean())

@@ -47,19 +47,18 @@ class SeasonalNaive:
 
     def fit(self, series: Series) -> Repeat:
         """Raises TooShortError where not even one season has passed, or where there is none."""
+        if not series.periods:
+            raise TooShortError("seasonal-naive needs a season; the series names no periods")
         periods = [period for period in series.periods if period <= len(series)]
         if not periods:
-            shortest = min(series.periods, default=None)
             raise TooShortError(
-                f"seasonal-naive needs one whole season ({shortest} values); there are "
+                f"seasonal-naive needs one whole season ({series.periods[0]} values); there are "
                 f"{len(series)}"
-                if shortest
-                else "seasonal-naive needs a season; the series names no periods"
             )
         return Repeat(min(periods, key=lambda period: _error(series.values, period, periods[-1])))
 
 
 def _error(values: FloatArray, period: int, longest: int) -> float:
-    """Mean absolute error of ``period`` on ``values[longest:]``; 0 where there are none."""
+    """Return the mean absolute error of ``period`` on ``values[longest:]``; 0 without any."""
     wrong = np.abs(values[period:] - values[:-period])[longest - period :]
     return float(wrong.mean()) if len(wrong) else 0.0

@@ -1,17 +1,14 @@
 """Forecasting networks: their input windows, their card and their ONNX file.
 
-1. :func:`encode` turns a series into windows. Values are demand, so networks work on ``log1p`` of
-   them, each row scaled by mean and deviation of its own last season: one network then serves pools
-   of two nodes and of two hundred. A row is made for an origin, the index of the first value that
-   is forecast, and sees nothing from there on.
+1. :func:`encode` turns a series into windows of ``log1p``, each row scaled by mean and deviation of
+   its own last season: one network then serves pools of two nodes and of two hundred. A row is made
+   for an origin, the index of the first value that is forecast, and sees nothing from there on.
 
        past    the last ``window`` values, beside those one season back and their mean over seasons
        ahead   per lead: the value one season back, the mean over seasons, the last value, and how
                far ahead it is
 
-2. :func:`load` checks a checkpoint as a policy's is (:mod:`bireme.onnx.checkpoints`): size and
-   sha256 first, then the graph, then a smoke test. Its card adds what series it is for, and which
-   recorded data it was trained on.
+2. :func:`load` checks a checkpoint as a policy's is (:mod:`bireme.onnx.checkpoints`).
 3. :meth:`Network.forecasts` runs it.
 """
 
@@ -35,6 +32,7 @@ from bireme.onnx.sessions import Array, Session, Shape
 LEAST_SPREAD: Final = 1e-3
 """Deviation of logs below which a season counts as constant."""
 MOST_DEVIATIONS: Final = 20.0
+"""Forecasts lie no further from the mean of logs of the last season."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Frame:
         window: Values in a row that it reads one after the other.
         horizon: Steps that it forecasts at once.
         periods: Seasons in steps, shortest first; may be ().
-        cycles: Over how many past seasons a mean is taken, if there are so many.
+        cycles: Past seasons over which a mean is taken, if there are so many.
     """
 
     window: int
@@ -82,10 +80,7 @@ class Rows:
     spread: FloatArray
 
     def demand(self, answers: FloatArray) -> FloatArray:
-        """Return forecasts, at least 0, from ``answers``, both of shape (rows, horizon).
-
-        None lies further than 20 deviations from the mean of logs of the last season.
-        """
+        """Return forecasts, at least 0, from ``answers``, both of shape (rows, horizon)."""
         bounded = np.clip(answers, -MOST_DEVIATIONS, MOST_DEVIATIONS)
         return np.maximum(np.expm1(self.centre + self.spread * bounded), 0.0)
 
@@ -143,7 +138,7 @@ class DataRange(Struct, frozen=True, forbid_unknown_fields=True):
     """A stretch of time of one data source.
 
     Attributes:
-        source: Whose demand it is, such as ``Philly``: series of one cluster share their source,
+        source: Cluster of the demand, such as ``Philly``: series of one cluster share their source,
             whatever they count.
         start, end: POSIX seconds; times without a zone are read as UTC. ``end`` is not part of it.
     """

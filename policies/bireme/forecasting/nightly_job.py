@@ -40,15 +40,13 @@ from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
 # The answer must be one series, at the times asked for, of bounded size, within bounded time.
 # Values that are no finite numbers count as not recorded and are noted.
 
-MOST_POINTS: Final = 11_000
-"""Prometheus refuses to give more points of a series at once."""
 MOST_BYTES: Final = 2 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 30.0
 _SHOWN: Final = 200
 
 
 class PrometheusError(BiremeError):
-    """Prometheus cannot be reached, refuses, or gives another answer than was asked for."""
+    """Prometheus cannot be reached, refuses, or gives an unexpected answer; see the text."""
 
 
 class _Series(msgspec.Struct):
@@ -81,11 +79,8 @@ async def hourly(
         timeout_seconds: For the whole of it.
 
     Raises:
-        PrometheusError: see there; the text says what to do.
-        ValueError: more hours than Prometheus gives at once.
+        PrometheusError: see there.
     """
-    if not 1 <= hours <= MOST_POINTS:
-        raise ValueError(f"hours is {hours}; Prometheus gives 1 to {MOST_POINTS}")
     asked = {
         "query": query,
         "start": str(int(start) + HOUR),
@@ -101,7 +96,7 @@ async def hourly(
 
 
 async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
-    """Status and body; a form, since queries may be longer than an address may be."""
+    """Return status and body."""
     timeout = aiohttp.ClientTimeout(total=seconds)
     headers = {
         "Accept-Encoding": "identity",
@@ -112,6 +107,7 @@ async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int
         target = URL(f"{url.rstrip('/')}/api/v1/query_range")
         async with (
             aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
+            # A form, since queries may be longer than an address may be.
             session.post(
                 target, data=urlencode(asked).encode(), headers=headers, allow_redirects=False
             ) as response,
@@ -166,7 +162,7 @@ def _only_series(data: _Data) -> Sequence[tuple[float, str]]:
 def _placed(
     pairs: Sequence[tuple[float, str]], start: int, hours: int, notes: list[str]
 ) -> FloatArray:
-    """Each value in the hour that ends at its time."""
+    """Return each value in the hour that ends at its time."""
     values = np.full(hours, np.nan)
     odd = []
     for at, text in pairs:

@@ -8,11 +8,11 @@ Pure; the nightly job (:mod:`bireme.forecasting.nightly_job`) and the simulator 
     3. Forecast medians and upper quantiles for the hours in UTC.
 
 With the measure Tasks, finished jobs are forecast, and nodes follow by how many of them a node
-finishes per hour (equations 2 and 3 of the paper of RLPTO and LSP).
+finishes per hour (:func:`task_rate`).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -67,7 +67,7 @@ class CleanedHistory:
 
     Attributes:
         series: One value per hour of the wall clock.
-        first_hour: What that clock shows at its first value, as :class:`WallClock` numbers hours.
+        first_hour: Hour of the first value, as :class:`WallClock` numbers hours.
         cut_hours: Missing hours in the latest gap that ended the history; 0 without one.
     """
 
@@ -80,15 +80,20 @@ class WallClock:
     """Hours by the clock of a time zone, numbered as if it showed UTC."""
 
     def __init__(self, zone: str) -> None:
-        self._zone = _zone(zone)
+        try:
+            self._zone = ZoneInfo(zone)
+        except (KeyError, ValueError, OSError) as error:  # unknown, malformed, a folder of zones
+            raise SettingError(
+                f"timeZone {zone!a} is not known: give one of the tz database, such as "
+                "Europe/Berlin"
+            ) from error
 
     def hours(self, starts: FloatArray) -> IntArray:
-        """The hour that the clock shows at each of ``starts``, POSIX seconds of whole hours."""
-        shown = [self._shown(start) for start in starts]
-        return np.array(shown, dtype=np.int64)
+        """Return the hour that the clock shows at each of ``starts``, POSIX seconds."""
+        return np.array([self._shown(start) for start in starts], dtype=np.int64)
 
     def date(self, at: float) -> datetime:
-        """What the clock and its calendar show at ``at``, POSIX seconds."""
+        """Return date and time by the clock at ``at``, POSIX seconds."""
         return datetime.fromtimestamp(at, self._zone)
 
     def _shown(self, start: float) -> int:
@@ -96,22 +101,13 @@ class WallClock:
         return int((start + (offset.total_seconds() if offset else 0)) // HOUR)
 
 
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:  # unknown, malformed, or a folder of zones
-        raise SettingError(
-            f"timeZone {name!a} is not known: give one of the tz database, such as Europe/Berlin"
-        ) from error
-
-
 def clean(
     start: float, values: FloatArray, now: float, clock: WallClock, unit: str, notes: list[str]
 ) -> CleanedHistory:
-    """The series of ``values``, hours from ``start`` on, NaN where nothing was recorded.
+    """Return the series of ``values``, hours from ``start`` on, NaN where nothing was recorded.
 
-    Hours that are not over at ``now`` do not count. What is repaired or left out is appended to
-    ``notes``, in words that call the values ``unit``.
+    Hours that are not over at ``now`` do not count. Repairs are appended to ``notes``, in words
+    that call the values ``unit``.
 
     Raises:
         UnusableHistoryError: nothing is left, the history ends more than two days before ``now``,
@@ -138,7 +134,7 @@ def clean(
 
 
 def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> FloatArray:
-    """``values`` with those that are no amounts counted as not recorded."""
+    """Return ``values``, NaN where they are no amounts."""
     wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MOST_AMOUNT)))
     if len(wrong):
         first = f"{values[wrong[0]]:g} {unit} at {clock_time(start + HOUR * wrong[0])}"
@@ -150,10 +146,10 @@ def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> 
 def _without_spikes(
     values: FloatArray, starts: FloatArray, shown: IntArray, unit: str, notes: list[str]
 ) -> FloatArray:
-    """``values`` with spikes replaced; of two days nobody can say which is the usual one."""
+    """Return ``values`` with spikes replaced."""
     days, row = np.unique(shown // DAY_HOURS, return_inverse=True)
     if len(days) < 4:
-        return values
+        return values  # of so few days none is the usual one
     peaks = np.full(len(days), -np.inf)
     np.fmax.at(peaks, row, values)
     # The second highest of the other days: the third of all for the two highest themselves.
@@ -174,7 +170,7 @@ def _without_spikes(
 
 
 def _on_the_wall(values: FloatArray, shown: IntArray) -> tuple[FloatArray, int, BoolArray]:
-    """A value for each hour of the clock, the first hour, and which hours the clock left out."""
+    """Return a value for each hour of the clock, the first hour, and the hours it left out."""
     first = int(shown[0])
     at = shown - first
     hours = int(at[-1]) + 1
@@ -188,7 +184,7 @@ def _on_the_wall(values: FloatArray, shown: IntArray) -> tuple[FloatArray, int, 
 def _since_the_last_long_gap(
     wall: FloatArray, skipped: BoolArray, notes: list[str]
 ) -> tuple[FloatArray, int, int]:
-    """What comes after the last gap that is too long to fill, hours dropped, hours missing."""
+    """Return the values after the last gap too long to fill, hours dropped, hours missing."""
     long = [gap for gap in gaps(wall) if gap[1] - gap[0] > MOST_GAP_HOURS]
     dropped = long[-1][1] if long else 0
     cut_hours = long[-1][1] - long[-1][0] if long else 0
@@ -207,58 +203,12 @@ def _since_the_last_long_gap(
 
 
 def _filled(wall: FloatArray, skipped: BoolArray, notes: list[str]) -> FloatArray:
-    """``wall`` without gaps; it begins and ends with a value."""
+    """Return ``wall``, which begins and ends with a value, without gaps."""
     missing = np.isnan(wall)
     counted = int((missing & ~skipped).sum())
     if counted:
         notes.append(f"{counted} missing hours filled with the week before, else by a line")
     return filled(wall, WEEK_HOURS, by_line=skipped)
-
-
-# --- Tasks and nodes ----------------------------------------------------------------------------
-#
-# Equations 2 and 3 of the paper of RLPTO and LSP: the rate of tasks per node and hour is smoothed
-# exponentially over the days,
-#
-#     rate_new = rho * rate_old + (1 - rho) * rate_past,     nodes = tasks / rate_new
-
-RHO = 0.8
-"""Weight of what was known before the last observation."""
-
-
-def task_rate(observed: Iterable[float], rho: float = RHO) -> float:
-    """Return the smoothed rate of tasks per node and hour, starting at the first observation.
-
-    Args:
-        observed: Tasks per node and hour, oldest first, at least one, none below 0.
-        rho: From 0 to 1.
-
-    Raises:
-        SettingError: a value is not so.
-    """
-    rates = list(observed)
-    if not rates or not 0 <= rho <= 1 or not all(0 <= rate < float("inf") for rate in rates):
-        raise SettingError(
-            f"{len(rates)} rates and rho {rho}: give at least one finite rate, none below 0, "
-            "and rho from 0 to 1"
-        )
-    smoothed = rates[0]
-    for past in rates[1:]:
-        smoothed = rho * smoothed + (1 - rho) * past
-    return smoothed
-
-
-def nodes_for(tasks: float, rate: float) -> float:
-    """Return the nodes that ``tasks`` per hour take at ``rate`` per node and hour; not rounded.
-
-    Raises:
-        SettingError: ``rate`` is not above 0.
-    """
-    if rate <= 0:
-        raise SettingError(
-            f"rate is {rate} tasks per node and hour; without finished tasks measure Demand instead"
-        )
-    return tasks / rate
 
 
 # --- 2. and 3. The forecast ---------------------------------------------------------------------
@@ -268,6 +218,8 @@ ENOUGH_HOURS: Final = 14 * DAY_HOURS
 """From here on models are fitted and compared; with less the last days are repeated."""
 LEAST_HOURS: Final = 4 * DAY_HOURS
 TEST_HOURS: Final = 14 * DAY_HOURS
+RHO: Final = 0.8
+"""Weight of the rate that was known before the last day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +227,7 @@ class PoolForecast:
     """The forecast of a pool, or why there is none.
 
     Attributes:
-        hours: Nodes' worth by hour (UTC) from that of now on; () where nothing can be said.
+        hours: Nodes' worth by hour (UTC) from that of now on; () without a forecast.
         reason: Reason of the condition Forecast.
         why: The same in words.
         notes: Faults of the history, and how they were repaired.
@@ -296,7 +248,7 @@ class PoolForecast:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a forecast to go by."""
+        """True where there is a forecast to go by."""
         return bool(self.hours)
 
     @property
@@ -328,11 +280,7 @@ def forecast_pool(
 ) -> PoolForecast:
     """Forecast the 48 hours from that of ``now`` (POSIX seconds) on.
 
-    Args:
-        history: What was recorded.
-        now: When it is made; hours that are not over do not count.
-        settings: Those of the pool.
-        candidates: Forecasters to try beside the seasonal-naive one.
+    ``candidates`` are tried beside the seasonal-naive forecaster.
 
     Raises:
         SettingError: there is no such time zone.
@@ -340,13 +288,13 @@ def forecast_pool(
     notes = list(history.notes)
     try:
         return _forecast(history, now, settings, candidates, notes)
-    except UnusableHistoryError as error:
-        has_gaps = error.has_gaps
-        reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
-        return PoolForecast((), reason, str(error), tuple(notes))
-    except ForecastError as error:
-        is_short = isinstance(error, TooShortError)
-        reason = Reason.TOO_LITTLE_HISTORY if is_short else Reason.FORECAST_FAILED
+    except (UnusableHistoryError, ForecastError) as error:
+        if isinstance(error, UnusableHistoryError) and error.has_gaps:
+            reason = Reason.HISTORY_HAS_GAPS
+        elif isinstance(error, UnusableHistoryError | TooShortError):
+            reason = Reason.TOO_LITTLE_HISTORY
+        else:
+            reason = Reason.FORECAST_FAILED
         return PoolForecast((), reason, str(error), tuple(notes))
 
 
@@ -357,12 +305,7 @@ def _forecast(
     candidates: Sequence[Forecaster],
     notes: list[str],
 ) -> PoolForecast:
-    """As :func:`forecast_pool`; ``notes`` name what was repaired, also where it raises.
-
-    Raises:
-        UnusableHistoryError: the history is.
-        ForecastError: not even the seasonal-naive forecast can be judged.
-    """
+    """Do as :func:`forecast_pool`, but raise; ``notes`` name repairs also then."""
     clock = WallClock(settings.time_zone)
     is_tasks = settings.measure == "Tasks"
     values, unit = (history.tasks, "tasks") if is_tasks else (history.demand, "nodes")
@@ -391,7 +334,7 @@ def _forecast(
 def _points(
     cleaned: CleanedHistory, shown: IntArray, quantile: float, candidates: Sequence[Forecaster]
 ) -> tuple[ModelChoice, FloatArray, FloatArray]:
-    """The model chosen, and medians and upper values of the hours ``shown`` by the clock."""
+    """Return the model chosen, and medians and upper values of the hours ``shown``."""
     series = cleaned.series
     known = len(series)
     if known < LEAST_HOURS:
@@ -411,7 +354,7 @@ def _points(
 
 
 def _nodes_per_task(history: PoolHistory, notes: list[str]) -> float:
-    """Nodes that one task per hour takes, by the days that have both tasks and nodes."""
+    """Return the nodes that one task per hour takes, by days that have both tasks and nodes."""
     columns = history.tasks, history.demand
     both = np.logical_and(*(np.isfinite(column) & (column >= 0) for column in columns))
     tasks, nodes = (np.where(both, column, 0.0) for column in columns)
@@ -422,7 +365,20 @@ def _nodes_per_task(history: PoolHistory, notes: list[str]) -> float:
         raise UnusableHistoryError("no day has both finished tasks and nodes that they ran on")
     rate = task_rate(rates)
     notes.append(f"a node finishes {rate:.3g} tasks per hour")
-    return nodes_for(1.0, rate)
+    return 1 / rate
+
+
+def task_rate(observed: Sequence[float]) -> float:
+    """Return the rate of tasks per node and hour, ``observed`` smoothed, oldest first.
+
+        rate_new = rho * rate_old + (1 - rho) * rate_past
+
+    Equation 2 of the paper of RLPTO and LSP; by equation 3, nodes are tasks over the rate.
+    """
+    smoothed = observed[0]
+    for past in observed[1:]:
+        smoothed = RHO * smoothed + (1 - RHO) * past
+    return smoothed
 
 
 def _verdict(chosen: ModelChoice, cleaned: CleanedHistory) -> tuple[Reason, str]:
@@ -440,7 +396,7 @@ def _verdict(chosen: ModelChoice, cleaned: CleanedHistory) -> tuple[Reason, str]
 def _tomorrow(
     hours: Sequence[HourForecast], now: float, clock: WallClock, settings: NightlySettings, by: str
 ) -> str:
-    """Such as ``Mon 6-14 nodes, most at 14:00, by lsp``."""
+    """Return such as ``Mon 6-14 nodes, most at 14:00, by lsp``."""
     today = clock.date(now).date()
     next_day = [(clock.date(h.start), h.upper) for h in hours if clock.date(h.start).date() > today]
     first = next_day[0][0].date()

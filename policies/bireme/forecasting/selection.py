@@ -1,7 +1,7 @@
 """Model selection: back-test the candidates, take the best one that beats the baseline.
 
 1. :func:`back_test` fits a forecaster to the values before the first origin and asks it from one
-   origin after the other; later origins know more values, not better parameters.
+   origin after the other.
 2. :class:`Intervals` turns the errors of a back-test into quantiles, lead time by lead time.
 3. :func:`choose` compares by pinball loss at the quantile that nodes are asked for by, as too few
    nodes cost more than too many. No model is used that did worse than the seasonal-naive forecast
@@ -30,9 +30,8 @@ class Intervals:
     If ``n`` errors at origins that a model was not fitted to and the next one are exchangeable, the
     next is at most the ``ceil((n + 1) q)``-th smallest of them with probability at least ``q``
     (Vovk et al., Algorithmic Learning in a Random World, 2005; Lei et al., JASA 2018, section 2).
-    Errors are of square roots, as amounts spread with their size and counts with its root
-    (Anscombe, Biometrika 1948): a night has narrower bounds than a day. Errors of load are not
-    quite exchangeable, so :meth:`BackTest.coverage` measures how often the bounds held.
+    Errors are of square roots, as counts spread with theirs (Anscombe, Biometrika 1948): a night
+    has narrower bounds than a day. :meth:`BackTest.coverage` measures how often the bounds held.
 
     Attributes:
         errors: Root of the actual value minus that of the forecast, shape (n, steps), each column
@@ -113,14 +112,13 @@ class BackTest:
         return None if mine else 0.0
 
     def pinball(self, q: float) -> float:
-        """Mean of :meth:`losses`."""
+        """Return the mean of :meth:`losses`."""
         return float(self.losses(q).mean())
 
     def losses(self, q: float) -> FloatArray:
-        """Pinball loss of the quantile ``q`` by origin, in the unit of the series, shape (n,).
+        """Return the pinball loss of the quantile ``q`` by origin, shape (n,).
 
-        Each half of the origins is evaluated with the errors of the other half, so that no quantile
-        has seen what it is evaluated by. Raises TooShortError as :meth:`Intervals.quantile`.
+        Raises TooShortError as :meth:`Intervals.quantile`.
         """
         under = self.actuals - self._crossed(q)
         losses: FloatArray = np.maximum(q * under, (q - 1) * under).mean(axis=1)
@@ -131,10 +129,11 @@ class BackTest:
         return float((self.actuals <= self._crossed(q)).mean())
 
     def intervals(self) -> Intervals:
-        """From all errors."""
+        """Return the intervals from all errors."""
         return Intervals.of(self.forecasts, self.actuals)
 
     def _crossed(self, q: float) -> FloatArray:
+        # Each half is evaluated with the errors of the other: no quantile has seen its own test.
         half = len(self.origins) // 2
         first, last = slice(None, half), slice(half, None)
         return np.concatenate([self._quantiles(q, first, last), self._quantiles(q, last, first)])
@@ -148,6 +147,8 @@ def back_test(
     forecaster: Forecaster, series: Series, first_origin: int, every: int = 1, steps: int = 1
 ) -> BackTest:
     """Test ``forecaster`` at ``first_origin`` and each ``every`` steps later, ``steps`` ahead.
+
+    Later origins know more values, not better parameters.
 
     Raises:
         TooShortError: no whole horizon lies behind ``first_origin``, or fitting takes more values.
@@ -173,10 +174,10 @@ class ModelChoice:
         name: Of the forecaster chosen.
         model: Fitted to the whole series.
         intervals: From the errors of its back-test.
-        baseline: Name of what all had to beat: seasonal-naive, or persistence.
+        baseline: Name of the forecaster to beat: seasonal-naive, or persistence.
         scores: Back-tests by name of forecaster, the baseline among them.
         faults: Why a forecaster could not be tried, by its name.
-        summary: One sentence: what was chosen and why.
+        summary: The choice and its reason in one sentence.
     """
 
     name: str
@@ -204,11 +205,10 @@ def choose(
 
     Args:
         series: All that is known.
-        candidates: What to try; each is fitted to the values before the test, and the one chosen
-            once more to all.
+        candidates: Each is fitted to the values before the test, and the one chosen again to all.
         steps: How far ahead, 1 to ``test_steps``.
-        test_steps: How many of the last values are forecast, from every origin before them.
-        quantile: What the pinball loss is taken at, above 0 and below 1.
+        test_steps: The last values are forecast from every origin before them.
+        quantile: That of the pinball loss, above 0 and below 1.
 
     Raises:
         TooShortError: there are too few values before the test for the baseline, or too few in the
@@ -217,9 +217,16 @@ def choose(
     first = len(series) - test_steps
     if first < 1:
         raise TooShortError(f"{len(series)} values leave none before a test of {test_steps}")
-    baseline = _baseline(series.until(first))
+    has_season = bool(series.periods) and series.periods[0] <= first
+    baseline: Forecaster = SeasonalNaive() if has_season else Persistence()
     tried = [baseline, *(c for c in candidates if c.name != baseline.name)]
-    scores, faults = _back_tests(series, tried, steps, first)
+    scores: dict[str, BackTest] = {}
+    faults: dict[str, str] = {}
+    for forecaster in tried:
+        try:
+            scores[forecaster.name] = back_test(forecaster, series, first, steps=steps)
+        except ForecastError as error:
+            faults[forecaster.name] = str(error)
     if baseline.name not in scores:
         raise TooShortError(faults[baseline.name])
     losses = {name: score.pinball(quantile) for name, score in scores.items()}
@@ -236,29 +243,10 @@ def choose(
     )
 
 
-def _baseline(before: Series) -> Forecaster:
-    """Seasonal-naive where ``before`` has a whole season, else persistence."""
-    has_season = bool(before.periods) and before.periods[0] <= len(before)
-    return SeasonalNaive() if has_season else Persistence()
-
-
-def _back_tests(
-    series: Series, tried: Sequence[Forecaster], steps: int, first: int
-) -> tuple[dict[str, BackTest], dict[str, str]]:
-    scores: dict[str, BackTest] = {}
-    faults: dict[str, str] = {}
-    for forecaster in tried:
-        try:
-            scores[forecaster.name] = back_test(forecaster, series, first, steps=steps)
-        except ForecastError as error:
-            faults[forecaster.name] = str(error)
-    return scores, faults
-
-
 def _eligible(
     scores: Mapping[str, BackTest], losses: Mapping[str, float], baseline: str
 ) -> list[str]:
-    """Those not worse than the baseline in either measure; the baseline itself goes first."""
+    """Return those not worse than the baseline in either measure, the baseline first."""
     worst = scores[baseline].mean_absolute_error
     return [
         name

@@ -55,7 +55,17 @@ class Series:
     start: float | None = None
 
     def __post_init__(self) -> None:
-        _require_amounts(self.values)
+        values = self.values
+        if values.ndim != 1 or not len(values):
+            raise SeriesError(
+                f"values has shape {values.shape}; give a list of at least one number"
+            )
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        if len(wrong):
+            raise SeriesError(
+                f"value {wrong[0]} is {values[wrong[0]]} (and {len(wrong) - 1} more); amounts are "
+                "finite and not below 0: clean the series first"
+            )
         if self.step_seconds < 1:
             raise SeriesError(f"step_seconds is {self.step_seconds}; it must be at least 1")
         if any(p < 2 for p in self.periods) or list(self.periods) != sorted(set(self.periods)):
@@ -84,10 +94,7 @@ def origins_between(first: int, last: int, every: int = 1) -> IntArray:
 
 
 def held_out_origins(values: int, steps: int) -> IntArray:
-    """Return origins in the last quarter of so many ``values``, to evaluate ``steps`` ahead.
-
-    Not more than are needed; none where they are too few for a comparison.
-    """
+    """Return origins in the last quarter of so many ``values``; none where these are too few."""
     held_out = values // _HELD_OUT
     if held_out - steps + 1 < _LEAST_HELD_OUT:
         return origins_between(0, -1)
@@ -96,10 +103,8 @@ def held_out_origins(values: int, steps: int) -> IntArray:
 
 
 def from_logs(logs: FloatArray, most: float) -> FloatArray:
-    """Return amounts from forecasts of their ``log1p``: from 0 to ten times ``most``.
-
-    ``most`` is the most seen when the model was fitted; trends of logs can run away.
-    """
+    """Return amounts from forecasts of their ``log1p``: from 0 to ten times ``most``."""
+    # Trends of logs can run away from the most that was seen when the model was fitted.
     return np.maximum(np.expm1(np.minimum(logs, math.log1p(_MOST_GROWTH * most))), 0.0)
 
 
@@ -116,17 +121,6 @@ def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:
         raise TooShortError(f"origin {origins.min()} has fewer than the {fewest} values it takes")
     if origins.max() > len(values):
         raise SeriesError(f"origin {origins.max()} lies behind the {len(values)} values given")
-
-
-def _require_amounts(values: FloatArray) -> None:
-    if values.ndim != 1 or not len(values):
-        raise SeriesError(f"values has shape {values.shape}; give a list of at least one number")
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if len(wrong):
-        raise SeriesError(
-            f"value {wrong[0]} is {values[wrong[0]]} (and {len(wrong) - 1} more); amounts are "
-            "finite and not below 0: clean the series first"
-        )
 
 
 # --- Missing values -----------------------------------------------------------------------------

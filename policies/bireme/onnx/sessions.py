@@ -1,8 +1,7 @@
 """Inference with ONNX Runtime on one thread, with a time limit for each call.
 
 ONNX Runtime checks a flag between two operators. One watchdog thread per process raises it for
-calls that are over their limit, so no call needs a thread of its own. Sessions keep nothing else
-between calls and may be used by any thread.
+calls that are over their limit. Sessions may be used by any thread.
 """
 
 import os
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 Array: TypeAlias = NDArray[np.float32]
-"""What enters a network."""
+"""Input of a network."""
 Shape: TypeAlias = tuple[int | str, ...]
 """Sizes of axes: a number, or the name of an axis whose size varies."""
 Ask: TypeAlias = Callable[[Mapping[str, Array], int], FloatArray]
@@ -50,8 +49,7 @@ class Watchdog:
         """Context manager: stop the call with ``options`` inside it after ``seconds``."""
         key = id(options)
         self._calls[key] = (time.monotonic() + seconds, options)
-        if not self._has_calls.is_set():
-            self._has_calls.set()
+        self._has_calls.set()
         if self._thread is None or not self._thread.is_alive():
             self._start()
         try:
@@ -72,6 +70,7 @@ class Watchdog:
                 if now >= until:
                     options.terminate = True
             time.sleep(_TICK_SECONDS)
+            # Cleared first: a call that begins between the two lines sets it again.
             self._has_calls.clear()
             if self._calls:
                 self._has_calls.set()
