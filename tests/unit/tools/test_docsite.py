@@ -9,7 +9,7 @@ from tools.docs.site.hooks import linked, page_of, rewritten, uri_of
     ("path", "uri"),
     [
         ("README.md", "index.md"),
-        ("docs/rails.md", "rails.md"),
+        ("docs/guardrails.md", "guardrails.md"),
         ("docs/results/learning", "results/learning/index.md"),
         ("SECURITY.md", "source/SECURITY.md"),
         ("manifests/examples", "source/manifests/examples/index.md"),
@@ -24,9 +24,9 @@ def test_every_file_has_its_place_on_the_site(path: str, uri: str) -> None:
 
 
 def test_the_home_page_finds_what_the_readme_links_to() -> None:
-    text = "[a](docs/rails.md#fifo) [b](manifests/examples) [c](https://example.com/docs)"
+    text = "[a](docs/guardrails.md#fifo) [b](manifests/examples) [c](https://example.com/docs)"
     assert rewritten(text, "README.md") == (
-        "[a](rails.md#fifo) [b](source/manifests/examples/index.md) [c](https://example.com/docs)"
+        "[a](guardrails.md#fifo) [b](source/manifests/examples/index.md) [c](https://example.com/docs)"
     )
 
 
