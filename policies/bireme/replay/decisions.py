@@ -37,9 +37,8 @@ _MOST_EXAMPLES: Final = 5
 class RecordedPolicies:
     """The policies that decided a record, by :class:`~bireme.rl.lookup.PolicySource`.
 
-    The settings name one; SchedulingPolicies take its place for as long as they exist. ``own`` is
-    that of ``settings``; checkpoints are looked for below ``directory``, then among those that come
-    with Bireme.
+    ``own`` is that of ``settings``, whose place SchedulingPolicies take for as long as they exist.
+    Checkpoints are looked for below ``directory``, then among those that come with Bireme.
 
     Attributes:
         cycles: How many each of them decided.

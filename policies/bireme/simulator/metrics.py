@@ -88,10 +88,9 @@ def fairness(outcome: Outcome) -> FloatArray:
     """Return finish-time fairness of finished jobs; above 1 a job was worse off than alone.
 
     ``rho = T_shared / T_independent`` (Mahajan et al., Themis, NSDI 2020): the completion time
-    over the run time on 1/n of the cluster, all its own. ``n`` is the mean number of jobs that
-    waited or ran during the job's life, itself included. A job that asks for no more than its
-    share of the GPUs runs there as long as it ever does; one that asks for ``k`` times its share
-    runs ``k`` times as long, as Themis has it for all (``T_independent = T_alone * n``).
+    over the run time on 1/n of the cluster, ``n`` being the mean number of jobs that waited or ran
+    during the job's life, itself included. A job that asks for ``k`` times its share of the GPUs
+    runs ``max(k, 1)`` times as long there; Themis has ``T_independent = T_alone * n`` for all.
     """
     done = finished(outcome)
     submitted = np.array([record.job.submitted for record in done], dtype=float)

@@ -146,16 +146,10 @@ class Recorder:
         """Return the series of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
         times, values = self.points()
         if len(times) > most_points:
-            times, values = _merged(times, values, most_points)
+            # Runs of neighbouring steps become one; the last point, which never ends, stays.
+            lengths = np.diff(times)
+            first = np.linspace(0, len(lengths), most_points - 1, endpoint=False).astype(np.int64)
+            totals = np.add.reduceat(values[:-1] * lengths[:, None], first, axis=0)
+            means = totals / np.add.reduceat(lengths, first)[:, None]
+            times, values = np.append(times[first], times[-1]), np.vstack([means, values[-1]])
         return UsageSeries(times, *(column.copy() for column in values.T))
-
-
-def _merged(
-    times: FloatArray, values: FloatArray, most_points: int
-) -> tuple[FloatArray, FloatArray]:
-    """Merge runs of neighbouring steps; the last point, which never ends, stays."""
-    lengths = np.diff(times)
-    first = np.linspace(0, len(lengths), most_points - 1, endpoint=False).astype(np.int64)
-    totals = np.add.reduceat(values[:-1] * lengths[:, None], first, axis=0)
-    means = totals / np.add.reduceat(lengths, first)[:, None]
-    return np.append(times[first], times[-1]), np.vstack([means, values[-1]])

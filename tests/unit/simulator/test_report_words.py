@@ -80,11 +80,11 @@ def test_linear_axis_ends_on_a_tick_at_or_above_the_largest_value(high: float) -
     assert 2 <= len(axis.ticks) <= 6
 
 
-@given(st.floats(0, 1e7), st.floats(1, 1e8))
-def test_time_axis_has_few_ticks_and_all_lie_on_it(low: float, span: float) -> None:
-    axis = svg.seconds(low, low + span)
+@given(st.floats(1, 1e8))
+def test_time_axis_has_few_ticks_and_all_lie_on_it(high: float) -> None:
+    axis = svg.seconds(high)
     assert len(axis.ticks) <= 8
-    assert all(low - 1e-3 <= value <= low + span + 1e-3 for value, _ in axis.ticks)
+    assert all(0 <= value <= high + 1e-3 for value, _ in axis.ticks)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_time_axis_has_few_ticks_and_all_lie_on_it(low: float, span: float) -> N
     ],
 )
 def test_times_are_ticked_in_the_units_people_use(high: float, labels: list[str]) -> None:
-    assert [label for _, label in svg.seconds(0, high).ticks] == labels
+    assert [label for _, label in svg.seconds(high).ticks] == labels
 
 
 def test_logarithmic_axes_hold_their_largest_value_and_start_at_one() -> None:

@@ -154,7 +154,6 @@ opacity:.5}
 .limit{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3;opacity:.6}
 .strip{padding:8px 0}
 .strip h4{margin:0 0 4px 46px;font-size:13px}
-.strip h4 span{font-weight:400;color:var(--soft);margin-left:8px}
 .tabs{display:flex;flex-wrap:wrap;gap:6px;margin-bottom:14px}
 .tabs label{border:1px solid var(--edge);border-radius:999px;padding:4px 12px;cursor:pointer;
 font-size:13px;background:var(--card)}
@@ -170,8 +169,6 @@ text-align:right}
 .map g:hover rect{stroke:var(--ink);stroke-width:1.6}
 .solo{fill:var(--soft)}.s0{fill-opacity:.34}.s1{fill-opacity:.46}.s2{fill-opacity:.58}
 .map g .cut{fill:var(--cut);fill-opacity:1;stroke:none}
-.swatch{display:inline-block;width:12px;height:12px;border-radius:2px;vertical-align:-1px;
-margin:0 3px 0 10px;background:var(--own)}
 """
 
 _MAIN: Final = {
@@ -250,20 +247,16 @@ def _bar(number: int, name: str, line: PolicyResult, key: str, most: float, is_b
     if mean is None:
         return f'<div class="{classes}">{label}<span class="value">none</span></div>'
     bar = f'<i style="width:{100 * mean.mean / most:.1f}%"></i>' if mean.mean else ""
+    if mean.interval is not None:
+        left, right = (100 * bound / most for bound in mean.interval)
+        bar += f'<b style="left:{left:.1f}%;width:{right - left:.1f}%"></b>'
     against = terminal.ratio(line.ratios[key].mean) if key in line.ratios and number else ""
     return (
         f'<div class="{classes}">{label}'
         f'<span class="value">{terminal.worded(key)(mean.mean)}</span>'
         f'<span class="ratio">{against}</span>'
-        f'<span class="track">{bar}{_whisker(mean, most)}</span></div>'
+        f'<span class="track">{bar}</span></div>'
     )
-
-
-def _whisker(mean: Estimate, most: float) -> str:
-    if mean.interval is None:
-        return ""
-    low, high = mean.interval
-    return f'<b style="left:{100 * low / most:.1f}%;width:{100 * (high - low) / most:.1f}%"></b>'
 
 
 def _table(comparison: Comparison, names: Sequence[str]) -> str:

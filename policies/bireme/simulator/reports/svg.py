@@ -69,14 +69,12 @@ def linear(high: float, label: Callable[[float], str]) -> Axis:
     return Axis(0.0, steps * step, ticks)
 
 
-def seconds(low: float, high: float) -> Axis:
-    """Make an axis of time from ``low`` to ``high``, in seconds, ticked at round times."""
-    high = max(high, low + 1e-9)
-    fitting = (s for s in _SECONDS_STEPS if (high - low) / s <= _SECONDS_TICKS)
+def seconds(high: float) -> Axis:
+    """Make an axis of time from 0 to ``high`` seconds, above 0, ticked at round times."""
+    fitting = (step for step in _SECONDS_STEPS if high / step <= _SECONDS_TICKS)
     step = next(fitting, _SECONDS_STEPS[-1])
-    first, last = ceil(low / step - 1e-12), floor(high / step + 1e-12)
-    ticks = tuple((n * step, clock(n * step)) for n in range(first, last + 1))
-    return Axis(low, high, ticks)
+    ticks = tuple((n * step, clock(n * step)) for n in range(floor(high / step + 1e-12) + 1))
+    return Axis(0.0, high, ticks)
 
 
 def log_seconds(high: float) -> Axis:
@@ -242,7 +240,7 @@ def _time(outcomes: Sequence[Outcome]) -> tuple[float, FloatArray, Axis]:
     """Return the first submission; edges of the bins and their axis, in seconds after it."""
     began = earliest(outcomes)
     lasted = max(max(metrics.last_end(one) for one in outcomes) - began, 1.0)
-    return began, np.linspace(0.0, lasted, BINS + 1), seconds(0.0, lasted)
+    return began, np.linspace(0.0, lasted, BINS + 1), seconds(lasted)
 
 
 # --- The map: gangs on GPUs in the busiest hours, node by node, a panel per policy ----------------
@@ -357,7 +355,7 @@ def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
         node_labels.append(f'<span style="top:{top + high / 2:.0f}px">{escape(node)}</span>')
         for stay, lanes in _in_lanes(stays[node], gpus):
             drawing.append(_bar(stay, lanes, top, high / gpus, window))
-    across = seconds(0.0, window.ended - window.began)
+    across = seconds(window.ended - window.began)
     longest = min(max(map(len, stays), default=0), _LONGEST_NAME)
     says = f"GPUs held by each job on {terminal.plural(rows, 'node')} under {name}"
     return (

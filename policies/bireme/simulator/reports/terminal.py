@@ -1,7 +1,7 @@
 """A comparison as aligned text, numbers as people read them, and a progress line."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TextIO, TypeAlias
+from typing import Final, TextIO
 
 from bireme.simulator.comparison import Comparison, PolicyResult
 from bireme.simulator.metrics import KEYS
@@ -157,7 +157,11 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
     names = short_names([line.policy for line in comparison.results])
     header = ["policy", *columns.values(), "JCT ratio"]
     rows = [
-        [name, *(_cell(line, key) for key in columns), _ratio(line)]
+        [
+            name,
+            *(worded(k)(line.means[k].mean) if k in line.means else "none" for k in columns),
+            _ratio(line),
+        ]
         for name, line in zip(names, comparison.results, strict=True)
     ]
     notes = ["", f"JCT: job completion time; its ratio is that of the means, to {names[0]}'s."]
@@ -193,10 +197,6 @@ class ProgressLine:
             self._stream.flush()
 
 
-def _cell(line: PolicyResult, key: str) -> str:
-    return worded(key)(line.means[key].mean) if key in line.means else "none"
-
-
 def _ratio(line: PolicyResult) -> str:
     estimate = line.ratios.get(_RATIO)
     if estimate is None:
@@ -207,10 +207,7 @@ def _ratio(line: PolicyResult) -> str:
     return f"{ratio(estimate.mean)} [{low:.2f}, {high:.2f}]"
 
 
-Cell: TypeAlias = str | float
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str | float]]) -> list[str]:
     """Return the lines of a Markdown table; numbers as :func:`number` writes them."""
     words = ([cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows)
     return [_line(cells) for cells in (columns, ["---"] * len(columns), *words)]

@@ -349,7 +349,13 @@ def trace_of(
 
 def _kept(table: CsvTable, columns: JobColumns, counts: Counter[str]) -> list[int]:
     """Return the rows that can be simulated, by submission; count the others in ``counts``."""
-    _check_names(table, columns.names)
+    seen: dict[str, int] = {}
+    for line, name in zip(table.lines, columns.names, strict=True):
+        if seen.setdefault(name, line) != line:
+            raise TraceError(
+                f"{table.file}, line {line}: job {shown(name)} is on line {seen[name]} already; "
+                "take one of them out"
+            )
     gpus = columns.gpus if columns.gpus is not None else [1] * len(table)
     flaws = list(map(_flaw, columns.submitted, columns.run_seconds, gpus))
     counts.update(flaw for flaw in flaws if flaw)
@@ -375,16 +381,6 @@ def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
     if run_seconds <= 0:
         return NO_RUN_TIME
     return NOT_SUBMITTED if isnan(submitted) else ""
-
-
-def _check_names(table: CsvTable, names: Sequence[str]) -> None:
-    seen: dict[str, int] = {}
-    for line, name in zip(table.lines, names, strict=True):
-        if seen.setdefault(name, line) != line:
-            raise TraceError(
-                f"{table.file}, line {line}: job {shown(name)} is on line {seen[name]} already; "
-                "take one of them out"
-            )
 
 
 # --- From GPU counts to tasks -------------------------------------------------------------------
