@@ -8,6 +8,7 @@ from bireme.rl.encoders.das_inputs import (
     ACROSS_RACKS,
     MACHINE_FEATURES,
     RAW_JOB_FEATURES,
+    Machines,
     adjacency,
     job_features,
     machine_features,
@@ -24,11 +25,10 @@ def test_a_job_by_hand() -> None:
 
 
 def test_a_machine_by_hand() -> None:
+    free, capacity, none = np.array([2, 4]), np.array([4, 4]), np.zeros(2, dtype=np.int64)
+    speed, dollars = np.array([0.4, 1.7]), np.array([0.35, 3.67])
     found = machine_features(
-        free=np.array([2, 4]),
-        capacity=np.array([4, 4]),
-        speed=np.array([0.4, 1.7]),
-        dollars_per_hour=np.array([0.35, 3.67]),
+        Machines(free, capacity, speed, dollars, rack=none, held=none),
         rack_free=np.array([6.0, 6.0]),
         rack_capacity=np.array([8.0, 8.0]),
         alike_free=np.array([2.0, 4.0]),
@@ -40,7 +40,8 @@ def test_a_machine_by_hand() -> None:
 
 def test_a_machine_without_gpus_is_not_idle_but_none() -> None:
     zero, none = np.zeros(1, dtype=np.int64), np.zeros(1)
-    assert not machine_features(zero, zero, none, none, none, none, none).any()
+    machines = Machines(zero, zero, none, none, rack=zero, held=zero)
+    assert not machine_features(machines, none, none, none).any()
 
 
 def test_machines_without_a_rack_are_near_to_themselves_alone() -> None:
@@ -70,5 +71,6 @@ def test_features_of_jobs_stay_of_the_order_of_one(
 @given(st.integers(1, 5), st.integers(1, 9))
 def test_shapes_are_those_of_batches(worlds: int, machines: int) -> None:
     free = np.ones((worlds, machines), dtype=np.int64)
-    found = machine_features(free, free, *np.ones((5, worlds, machines)))
+    places = Machines(free, free, free * 1.0, free * 1.0, rack=free, held=free)
+    found = machine_features(places, *np.ones((3, worlds, machines)))
     assert found.shape == (worlds, machines, MACHINE_FEATURES)

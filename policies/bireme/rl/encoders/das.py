@@ -205,12 +205,6 @@ def _machine_inputs(machines: Machines, kind: IntArray) -> Array:
     even = np.zeros_like(rack)
     (rack_free, rack_gpus), _ = reach(rack, even, np.stack([machines.room, machines.capacity]))
     (alike_free,), _ = reach(alike, even, machines.room[None])
-    return das_inputs.machine_features(
-        machines.room,
-        machines.capacity,
-        machines.speed,
-        machines.dollars,
-        rack_free,
-        rack_gpus,
-        alike_free,
-    ).astype(np.float32)
+    return das_inputs.machine_features(machines, rack_free, rack_gpus, alike_free).astype(
+        np.float32
+    )

@@ -86,28 +86,22 @@ def job_features(
 
 
 def machine_features(
-    free: IntArray,
-    capacity: IntArray,
-    speed: FloatArray,
-    dollars_per_hour: FloatArray,
-    rack_free: FloatArray,
-    rack_capacity: FloatArray,
-    alike_free: FloatArray,
+    machines: "Machines", rack_free: FloatArray, rack_capacity: FloatArray, alike_free: FloatArray
 ) -> FloatArray:
-    """Return features of machines, float64 of shape (..., machines, 8).
+    """Return features of machines as places for one GPU, float64 of shape (..., machines, 8).
 
     Args:
-        free, capacity: GPUs, shape (..., machines).
-        speed, dollars_per_hour: Of the GPU model, same shape.
-        rack_free, rack_capacity: GPUs of all machines of the rack, same shape.
-        alike_free: Those of the rack's machines with the same GPU model, same shape.
+        machines: Shape (..., machines), as the others.
+        rack_free, rack_capacity: GPUs of all machines of the rack.
+        alike_free: Those of the rack's machines with the same GPU model.
     """
+    free, capacity = machines.room, machines.capacity
     return np.stack(
         [
             free / 8,
             free / np.maximum(capacity, 1),
-            speed,
-            dollars_per_hour / 4,
+            machines.speed,
+            machines.dollars / 4,
             rack_free / np.maximum(rack_capacity, 1),
             np.minimum(rack_free / 16, 1),
             np.minimum(alike_free / 16, 1),

@@ -549,12 +549,10 @@ class DasEnv:
             clusters.free.sum(axis=1)[:, None],
             clusters.capacity.sum(axis=1)[:, None],
         )
-        jobs = job_inputs(features, self.machines(), np.where(there, gpus, 0))
+        places = self.machines()
+        jobs = job_inputs(features, places, np.where(there, gpus, 0))
         machines = das_inputs.machine_features(
-            clusters.free,
-            clusters.capacity,
-            clusters.model_speed,
-            clusters.dollars_per_hour,
+            places,
             _sums(self._same_rack, clusters.free),
             _sums(self._same_rack, clusters.capacity),
             _sums(self._same_model, clusters.free),
