@@ -79,8 +79,8 @@ _DAS: Final = {"small": (0.90, 0.987), "medium": (0.97, 0.982), "large": (0.99, 
 _DAS_GROUPS: Final = (
     (_DAS_RIVALS, "the best of the slides' baselines", None),
     (_DAS_RULES, "the best of all rules of Bireme", None),
-    (("best-site",), "its expert, not told of finished runs,", (1.0, 1.0)),
-    (("best-site-told",), "its expert, told of them,", (1.0, 1.0)),
+    (("best-site",), "its expert, without finished runs,", (1.0, 1.0)),
+    (("best-site-told",), "its expert, with finished runs,", (1.0, 1.0)),
 )
 
 _A2C: Final = {"rate-0.7": 3.2, "rate-0.9": 4.15}

@@ -71,6 +71,7 @@ def test_features_of_jobs_stay_of_the_order_of_one(
 @given(st.integers(1, 5), st.integers(1, 9))
 def test_shapes_are_those_of_batches(worlds: int, machines: int) -> None:
     free = np.ones((worlds, machines), dtype=np.int64)
-    places = Machines(free, free, free * 1.0, free * 1.0, rack=free, held=free)
+    speed = np.ones((worlds, machines))
+    places = Machines(free, free, speed, speed, rack=free, held=free)
     found = machine_features(places, *np.ones((3, worlds, machines)))
     assert found.shape == (worlds, machines, MACHINE_FEATURES)
