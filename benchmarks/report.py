@@ -6,15 +6,14 @@ A case of ``benchmarks.timings`` has samples of Bireme and of a baseline, a page
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 import msgspec
 
 from bireme.simulator.reports.terminal import markdown_table, number
-from bireme.simulator.reports.terminal import markdown_table as drawn
 
 # --- measurements: samples, comparisons with a baseline, aims -----------------------------------
 # Plain values that survive a trip through JSON, so that tables are drawn from files and a run of
@@ -142,6 +141,7 @@ def medians(found: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 INDEX: Final = "README.md"
+T = TypeVar("T")
 _ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "aim", "reached")
 
 
@@ -161,14 +161,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_case(folder: Path, report: Report) -> None:
     """Write JSON and Markdown of a case, and the index over all in ``folder``."""
+    _write(folder, report.case, report, case_markdown(report), case_index)
+
+
+def _write(
+    folder: Path, name: str, found: T, text: str, index: Callable[[Sequence[T]], str]
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    encoded = msgspec.json.format(msgspec.json.encode(report), indent=1)
-    (folder / f"{report.case}.json").write_bytes(encoded + b"\n")
-    (folder / f"{report.case}.md").write_text(case_markdown(report))
-    reports = [
-        msgspec.json.decode(path.read_bytes(), type=Report) for path in folder.glob("*.json")
-    ]
-    (folder / INDEX).write_text(case_index(sorted(reports, key=lambda one: one.case)))
+    encoded = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    (folder / f"{name}.json").write_bytes(encoded + b"\n")
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    files = sorted(folder.glob("*.json"), key=lambda path: path.stem)
+    every = [msgspec.json.decode(path.read_bytes(), type=type(found)) for path in files]
+    (folder / INDEX).write_text(index(every), encoding="utf-8")
 
 
 def case_markdown(report: Report) -> str:
@@ -302,17 +307,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_page(folder: Path, page: Page) -> None:
     """Write the files of a page, and the index over all pages in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    plain = msgspec.structs.replace(page, figures=dict.fromkeys(page.figures, ""))
+    _write(folder, page.name, plain, page_markdown(page), page_index)
     for name, drawing in page.figures.items():
         (folder / name).write_text(drawing, encoding="utf-8")
-    plain = msgspec.structs.replace(page, figures=dict.fromkeys(page.figures, ""))
-    encoded = msgspec.json.format(msgspec.json.encode(plain), indent=1)
-    (folder / f"{page.name}.json").write_bytes(encoded + b"\n")
-    (folder / f"{page.name}.md").write_text(page_markdown(page), encoding="utf-8")
-    pages = [msgspec.json.decode(path.read_bytes(), type=Page) for path in folder.glob("*.json")]
-    (folder / INDEX).write_text(
-        page_index(sorted(pages, key=lambda one: one.name)), encoding="utf-8"
-    )
 
 
 def page_markdown(page: Page) -> str:
@@ -324,7 +322,7 @@ def page_markdown(page: Page) -> str:
     for name in page.figures:
         lines += [f"![{page.title}]({name})", ""]
     for table in page.tables:
-        lines += [f"## {table.title}", "", *drawn(table.columns, table.rows), ""]
+        lines += [f"## {table.title}", "", *markdown_table(table.columns, table.rows), ""]
     made = f"`{page.command}`, {page.date}, revision {' and '.join(page.revisions)}"
     lines += ["## What was simulated", "", method.strip(), "", f"Command: {made}."]
     return "\n".join(lines) + "\n"
@@ -338,7 +336,7 @@ def page_index(pages: Sequence[Page]) -> str:
         "`python -m benchmarks.simulations NAME --fresh`. The traces are public, but not part",
         "of this repository; `--data` names the folder that has them.",
         "",
-        *drawn(
+        *markdown_table(
             ("page", "answer", "date"),
             [(f"[{p.title}]({p.name}.md)", p.summary, p.date) for p in pages],
         ),

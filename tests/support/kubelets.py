@@ -19,9 +19,9 @@ from typing import Any, Self
 import psutil
 
 from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.recording import StoreRecorder
+from tests.support.fakeapi.recording import recorded
 from tests.support.fakeapi.store import Change, Key, Object
-from tests.support.history.observer import NodesNotOvercommitted, check
+from tests.support.history.observer import check
 from tests.support.scenario.tenant import environment
 
 PODS = "/api/v1/pods"
@@ -47,7 +47,7 @@ class FakeKubelets:
         self.binds = binds
         self.created: Counter[str] = Counter()
         """How often a pod of that name was created."""
-        self._recorder = StoreRecorder(api.store, {NODES: "Node", PODS: "Pod"})
+        self._records = recorded(api.store, {NODES: "Node", PODS: "Pod"})
         self._api = api
         self._work: asyncio.Queue[Key] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -67,8 +67,8 @@ class FakeKubelets:
 
     @property
     def violations(self) -> list[str]:
-        found = check(self._recorder.records)
-        return [str(one) for one in found if one.invariant == NodesNotOvercommitted.name]
+        found = check(self._records)
+        return [str(one) for one in found if one.invariant == "node-overcommitted"]
 
     def end(self, pod: str, phase: str = "Succeeded") -> None:
         """Have a pod of the namespace ``default`` end in ``phase`` now."""

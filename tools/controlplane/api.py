@@ -21,6 +21,18 @@ Manifest = dict[str, Any]
 _THREADS = 8
 
 
+def kubeconfig(cluster: Manifest, user: Manifest) -> Manifest:
+    """Return a kubeconfig of one cluster and one user."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "only",
+        "clusters": [{"name": "only", "cluster": cluster}],
+        "users": [{"name": "only", "user": user}],
+        "contexts": [{"name": "only", "context": {"cluster": "only", "user": "only"}}],
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     status: int

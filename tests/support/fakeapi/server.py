@@ -24,17 +24,11 @@ from tests.support.fakeapi.answers import (
 )
 from tests.support.fakeapi.faults import Fault, FaultScript
 from tests.support.fakeapi.store import Object, Refusal, Selector, Store
+from tools.controlplane.api import kubeconfig
 
 
 def kubeconfig_of(server: str, token: str | None = None) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "fake",
-        "clusters": [{"name": "fake", "cluster": {"server": server}}],
-        "users": [{"name": "fake", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-    }
+    return kubeconfig({"server": server}, {"token": token} if token else {})
 
 
 class Watch(Feed):

@@ -7,10 +7,11 @@ it. It shares no code with Bireme; the other place where invariants are written,
 reference model of the core (:mod:`tests.support.model`).
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tests.support.history.amounts import Amounts, amounts, shown, total
 from tests.support.history.observed import (
@@ -39,12 +40,8 @@ class Violation:
         return f"{self.invariant}: {self.subject}: {self.message} ({where})"
 
 
-class Check(Protocol):
-    """An invariant, checked after every record."""
-
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        """Yield violations of this record, and those that have lasted too long by now."""
-        ...
+Check = Callable[[ObservedCluster, Record], Iterator[Violation]]
+"""Called after every record; yields what it brought about, or what has lasted too long by now."""
 
 
 def violation(invariant: str, record: Record, subject: object, message: str) -> Violation:
@@ -58,45 +55,37 @@ def violation(invariant: str, record: Record, subject: object, message: str) -> 
 # shrinks under its pods, or a limit that is lowered later, breaks nothing.
 
 
-class NodesNotOvercommitted:
+def node_overcommitted(world: ObservedCluster, record: Record) -> Iterator[Violation]:
     """The pods of a node ask no more than it offers, of any resource."""
-
-    name: Final = "node-overcommitted"
-
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        pod = world.newly_bound(record)
-        offered = world.allocatable(pod.node) if pod is not None else None
-        if pod is None or offered is None:
-            return
-        here = [p.request for p in world.pods.values() if p.node == pod.node and p.holds_node]
-        for resource, excess in _excess(total(here), offered).items():
-            message = f"{excess} of {resource} with pod {pod.name}"
-            yield violation(self.name, record, f"node {pod.node}", message)
+    pod = world.newly_bound(record)
+    offered = world.allocatable(pod.node) if pod is not None else None
+    if pod is None or offered is None:
+        return
+    here = [p.request for p in world.pods.values() if p.node == pod.node and p.holds_node]
+    for resource, excess in _excess(total(here), offered).items():
+        message = f"{excess} of {resource} with pod {pod.name}"
+        yield violation("node-overcommitted", record, f"node {pod.node}", message)
 
 
-class QueueLimitsKept:
+def queue_limit_exceeded(world: ObservedCluster, record: Record) -> Iterator[Violation]:
     """The gangs on nodes ask no more together than the limit of their queue."""
-
-    name: Final = "queue-limit-exceeded"
-
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        pod = world.newly_bound(record)
-        if pod is None or not pod.is_ours or not pod.gang[1]:
-            return
-        name = world.queue_of(pod.gang)
-        queue = world.get("Queue", ("", name)) or {}
-        limit = amounts(queue.get("spec", {}).get("limit"))
-        if not limit:
-            return
-        held = [
-            p.request
-            for gang, pods in world.gangs.items()
-            if gang[1] and world.queue_of(gang) == name
-            for p in pods.values()
-            if p.is_active
-        ]
-        for resource, excess in _excess(_named(total(held), limit), limit).items():
-            yield violation(self.name, record, f"queue {name}", f"{excess} of {resource}")
+    pod = world.newly_bound(record)
+    if pod is None or not pod.is_ours or not pod.gang[1]:
+        return
+    name = world.queue_of(pod.gang)
+    queue = world.get("Queue", ("", name)) or {}
+    limit = amounts(queue.get("spec", {}).get("limit"))
+    if not limit:
+        return
+    held = [
+        p.request
+        for gang, pods in world.gangs.items()
+        if gang[1] and world.queue_of(gang) == name
+        for p in pods.values()
+        if p.is_active
+    ]
+    for resource, excess in _excess(_named(total(held), limit), limit).items():
+        yield violation("queue-limit-exceeded", record, f"queue {name}", f"{excess} of {resource}")
 
 
 def _named(used: Amounts, limit: Amounts) -> Amounts:
@@ -294,26 +283,22 @@ class OnPlan:
             self._left_behind[record.key] = (record.seconds, plan)
 
 
-class RoleAffinityHeld:
+def role_affinity_broken(world: ObservedCluster, record: Record) -> Iterator[Violation]:
     """With Required role affinity every worker shares its topology domain with a server."""
-
-    name: Final = "role-affinity-broken"
-
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        if record.kind != "TrainingJob" or record.change == "DELETED":
-            return
-        began = world.before is None or phase_of(world.before) != "Running"
-        wish = record.manifest["spec"].get("roleAffinity", {})
-        if phase_of(record.manifest) != "Running" or not began or wish.get("mode") != "Required":
-            return
-        key = wish.get("topologyKey", "kubernetes.io/hostname")
-        members = [p for p in world.members(record.key) if p.holds_node]
-        domains = {p.name: world.node_labels(p.node).get(key, "") for p in members}
-        served = {domains[p.name] for p in members if p.role == "ps"} - {""}
-        for pod in members:
-            if pod.role == "worker" and domains[pod.name] not in served:
-                message = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
-                yield violation(self.name, record, record.key, message)
+    if record.kind != "TrainingJob" or record.change == "DELETED":
+        return
+    began = world.before is None or phase_of(world.before) != "Running"
+    wish = record.manifest["spec"].get("roleAffinity", {})
+    if phase_of(record.manifest) != "Running" or not began or wish.get("mode") != "Required":
+        return
+    key = wish.get("topologyKey", "kubernetes.io/hostname")
+    members = [p for p in world.members(record.key) if p.holds_node]
+    domains = {p.name: world.node_labels(p.node).get(key, "") for p in members}
+    served = {domains[p.name] for p in members if p.role == "ps"} - {""}
+    for pod in members:
+        if pod.role == "worker" and domains[pod.name] not in served:
+            message = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
+            yield violation("role-affinity-broken", record, record.key, message)
 
 
 # --- jobs ---------------------------------------------------------------------------------
@@ -321,22 +306,18 @@ class RoleAffinityHeld:
 LOST: Final = "job-lost"
 
 
-class JobsGoForward:
+def job_went_back(world: ObservedCluster, record: Record) -> Iterator[Violation]:
     """A finished job stays finished, and attempts are only ever counted up."""
-
-    name: Final = "job-went-back"
-
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        before = world.before
-        if record.kind != "TrainingJob" or record.change == "DELETED" or before is None:
-            return
-        was, now = phase_of(before), phase_of(record.manifest)
-        if was in ENDED and now != was:
-            yield violation(self.name, record, record.key, f"{was} became {now}")
-        first, second = _attempt(before), _attempt(record.manifest)
-        if second < first:
-            message = f"attempt {first} became {second}"
-            yield violation(self.name, record, record.key, message)
+    before = world.before
+    if record.kind != "TrainingJob" or record.change == "DELETED" or before is None:
+        return
+    was, now = phase_of(before), phase_of(record.manifest)
+    if was in ENDED and now != was:
+        yield violation("job-went-back", record, record.key, f"{was} became {now}")
+    first, second = _attempt(before), _attempt(record.manifest)
+    if second < first:
+        message = f"attempt {first} became {second}"
+        yield violation("job-went-back", record, record.key, message)
 
 
 def _attempt(job: dict[str, Any]) -> int:
@@ -373,20 +354,15 @@ def _is_resize(before: Manifest | None, plan: Manifest) -> bool:
     return before is not None and all(before[name] == plan[name] for name in kept)
 
 
-class JobsStay:
+def job_lost(
+    removed: Collection[Key], world: ObservedCluster, record: Record
+) -> Iterator[Violation]:
     """No job disappears before it has finished, but by the hand of its user."""
-
-    name: Final = LOST
-
-    def __init__(self, removed: Iterable[Key]) -> None:
-        self._removed = frozenset(removed)
-
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        if record.kind != "TrainingJob" or record.change != "DELETED":
-            return
-        phase = phase_of(record.manifest)
-        if phase not in ENDED and record.key not in self._removed:
-            yield violation(LOST, record, record.key, f"deleted while {phase}")
+    if record.kind != "TrainingJob" or record.change != "DELETED":
+        return
+    phase = phase_of(record.manifest)
+    if phase not in ENDED and record.key not in removed:
+        yield violation(LOST, record, record.key, f"deleted while {phase}")
 
 
 def unsettled(world: ObservedCluster, record: Record) -> Iterator[Violation]:
@@ -434,17 +410,17 @@ def check(
     for a reason. ``removed`` are keys of the jobs that the user deleted unfinished.
     """
     checks: tuple[Check, ...] = (
-        NodesNotOvercommitted(),
-        QueueLimitsKept(),
-        Lasting("gang-partial", grace_seconds, partial),
-        Lasting("replica-left-over", grace_seconds, leftover),
-        Lasting(LOST, grace_seconds, deserted),
-        ReplicasOnce(),
-        OnPlan(),
-        RoleAffinityHeld(),
-        JobsGoForward(),
-        EpochsGrow(),
-        JobsStay(removed),
+        node_overcommitted,
+        queue_limit_exceeded,
+        Lasting("gang-partial", grace_seconds, partial).see,
+        Lasting("replica-left-over", grace_seconds, leftover).see,
+        Lasting(LOST, grace_seconds, deserted).see,
+        ReplicasOnce().see,
+        OnPlan().see,
+        role_affinity_broken,
+        job_went_back,
+        EpochsGrow().see,
+        functools.partial(job_lost, removed),
     )
     world = ObservedCluster()
     found: list[Violation] = []
@@ -452,7 +428,7 @@ def check(
     for last in in_order(record for record in records if record.change != "GAP"):
         world.apply(last)
         for one in checks:
-            found += one.see(world, last)
+            found += one(world, last)
     if settled and last is not None:
         found += unsettled(world, last)
     return found

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.controlplane.api import Manifest
+from tools.controlplane.api import Manifest, kubeconfig
 from tools.controlplane.binaries import build
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.process import free_ports
@@ -53,19 +53,7 @@ def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Pat
     """Write a kubeconfig with a token of a service account, good for an hour."""
     admin = yaml.safe_load(cluster.kubeconfig.read_text())
     token = cluster.kubectl("create", "token", account, f"--namespace={namespace}").strip()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": admin["clusters"],
-        "users": [{"name": account, "user": {"token": token}}],
-        "contexts": [
-            {
-                "name": account,
-                "context": {"cluster": admin["clusters"][0]["name"], "user": account},
-            }
-        ],
-        "current-context": account,
-    }
+    config = kubeconfig(admin["clusters"][0]["cluster"], {"token": token})
     path.write_text(yaml.safe_dump(config))
     return path
 

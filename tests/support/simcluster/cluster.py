@@ -9,7 +9,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from tests.support.fakeapi.recording import StoreRecorder
+from tests.support.fakeapi.recording import recorded
 from tests.support.fakeapi.store import Object, Refusal, Store
 from tests.support.history.records import Key
 from tests.support.simcluster import objects
@@ -55,7 +55,7 @@ class SimulatedCluster:
         self.conditions = NetworkConditions(self.chance("weather"))
         self.store = Store(self._date)
         self.store.lingers = objects.lingers
-        self.records = StoreRecorder(self.store, KINDS, loop.time).records
+        self.records = recorded(self.store, KINDS, loop.time)
         self.server = ApiServer(self.store, self.conditions)
         drawn = self.chance("processes")
         self.operators = [

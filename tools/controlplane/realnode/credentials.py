@@ -6,6 +6,7 @@ from typing import Final
 
 import yaml
 
+from tools.controlplane.api import kubeconfig
 from tools.controlplane.binaries import output
 
 VALID_DAYS: Final = 30
@@ -29,15 +30,7 @@ class Authority:
         self._sign(f"/O={group}/CN={user}" if group else f"/CN={user}", key, certificate)
         cluster = {"server": self.server, "certificate-authority": str(self.certificate)}
         pair = {"client-certificate": str(certificate), "client-key": str(key)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "cluster", "cluster": cluster}],
-            "users": [{"name": user, "user": pair}],
-            "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": user}}],
-            "current-context": "cluster",
-        }
-        target.write_text(yaml.safe_dump(config))
+        target.write_text(yaml.safe_dump(kubeconfig(cluster, pair)))
         return target
 
     def _sign(self, subject: str, key: Path, certificate: Path) -> None:
