@@ -7,7 +7,6 @@ improved.
 """
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.simulations.figures import as_svg
 from bireme.core.resources import FloatArray
 from bireme.training.deeprm.baselines import rules, run_rule
 from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, measure
@@ -35,7 +35,7 @@ _WORLDS: Final = 100
 _SMOOTHED: Final = 20
 """Updates in the mean that the rewards are drawn as."""
 _COLOURS: Final = {"random": "#b8b8b8", "sjf": "#d08a2e", "tetris": "#4c8c5c"}
-STYLE: Final[dict[Any, Any]] = {"svg.fonttype": "none", "svg.hashsalt": "bireme", "font.size": 8}
+STYLE: Final[dict[Any, Any]] = {"font.size": 8}
 
 
 def drawn(curves: Path, name: str) -> str:
@@ -60,13 +60,7 @@ def drawn(curves: Path, name: str) -> str:
             axes.grid(color="#eeeeee")
             if at:
                 axes.legend(frameon=False, loc="upper right")
-        return _svg(figure)
-
-
-def _svg(figure: Figure) -> str:
-    held = io.StringIO()
-    figure.savefig(held, format="svg", metadata={"Date": None})
-    return held.getvalue()
+        return as_svg(figure)
 
 
 def _rows(curves: Path) -> list[dict[str, str]]:
@@ -119,7 +113,7 @@ def designs_drawn(runs: Mapping[str, Path]) -> str:
             axes.grid(color="#eeeeee")
             if at:
                 axes.legend(frameon=False)
-        return _svg(figure)
+        return as_svg(figure)
 
 
 def _points(curves: Path, column: str) -> tuple[list[float], list[float]]:

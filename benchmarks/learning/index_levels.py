@@ -9,11 +9,11 @@ gangs of unknown run time and for those expected to run an hour.
 from pathlib import Path
 from typing import Final
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.simulations.figures import as_svg
 from bireme.core.resources import FloatArray
 from bireme.rl.builtin import checkpoint
 from bireme.rl.checkpoint import OrderPart
@@ -70,8 +70,7 @@ def main() -> None:
     part = checkpoint("learned-index").orderer
     if part is None:
         raise SystemExit("the shipped learned-index has no orderer; train it again")
-    with mpl.rc_context({"svg.hashsalt": "bireme", "svg.fonttype": "none"}):
-        draw(part).savefig(FILE, metadata={"Date": None})
+    FILE.write_text(as_svg(draw(part)), encoding="utf-8")
 
 
 if __name__ == "__main__":
