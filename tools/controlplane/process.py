@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+import psutil
+
 from tools.controlplane.errors import ControlPlaneError, tail
 from tools.controlplane.waiting import wait_until
 
@@ -37,42 +39,26 @@ _libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 def command_line(pid: int) -> list[str]:
     """Return program and arguments of a running process; empty when there is none or a zombie."""
-    if sys.platform == "linux":
-        try:
-            raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            return []
-        return raw.decode(errors="replace").rstrip("\0").split("\0") if raw else []
-    command = ["ps", "-o", "command=", "-p", str(pid)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    return answer.stdout.split()
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def ended(pid: int) -> bool:
-    """Return whether a process is gone for good, its sockets closed; a zombie counts as gone.
-
-    An empty command line is not enough: a dying process loses it before its sockets, which its
-    last thread closes.
-    """
+    """Return whether a process is gone for good, its sockets closed; a zombie counts as gone."""
     try:
-        os.kill(pid, 0)
-        if sys.platform != "linux":
-            return False
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state == "Z" and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
-    except (FileNotFoundError, ProcessLookupError):
+        process = psutil.Process(pid)
+        # A dying process loses its command line before its sockets, which its last thread closes.
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() == 1
+    except psutil.NoSuchProcess:
         return True
 
 
 def processes() -> dict[int, list[str]]:
-    if sys.platform == "linux":
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    else:
-        command = ["ps", "-axo", "pid="]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        pids = [int(word) for word in answer.stdout.split()]
-    lines = {pid: command_line(pid) for pid in pids}
-    return {pid: line for pid, line in lines.items() if line}
+    """Return command lines by pid of every running process of this machine."""
+    found = {each.pid: each.info["cmdline"] for each in psutil.process_iter(["cmdline"])}
+    return {pid: line for pid, line in found.items() if line}
 
 
 def processes_from(folder: Path) -> dict[int, list[str]]:
