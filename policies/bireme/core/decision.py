@@ -33,7 +33,7 @@ class Reservation:
 
     @property
     def expected(self) -> float:
-        """When the gang should start, POSIX seconds, if all run as long as stated."""
+        """Expected start of the gang, POSIX seconds, if all run as long as stated."""
         return self.start if self.sooner is None else self.sooner
 
 
@@ -97,6 +97,7 @@ class Preempt:
         return self.running.gang
 
 
+# Exactly one Admit or Hold for each waiting gang.
 Action: TypeAlias = Admit | Hold | Resize | Preempt
 
 
@@ -122,7 +123,7 @@ class Decision:
     node_requests: tuple[NodeRequest, ...] = ()
     """The nodes to ask for, for gangs that fit nowhere now; they are held as ScalingUp."""
     kept_nodes: frozenset[str] = frozenset()
-    """Where pools may change: names of nodes that waiting gangs count on and that should stay."""
+    """Names of nodes that waiting gangs count on and that should stay, where pools may change."""
 
     @property
     def admitted(self) -> tuple[Admit, ...]:

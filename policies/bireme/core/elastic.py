@@ -80,6 +80,7 @@ def larger(
                 whole = _joined(running, placement, capacity.nodes)
                 if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
                     return added, placement, whole
+        # Halve: whether replicas fit together is known only by trying.
         extra = {name: count // 2 for name, count in extra.items()}
     return None
 
@@ -90,6 +91,7 @@ def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
     own = np.zeros(len(nodes), dtype=np.bool_)
     own[rows] = True
     yield own
+    # Narrowest first: a resize must not stretch a gang over more of the network than needed.
     for codes in nodes.domains:
         yield own | ((codes >= 0) & np.isin(codes, codes[rows]))
     yield np.ones(len(nodes), dtype=np.bool_)

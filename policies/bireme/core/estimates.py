@@ -1,4 +1,4 @@
-"""How long a gang will run: by its history, and by its own progress reports.
+"""Expected run time of a gang: by its history, and by its own progress reports.
 
 **History.** Three groups of runs are alike, each part of the next: runs of the same template by the
 same user, all runs of the user, all runs. Each group remembers its latest runs only, and its
@@ -83,7 +83,7 @@ class RuntimeHistory:
         estimate = all_runs.quantile_seconds
         for group in ((user,), (user, template)):
             runs = self._groups.get(group)
-            if runs is not None:
+            if runs is not None:  # a template without runs is judged by those of its user
                 # A mean of logarithms: run times spread over five powers of ten.
                 own = len(runs.seconds) / (len(runs.seconds) + PRIOR_RUNS)
                 estimate = runs.quantile_seconds**own * estimate ** (1 - own)
@@ -150,6 +150,7 @@ def reported_seconds(
 
     ``started`` is None for a gang that waits: then that of its next start.
     """
+    # A clock that was set back must not make a run time negative.
     elapsed = 0.0 if started is None else max(0.0, progress.reported - started)
     left = progress.remaining_seconds
     if left is None:

@@ -40,7 +40,7 @@ _MOST_FORESEEN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class StartRange:
-    """When a gang should start, POSIX seconds.
+    """Expected start of a gang, POSIX seconds.
 
     Attributes:
         earliest: While ``coverage`` is None, the moment foreseen; it may well start sooner.
@@ -100,7 +100,7 @@ class StartRanges:
                     if (found := self._range(wait, reservation, snapshot)) is not None:
                         ranges[uid] = found
                 if wait is not None:
-                    waiting[uid] = wait
+                    waiting[uid] = wait  # also while it has no reservation: it may get one again
         self._waits = waiting
         return ranges
 

@@ -121,7 +121,7 @@ _DEFAULT_PRIORITY = {
 
 
 class AffinityMode(StrEnum):
-    """How strongly workers want a parameter server in their topology domain."""
+    """Strength of workers' demand for a parameter server in their topology domain."""
 
     REQUIRED = "Required"
     PREFERRED = "Preferred"

@@ -111,7 +111,7 @@ def gpu_model(product: str) -> GpuModel:
 
 
 def _names(words: list[str], name: list[str]) -> bool:
-    """Whether ``name`` stands in ``words``; letters may follow it, as in ``V100S`` or ``A10G``.
+    """Return whether ``words`` contain ``name``; letters may follow it, as in ``V100S``, ``A10G``.
 
     Digits may not: an ``A100`` is no ``A10``. Nor may letters precede it: ``MIT4`` is no ``T4``.
     """

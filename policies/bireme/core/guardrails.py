@@ -83,6 +83,7 @@ class ByArrival:
 
 def orderers(policy: Policy) -> Iterator[Orderer]:
     """Yield the orderers that may decide the cycle: the policy's, its rules', then arrival."""
+    # Arrival needs no check: it cannot fail.
     yield CheckedOrderer(policy.orderer)
     if policy.rules is not None:
         yield CheckedOrderer(policy.rules.orderer)
@@ -185,6 +186,7 @@ def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
             return f"task {task.name} is on rows {where.rows} with {where.counts} replicas"
         if not capacity.replicas(task)[where.rows].all():
             return f"task {task.name} was placed where not one replica may go"
+    # All tasks together: each alone may fit where they do not fit beside each other.
     rows, used = summed(*usage_of(gang, placement, capacity.nodes.axis))
     if bool(((used > capacity.free[rows]) & (used > 0)).any()):
         return "it over-commits a node"

@@ -22,6 +22,7 @@ from bireme.core.times import clock_time, duration
 def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
     """Return asked, free, missing and jobs ahead, for a gang that does not fit now."""
     resource = dominant_resource(gang)
+    # Free room on nodes that the gang may not use would make the numbers contradict each other.
     usable = np.zeros(len(capacity.nodes), dtype=np.bool_)
     for task in gang.tasks:
         usable |= feasible(task.constraints, capacity.nodes)
@@ -72,6 +73,7 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -
     for task in gang.tasks:
         if not empty.replicas(task).any():
             return _replica_too_large(task, empty)
+    # The widest task is the one whose replicas people can lower.
     largest_task = max(gang.tasks, key=lambda task: (task.replicas, task.name))
     others = {task.name: task.replicas for task in gang.tasks}
 
@@ -89,7 +91,7 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -
 
 
 def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
-    """The largest size below ``ceiling`` that fits, by bisection; 0 when not even one does."""
+    """Return the largest size below ``ceiling`` that fits, by bisection; 0 when none does."""
     low, high = 0, ceiling
     while high - low > 1:
         middle = (low + high) // 2

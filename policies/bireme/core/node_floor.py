@@ -47,7 +47,7 @@ class HourForecast:
 
 @dataclass(frozen=True, slots=True)
 class PoolBounds:
-    """What the owner of a pool allows.
+    """Bounds set by the owner of a pool.
 
     Attributes:
         minimum, maximum: Nodes.
@@ -65,7 +65,7 @@ class PoolBounds:
 
     @property
     def patience_seconds(self) -> int:
-        """How long a node may take to come before its pool is late."""
+        """Longest time a node may take to come before its pool is late."""
         return max(_LEAST_PATIENCE_SECONDS, 2 * self.lead_seconds)
 
 
@@ -134,7 +134,7 @@ def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
     allowed = _within_step(expected, bounds, state, now)
     reactive = _clamped(max(state.needed, state.wanted), bounds)
     level = max(reactive, _clamped(allowed, bounds))
-    if allowed < expected:
+    if allowed < expected:  # a broken forecast must not buy a whole pool at once
         forecast_note = f"{forecast_note}, of which {bounds.max_step} more an hour may be asked for"
     target, reason = _target(bounds, state, now, level, max(expected, state.needed, state.wanted))
     step = max(0, target - max(state.replicas, reactive))
@@ -179,6 +179,7 @@ def _target(
     bounds: PoolBounds, state: PoolState, now: float, level: int, asked: int
 ) -> tuple[int, Reason]:
     if state.replicas > bounds.maximum:
+        # Somebody set it on purpose: a bound that was lowered later stops no nodes.
         return state.replicas, Reason.ABOVE_MAX
     if level > state.replicas:
         return level, Reason.RAISED
@@ -251,6 +252,7 @@ def _held(snapshot: ClusterSnapshot, pool: ScaledPool, templates: NodeTable) -> 
     """Return what is bound or planned in ``pool``, in nodes, without pods that never leave."""
     nodes, row = snapshot.nodes, templates.row[pool.name]
     here = in_pool(pool.selector, nodes)
+    # Pods that never leave are no demand: each new node brings its own.
     used = np.maximum(snapshot.used[here] - nodes.fixed[here], 0).sum(axis=0)
     by_name = dict(zip(nodes.axis.names, used.tolist(), strict=True))
     held = np.array([by_name.get(name, 0) for name in templates.axis.names], dtype=np.float64)

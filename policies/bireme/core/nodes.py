@@ -40,7 +40,7 @@ class Node:
     is_ready: bool = True
     is_cordoned: bool = False
     fixed: Mapping[str, int] = field(default_factory=dict)
-    """What pods that never leave the node (DaemonSets, static pods) ask of it."""
+    """Request of pods that never leave the node (DaemonSets, static pods)."""
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class FreeCapacity:
 
     @property
     def tightness(self) -> FloatArray:
-        """How much is free on each node as one number, shape (nodes,); less is tighter."""
+        """Free amounts of each node as one number, shape (nodes,); less is tighter."""
         if self._tightness is None:
             axis = self.nodes.axis
             largest = np.maximum(self.nodes.allocatable.max(axis=0, initial=1), 1)

@@ -1,4 +1,4 @@
-"""What a node pool was asked for, hour by hour: the input of its forecast.
+"""Hourly demand on a node pool: the input of its forecast.
 
 The operator records an hour when it is over and keeps it in the status of the NodePoolScaler; the
 nightly job and the simulator forecast from it. Hours lie in a row; NaN stands for one that was not
@@ -36,7 +36,7 @@ class PoolHistory:
 
     @property
     def end(self) -> float:
-        """When the last hour ended, POSIX seconds."""
+        """End of the last hour, POSIX seconds."""
         return self.start + HOUR * len(self.demand)
 
     def with_hour(self, begin: float, demand: float, tasks: float) -> "PoolHistory":
@@ -51,7 +51,7 @@ class PoolHistory:
             raise ValueError(f"begin is {begin}; it must be a whole hour in POSIX seconds")
         first = max(self.start if len(self.demand) else begin, oldest_hour(begin))
         first = min(first, begin)
-        first -= first % DAY
+        first -= first % DAY  # whole days: rates of tasks are those of days
         hours = int((begin - first) // HOUR) + 1
         columns = [hours_at([(self.start, v)], first, hours) for v in (self.demand, self.tasks)]
         columns[0][-1], columns[1][-1] = demand, tasks

@@ -53,6 +53,7 @@ class QueueTree:
         self._levels = _QueueLevels(queues)
         self._limits: dict[str, tuple[str, ...]] = {}
         self._used: dict[str, dict[str, int]] = {}
+        # Numbers of changes by branch: what the tournament remembers is valid for one number.
         self._changes: Counter[str] = Counter()
         self._before: dict[str, dict[str, int]] | None = None
         self._reserved: Mapping[str, Amounts] = {}
@@ -65,7 +66,7 @@ class QueueTree:
         return bool(self._levels.guarantees)
 
     def path(self, queue: str) -> tuple[str, ...]:
-        """The queue and those above it, itself first."""
+        """Return the queue and those above it, itself first."""
         return self._levels.path(queue)
 
     def fault(self, queue: str) -> str | None:
@@ -81,15 +82,16 @@ class QueueTree:
         return self._levels.guarantees.get(queue, {})
 
     def take(self, queue: str, demand: Amounts) -> None:
-        """A gang of ``queue`` starts, or grows by ``demand``. Raises SnapshotError if negative."""
+        """Count ``demand`` in every branch of ``queue``. Raises SnapshotError if it is negative."""
         self._shift(queue, _sound(queue, demand), 1)
 
     def give_back(self, queue: str, demand: Amounts) -> None:
-        """A gang of ``queue`` stops, or shrinks by ``demand``. Raises SnapshotError if negative."""
+        """Take ``demand`` back from every branch of ``queue``; raises as :meth:`take`."""
         self._shift(queue, _sound(queue, demand), -1)
 
     def _shift(self, queue: str, demand: Amounts, times: int) -> None:
         for name in self._levels.route(queue):
+            # A new dict each time: without() keeps the old ones to go back to.
             self._used[name] = add(self._used.get(name, {}), demand, times)
             self._changes[name] += 1
 
@@ -209,7 +211,7 @@ class QueueTree:
         return (
             bool(ours)
             and self.is_within_guarantee(ours[-1], demand)
-            # Nor was it otherwise when the trial began: stopping own gangs entitles nobody.
+            # It, or a branch below, did so before the trial: stopping own gangs must not entitle.
             and any(self._fits_guarantee(name, demand, before.get(name, {})) for name in ours)
         )
 
@@ -233,12 +235,13 @@ class QueueTree:
         guarantee.
         """
         held, guarantee, known = self.used(queue), self.guarantee(queue), self._queues.get(queue)
+        # A running gang's queue may be deleted: it counts with weight 1.
         weight = (known.weight if known else None) or 1
         return max(
             (
                 max(0, amount - guarantee.get(name, 0)) / (self._total[name] * weight)
                 for name, amount in held.items()
-                if self._total.get(name, 0) > 0
+                if self._total.get(name, 0) > 0  # its last node may just have gone
             ),
             default=0.0,
         )
@@ -350,11 +353,11 @@ class _QueueLevels:
         self.guarantees = self._guarantees()
 
     def path(self, queue: str) -> tuple[str, ...]:
-        """The queue and those above it, itself first. A name that is no queue stands alone."""
+        """Return the queue and those above it, itself first; a name that is no queue alone."""
         return self._paths.get(queue) or (queue,)
 
     def route(self, queue: str) -> tuple[str, ...]:
-        """The branches that the gangs of ``queue`` count in, the smallest first.
+        """Return the branches that the gangs of ``queue`` count in, the smallest first.
 
         Its path, and first, where there are queues below it, a branch for its own gangs.
         """
@@ -367,7 +370,7 @@ class _QueueLevels:
         return [n for n in ours if n not in theirs], [n for n in theirs if n not in ours]
 
     def above(self, branch: str) -> str:
-        """The queue directly above a branch; "" above a root."""
+        """Return the queue directly above a branch; "" above a root."""
         route = self.path(branch.removesuffix(_OWN))
         if branch.endswith(_OWN):
             return route[0]

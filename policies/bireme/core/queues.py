@@ -35,7 +35,7 @@ class Queue:
     weight: int | None = None
     """Its part, beside its siblings', of what none of them is guaranteed; None counts as 1."""
     guaranteed: Mapping[str, int] = field(default_factory=dict)
-    """What its gangs can take back from queues that hold more than is guaranteed to them."""
+    """Amounts its gangs can take back from queues that hold more than is guaranteed to them."""
 
     def __post_init__(self) -> None:
         if self.weight is not None and self.weight < 1:

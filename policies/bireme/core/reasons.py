@@ -2,7 +2,7 @@
 
 Reasons are API: people alert on them. Three kinds are kept apart because they ask for different
 people: a configuration fault needs its author, waiting needs patience or more machines, and
-progress needs nobody.
+progress needs no one.
 """
 
 from enum import StrEnum

@@ -145,7 +145,7 @@ def reserve(
         return reservation
     if not is_overdue:
         return None
-    # Only pods that no gang owns are in the way, and nobody knows when they end. To reserve their
+    # Only pods that no gang owns are in the way, and it is unknown when they end. To reserve their
     # places keeps others from taking them first.
     emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
     table = snapshot.running_table

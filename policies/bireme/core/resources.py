@@ -53,6 +53,7 @@ class ResourceAxis:
     _columns: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # A frozen dataclass: the only way to set a derived field.
         columns = {name: column for column, name in enumerate(self.names)}
         object.__setattr__(self, "_columns", columns)
 

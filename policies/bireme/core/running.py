@@ -15,7 +15,7 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 _RAISED_BY = 1.5
 """Factor by which an estimate that was outrun is raised; a larger one promises later starts."""
 _SHORTEST_SECONDS = 1.0
-"""What an estimate is raised from at least."""
+"""An estimate is raised from this at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +178,7 @@ class RunningTable:
 
     @property
     def started(self) -> FloatArray:
-        """When each start was admitted, POSIX seconds, shape (gangs,)."""
+        """Admission of each start, POSIX seconds, shape (gangs,)."""
         return self.facts[:, 0]
 
     @property
@@ -193,7 +193,7 @@ class RunningTable:
 
     @property
     def arrived(self) -> FloatArray:
-        """When each gang arrived, POSIX seconds, shape (gangs,)."""
+        """Arrival of each gang, POSIX seconds, shape (gangs,)."""
         return self.facts[:, 4]
 
     @cached_property

@@ -151,6 +151,7 @@ class ScaleUp:
         if ledger.lasting is not ledger.now:
             lasting = self._wide(ledger.lasting)
         needs, behind = [], False
+        # On leaving, the queues are as the admission pass left them.
         with queues.without(()):
             for gang in short:
                 placement = None
@@ -162,7 +163,7 @@ class ScaleUp:
                     behind |= blocked is not None and gang.uid == blocked.uid
                     continue
                 queues.take(gang.queue, gang.demand)
-                for capacity in {now, lasting}:
+                for capacity in {now, lasting}:  # one object where nothing is reserved
                     capacity.take(gang, placement)
                 needs.append(self._need(gang, placement))
         return [need for need in needs if need.nodes]

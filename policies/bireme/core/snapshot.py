@@ -113,6 +113,7 @@ class ClusterSnapshot:
         """Return how much longer ``gang`` is expected to run; None when unknown."""
         if gang.estimated_seconds is None:
             return None
+        # The estimate is of one start: what earlier ones ran does not shorten it.
         running = self.running_by_uid.get(gang.uid)
         elapsed = running.elapsed_seconds(self.now) if running else 0.0
         return max(0.0, gang.estimated_seconds - elapsed)

@@ -135,7 +135,7 @@ _LEAST_POINTS = 4
 SLOWEST, FASTEST = 1e-9, 1e15
 """Steps a second: what is slower or faster is no training, and its fourth power no number."""
 SERIAL_SHARE = 0.1
-"""What part of a step more replicas do not shorten, for a job seen at one size: an assumption."""
+"""Assumed part of a step that more replicas do not shorten, for a job seen at one size."""
 
 
 class CurveFitError(BiremeError, ValueError):
@@ -194,7 +194,7 @@ def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
             f"speeds are {dict(speeds)}; give at least one, from {SLOWEST} to {FASTEST} steps a"
             " second, each by a number of replicas"
         )
-    if len(speeds) == 1:
+    if len(speeds) == 1:  # one size says nothing of the serial share
         share = SERIAL_SHARE
         return LinearSpeed(float(paces[0] * (share + (1 - share) / sizes[0])), share)
     columns = np.stack([np.ones_like(sizes), 1 / sizes], axis=1)

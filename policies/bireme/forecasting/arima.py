@@ -104,7 +104,7 @@ MOST_AR = 4
 MOST_MA = 2
 _PHIS = (0.2, 0.4, 0.6, 0.8)
 _HARMONICS = ((), (2,), (4,), (4, 3), (4, 10), (8, 10))
-"""How many harmonics of the shortest season and of the next."""
+"""Numbers of harmonics of the shortest season and of the next."""
 _SEASONS_NEEDED = 3
 
 
@@ -273,7 +273,7 @@ def _ahead(candidate: _Candidate, origins: IntArray, steps: int) -> FloatArray:
 
 
 _TRIES = 5
-"""How many of the best orders are tried, as the likelihood of some has no maximum."""
+"""Number of best orders that are tried, as the likelihood of some has no maximum."""
 _ROUNDS = 2
 """Of generalised least squares: parameters of the errors, then of the regression."""
 _SEARCH = {"minimize_kwargs": {"options": {"gtol": 0.1, "maxiter": 50}}}
@@ -366,7 +366,7 @@ def _fitted(z: FloatArray, orders: Orders) -> tuple[FloatArray, FloatArray]:
     # A difference leaves nothing of the constant, and no column to regress on without waves.
     u, shared = (np.diff(u), np.diff(shared[:, 1:], axis=0)) if d else (u, shared)
     with warnings.catch_warnings():
-        # They tell how the search for the maximum went; the back-test judges what it found.
+        # They are about the search for the maximum; the back-test evaluates its result.
         for kind in (ConvergenceWarning, UserWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)
         if shared.shape[1]:

@@ -100,16 +100,15 @@ class Gru:
 
 def _require_kind(card: ForecastCard, series: Series) -> None:
     """Raise ForecastError unless the network of ``card`` is for series such as this one."""
-    own = "train one for it: bireme train gru --series FILE"
+    other = ""
     if series.step_seconds != card.step_seconds:
+        other = f"steps of {card.step_seconds} s, the series has {series.step_seconds} s"
+    elif not set(series.periods) <= set(card.periods):
+        other = f"seasons of {card.periods} steps, the series has {series.periods}"
+    if other:
         raise ForecastError(
-            f"network {card.name!r} is for steps of {card.step_seconds} s, the series has "
-            f"{series.step_seconds} s; {own}"
-        )
-    if not set(series.periods) <= set(card.periods):
-        raise ForecastError(
-            f"network {card.name!r} is for seasons of {card.periods} steps, the series has "
-            f"{series.periods}; {own}"
+            f"network {card.name!r} is for {other}; train one for it: "
+            "bireme train gru --series FILE"
         )
     least = card.frame.least_values
     if len(series) < least:

@@ -119,7 +119,7 @@ class HoltWinters:
 def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
     """Return the fit of statsmodels for a season of ``period`` steps, 0 for none."""
     with warnings.catch_warnings():
-        # They tell how the search for the weights went; the back-test judges what it found.
+        # They are about the search for the weights; the back-test evaluates its result.
         for kind in (ConvergenceWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)
         try:

@@ -45,8 +45,6 @@ class Lsp:
     """The GRU's forecast blended with that of ARIMA; both must be fitted.
 
     Args:
-        gru: The network.
-        arima: The other part.
         alpha: Weight of the network, 0 to 1; None fits it: the weight of the smallest mean
             absolute error over the last 15 % of the values, with both fitted to those before.
         steps: How far ahead forecasts are evaluated when ``alpha`` is fitted.
@@ -58,18 +56,12 @@ class Lsp:
     name = "lsp"
 
     def __init__(
-        self,
-        gru: Forecaster,
-        arima: Forecaster,
-        alpha: float | None = ALPHA,
-        steps: int = 1,
+        self, gru: Forecaster, arima: Forecaster, alpha: float | None = ALPHA, steps: int = 1
     ) -> None:
         if alpha is not None and not 0 <= alpha <= 1:
             raise SettingError(f"alpha is {alpha}; it is a weight from 0 to 1")
-        self._gru = gru
-        self._arima = arima
-        self._alpha = alpha
-        self._steps = steps
+        self._gru, self._arima = gru, arima
+        self._alpha, self._steps = alpha, steps
 
     def fit(self, series: Series) -> BlendedModel:
         """See :class:`~bireme.forecasting.forecasters.Forecaster`; raises what the parts raise."""

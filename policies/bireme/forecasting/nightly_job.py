@@ -69,14 +69,10 @@ class _Answer(msgspec.Struct):
 async def hourly(
     url: str, query: str, start: float, hours: int, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> tuple[FloatArray, tuple[str, ...]]:
-    """Return ``query`` for each of ``hours`` from ``start`` (POSIX seconds) on, shape (hours,).
+    """Return ``query`` for each of ``hours`` from ``start`` (POSIX seconds) on, and notes on them.
 
-    Hours without a value are NaN; the notes say what was odd.
-
-    Args:
-        url: Of the server, without ``/api/v1``.
-        query: PromQL with exactly one series as its result.
-        timeout_seconds: For the whole of it.
+    Shape (hours,); hours without a value are NaN. ``url`` is that of the server, without
+    ``/api/v1``; ``query`` is PromQL with exactly one series as its result.
 
     Raises:
         PrometheusError: see there.
@@ -205,11 +201,8 @@ class NightlyRun:
         *,
         dry_run: bool = False,
     ) -> None:
-        self._client = client
-        self._now = now
-        self._candidates = candidates
-        self._write_line = write_line
-        self._dry_run = dry_run
+        self._client, self._now, self._candidates = client, now, candidates
+        self._write_line, self._dry_run = write_line, dry_run
 
     async def forecast(self, wanted: Sequence[str] = ()) -> int:
         """Forecast all pools, or those ``wanted``; return how many failed.
@@ -257,12 +250,15 @@ class NightlyRun:
         return forecast.reason not in _STATUS_KEPT
 
     async def _made(self, pool: PoolFacts) -> PoolForecast:
-        """Return a forecast, or why there is none; errors are isolated to this pool."""
+        """Return a forecast, or why there is none."""
         if pool.spec is None:
             return PoolForecast((), Reason.FORECAST_FAILED, pool.fault)
         try:
-            history = await self._history(pool, pool.spec)
-            return forecast_pool(history, self._now, _settings(pool.spec), self._candidates)
+            spec = pool.spec
+            history = await self._history(pool, spec)
+            quantile, measure = spec.quantile_percent / 100, spec.history.measure
+            settings = NightlySettings(quantile, spec.min, spec.max, measure, spec.time_zone)
+            return forecast_pool(history, self._now, settings, self._candidates)
         except PrometheusError as error:
             return PoolForecast((), Reason.HISTORY_UNAVAILABLE, str(error))
         except Exception as error:  # noqa: BLE001  # isolates the other pools
@@ -332,12 +328,6 @@ def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, 
 
 def _facts(raw: msgspec.Raw) -> PoolFacts:
     return from_manifest(wire.decode(raw, _CUSTOM))
-
-
-def _settings(spec: NodePoolScalerSpec) -> NightlySettings:
-    return NightlySettings(
-        spec.quantile_percent / 100, spec.min, spec.max, spec.history.measure, spec.time_zone
-    )
 
 
 def _rounded(value: float | None) -> float | None:

@@ -48,7 +48,7 @@ MOST_GAP_HOURS: Final = 24
 MOST_FILLED: Final = 0.1
 """Share of the hours that may be filled in."""
 MOST_BEHIND_HOURS: Final = 48
-"""How long before now the history may end."""
+"""The history may end this long before now."""
 SPIKE: Final = 3.0
 _MOST_AMOUNT: Final = 1e9
 

@@ -53,7 +53,7 @@ class Intervals:
             q: Above 0 and below 1.
 
         Raises:
-            TooShortError: there are fewer than ``q / (1 - q)`` errors, too few to tell.
+            TooShortError: there are fewer than ``q / (1 - q)`` errors.
         """
         seen = len(self.errors)
         # The hair keeps (n + 1) q from passing a whole number by rounding alone.

@@ -11,10 +11,8 @@ arrival never reorders the rest:
     R = n / (n + parallelism_half)     n = replicas of the gang
 
 T and R grow strictly and never reach 1, so no class value and no width saturates. W is the queue's
-wait bound. Ties, also those of values too large to differ in the rounded score: interrupted gangs
-first, then class value, arrival, replicas, uid. Only U and T make up the preemption priority:
-neither waiting long nor being wide stops other gangs. The intra-job half of the paper (task order,
-PS/worker affinity) is :mod:`bireme.heuristics.packing`.
+wait bound. Only U and T make up the preemption priority: neither waiting long nor being wide stops
+other gangs. The intra-job half of the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -50,17 +48,14 @@ class CombinedPriority:
         scores = _Scores(snapshot)
         return min((scores.preemption_priority(gang)[1] for gang in gangs), default=math.inf)
 
-    def rank(self, gang: Gang, snapshot: ClusterSnapshot) -> Ranked:
-        """Return one gang with its score, preemption priority and, on demand, its factors."""
-        return _Scores(snapshot).rank(gang)
-
 
 class _Scores:
-    """P in one snapshot, cached: thousands of gangs share few queues, classes and widths."""
+    """P in one snapshot, cached."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
         self._weights = _weights(snapshot.settings)
+        # Thousands of gangs share few queues, classes and widths.
         self._priorities: dict[tuple[str, int], tuple[float, float, int]] = {}
         self._by_width: dict[int, float] = {}
 
@@ -76,7 +71,7 @@ class _Scores:
         key = (gang.queue, gang.priority)
         found = self._priorities.get(key)
         if found is None:
-            user, job = _user(gang, self._snapshot), _job(gang, self._snapshot)
+            user, job, _, _ = _values(gang, self._snapshot)
             exact = self._weights[0] * user + self._weights[1] * job
             bound = self._snapshot.wait_bound_seconds(gang)
             found = self._priorities[key] = (exact, round(exact, _SCORE_DECIMALS), bound)
@@ -86,7 +81,7 @@ class _Scores:
         """w_par*R."""
         found = self._by_width.get(gang.replicas)
         if found is None:
-            found = self._weights[3] * _parallelism(gang, self._snapshot)
+            found = self._weights[3] * _values(gang, self._snapshot)[3]
             self._by_width[gang.replicas] = found
         return found
 
@@ -103,17 +98,15 @@ def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
     return tuple(weight / total for weight in weights)
 
 
-def _user(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    return _queue(gang, snapshot).user_priority / 100
-
-
-def _job(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    priority = max(0, gang.priority)
-    return priority / (priority + snapshot.settings.job_priority_half)
-
-
-def _parallelism(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    return gang.replicas / (gang.replicas + snapshot.settings.parallelism_half)
+def _values(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, float]:
+    """Return U, T, the share of the wait bound that has passed, and R."""
+    settings, priority = snapshot.settings, max(0, gang.priority)
+    return (
+        _queue(gang, snapshot).user_priority / 100,
+        priority / (priority + settings.job_priority_half),
+        min(1.0, snapshot.wait_seconds(gang) / snapshot.wait_bound_seconds(gang)),
+        gang.replicas / (gang.replicas + settings.parallelism_half),
+    )
 
 
 def _queue(gang: Gang, snapshot: ClusterSnapshot) -> Queue:
@@ -130,17 +123,12 @@ def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[ScoreFactor, ...]:
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
     )
-    values = (
-        _user(gang, snapshot),
-        _job(gang, snapshot),
-        min(1.0, wait / bound),
-        _parallelism(gang, snapshot),
-    )
-    weights = _weights(snapshot.settings)
+    values, weights = _values(gang, snapshot), _weights(snapshot.settings)
     return tuple(map(ScoreFactor, _FACTORS, measured, values, weights))
 
 
 def _sort_key(entry: Ranked) -> tuple[float, bool, int, float, int, str]:
     gang = entry.gang
+    # Class values too large to differ in the rounded score still decide.
     tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
     return (-entry.score, *tie)

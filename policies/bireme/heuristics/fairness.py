@@ -3,9 +3,7 @@
 Both rules fill the cluster in thought, from empty: again and again the next gang of the holder
 (user or queue) with the smallest dominant share is served. What a holder runs already is served
 before what it waits for, then its gangs come by arrival. A gang's rank is its holder's share just
-before it is served, so what decides is what its own holder has ahead of it: unlike other orders
-these depend on the other gangs of the list, as fairness must. Running gangs count whether they
-are in the list or not.
+before it is served. Running gangs count whether they are in the list or not.
 """
 
 import math
@@ -28,7 +26,7 @@ class DominantResourceFairness:
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By the share that the gang's user has before it."""
+        """Return ``gangs`` by the share that the gang's user has before it."""
         before = _shares_before(_to_serve(gangs, snapshot), _owner, snapshot)
         return ranked(gangs, lambda gang: _by_share(before[gang.uid]))
 
@@ -44,7 +42,7 @@ class FairShare:
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By the weighted share that the gang's queue has before it."""
+        """Return ``gangs`` by the weighted share that the gang's queue has before it."""
         in_turn = _to_serve(gangs, snapshot)
         users = _shares_before(in_turn, lambda gang: (gang.queue, _owner(gang)), snapshot)
         in_turn.sort(key=lambda gang: users[gang.uid])
@@ -57,7 +55,7 @@ class FairShare:
 
 
 def dominant_share(amounts: Amounts, total: Amounts) -> float:
-    """The largest share that ``amounts`` have of any resource the cluster offers, 0 for nothing."""
+    """Return the largest share of ``amounts`` in any resource the cluster offers, 0 for nothing."""
     return max((amounts[name] / total[name] for name in amounts if total.get(name)), default=0.0)
 
 
@@ -70,7 +68,7 @@ def _owner(gang: Gang) -> str:
 
 
 def _to_serve(gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> list[Gang]:
-    """``gangs`` and all running ones, in the order in which one holder's are served."""
+    """Return ``gangs`` and all running ones, in the order in which one holder's are served."""
     running = snapshot.running_by_uid
     every = {uid: held.gang for uid, held in running.items()} | {gang.uid: gang for gang in gangs}
 
@@ -84,7 +82,7 @@ def _to_serve(gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> list[Gang]:
 def _shares_before(
     in_turn: Iterable[Gang], holder: Callable[[Gang], object], snapshot: ClusterSnapshot
 ) -> Mapping[str, float]:
-    """The dominant share of each gang's holder once all its gangs before it are served, by uid."""
+    """Return the dominant share of each gang's holder once its gangs before it are served."""
     served: dict[object, dict[str, int]] = {}
     shares = {}
     for gang in in_turn:

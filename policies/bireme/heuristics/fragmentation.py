@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.core.errors import SettingError
-from bireme.core.gangs import Gang, Task
-from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.gangs import Task
+from bireme.core.placement import FreeCapacity
 from bireme.core.resources import CPU, MEMORY, FloatArray, IntArray
-from bireme.heuristics.packing import descend, device_column, place_by
+from bireme.heuristics.packing import RulePlacer, descend, device_column
 from bireme.heuristics.ranking import device_of
 
 
@@ -44,7 +44,7 @@ EVEN_WORKLOAD = tuple(TypicalTask(1.0, devices) for devices in (1, 2, 4, 8))
 whole nodes, halves and pairs together when nothing is known of the workload."""
 
 
-class FragmentationGradientDescent:
+class FragmentationGradientDescent(RulePlacer):
     """Every replica on the node where expected fragmentation grows least (FGD).
 
     Source: Weng et al., Beware of Fragmentation, USENIX ATC'23, section 4.
@@ -62,11 +62,8 @@ class FragmentationGradientDescent:
             )
         self._workload = tuple(workload)
 
-    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
-        return place_by(gang, capacity, self._divide)
-
-    def _divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """By the growth of expected fragmentation."""
         axis = capacity.nodes.axis
         request = axis.usage(task.request)
         device = device_column(task, capacity.nodes)
@@ -123,33 +120,29 @@ _IDLE, _OTHER = 63.0, 64.0
 """Costs of an idle node and of one used in another size: above those of all matching ones."""
 
 
-class GandivaPlacement:
+class GandivaPlacement(RulePlacer):
     """Nodes in use by replicas of the same size first, then idle ones, then the others.
 
     Among equals the node with the least free capacity.
     Source: Xiao et al., Gandiva, OSDI'18, section 4 (placement only).
     """
 
-    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
-        return place_by(gang, capacity, _by_size)
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """By the size in which nodes are used."""
+        size = device_of(task)[1]
+        column = device_column(task, capacity.nodes)
 
+        def cost(rows: IntArray, held: IntArray) -> FloatArray:
+            if column is None or not size:
+                return np.zeros(len(rows))
+            in_use = capacity.nodes.allocatable[rows, column] - capacity.free[rows, column]
+            return _distance(in_use + held * size, size)
 
-def _by_size(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-    size = device_of(task)[1]
-    column = device_column(task, capacity.nodes)
-
-    def cost(rows: IntArray, held: IntArray) -> FloatArray:
-        if column is None or not size:
-            return np.zeros(len(rows))
-        in_use = capacity.nodes.allocatable[rows, column] - capacity.free[rows, column]
-        return _distance(in_use + held * size, size)
-
-    return descend(cost, room, task.replicas, capacity.tightness)
+        return descend(cost, room, task.replicas, capacity.tightness)
 
 
 def _distance(in_use: IntArray, size: int) -> FloatArray:
-    """How far the size a node is used in lies above ``size``, in doublings, shape (rows,)."""
+    """Return how far a node's size of use lies above ``size``, in doublings, shape (rows,)."""
     times = np.maximum(in_use // size, 1)
     doublings = np.log2(times & -times)
     matching = np.where(in_use == 0, _IDLE, doublings)

@@ -85,7 +85,7 @@ class Goodput:
 
 @dataclass(slots=True)
 class _Worth:
-    """What a gang at a size adds to the fitness; computed once per gang and size."""
+    """Contribution of a gang at a size to the fitness; computed once per gang and size."""
 
     parameters: Goodput
     pool: CapacityPool
@@ -123,7 +123,7 @@ class _Worth:
         return self._changes[key]
 
     def asked_goodput(self, gang: Gang) -> float:
-        """Return the goodput at the size asked for; 0 when nobody has measured it."""
+        """Return the goodput at the size asked for; 0 when it is not measured."""
         if gang.uid not in self._asked:
             asked = {task.name: task.replicas for task in gang.tasks}
             self._asked[gang.uid] = self._goodput(gang, asked)

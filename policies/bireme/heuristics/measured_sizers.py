@@ -82,7 +82,7 @@ class Slaq:
     """
 
     epoch_seconds: float = 600.0
-    """How far the loss is predicted. SLAQ's own epochs are seconds; gangs cannot move so often."""
+    """Horizon of the prediction. SLAQ's own epochs are seconds; gangs cannot move so often."""
 
     def __post_init__(self) -> None:
         require("epoch_seconds", self.epoch_seconds, 1)

@@ -55,7 +55,7 @@ def pack(room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
 
 
 def spread(room: IntArray, replicas: int, first: IntArray | None = None) -> IntArray:
-    """As even as possible: no bin gets two while another with room has none.
+    """Divide as evenly as possible: no bin gets two while another with room has none.
 
     The odd ones go to the bins highest in ``first``, shape (bins,); ties by index.
     """
@@ -93,7 +93,7 @@ def beside(
 
 
 def spread_beside(room: IntArray, used: IntArray, replicas: int) -> IntArray:
-    """Evenly over the bins in use (``used`` > 0), the busiest first; what is left, elsewhere."""
+    """Spread over the bins in use (``used`` > 0), the busiest first; what is left, elsewhere."""
     return beside(room, used, replicas, lambda own, n: spread(own, n, first=used), spread)
 
 
@@ -359,7 +359,7 @@ def _fill_plainly(
 def _fill_in_order(
     tasks: Sequence[Task], capacity: FreeCapacity, inside: BoolArray, level: int
 ) -> dict[str, IntArray] | None:
-    """One task after another; later ones prefer the nodes already used."""
+    """Place one task after another; later ones prefer the nodes already used."""
     counts: dict[str, IntArray] = {}
     takes: list[Take] = []
     used = np.zeros(len(capacity.nodes), dtype=np.int64)
@@ -415,6 +415,18 @@ Divide: TypeAlias = Callable[[Task, IntArray, FreeCapacity], IntArray]
 """
 Cost: TypeAlias = Callable[[IntArray, IntArray], FloatArray]
 """``cost(rows, held)``: what one more replica costs on ``rows`` that got ``held`` of it already."""
+
+
+class RulePlacer:
+    """Base of placers with one rule for every task of a gang."""
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """Return nodes for all replicas of ``gang``, or None."""
+        return place_by(gang, capacity, self.divide)
+
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """Divide one task among nodes; see :data:`Divide`."""
+        raise NotImplementedError
 
 
 def place_by(gang: Gang, capacity: FreeCapacity, divide: Divide) -> Placement | None:

@@ -10,14 +10,8 @@ table V calls so, 5; who becomes urgent enters with 5, who becomes normal with 4
 
 In a cluster a PriorityClass gives the first priority, and waiting counts as requests: one in ten
 minutes. So waiting makes a gang urgent, but gives it no preemption priority, which only those have
-that are urgent by their class. The paper stops the task that started last. Here those
-stop that come later in the order and have a lower preemption priority, the last started first
-(:mod:`bireme.core.preemption`): among normal gangs that is the paper's rule, and urgent ones, or
-those that were stopped before, are left alone.
-
-A gang with preemption priority goes before those that were interrupted, the other way round than in
-the paper: there the task that stops another gets its place then and there; here both wait for the
-next cycle, and the one that was stopped would take its place back.
+that are urgent by their class. The paper stops the task that started last; here that is so among
+normal gangs, and urgent ones, or those that were stopped before, are left alone.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section V.
 """
@@ -35,7 +29,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import SortKey, ranked
 
 CHANGE: Final = 0.1
-"""What one request changes, mu in the paper."""
+"""Change of the priority by one request, mu in the paper."""
 URGENT: Final = 5.0
 """The lowest priority of an urgent task."""
 DEMOTED: Final = 4.0
@@ -71,7 +65,7 @@ class RlptoQueues:
         self._urgent_priority, self._request_seconds = urgent_priority, request_seconds
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By queue, then by priority, then by arrival; who runs after an interruption is first."""
+        """Return ``gangs`` by queue, then by priority, then by arrival."""
         waits = np.array([snapshot.wait_seconds(gang) for gang in gangs])
         value = np.clip([gang.priority for gang in gangs], 0, self._urgent_priority)
         first = 1 + (URGENT - 1) * value / self._urgent_priority
@@ -82,6 +76,8 @@ class RlptoQueues:
 
         def sort_key(gang: Gang) -> SortKey:
             priority, urgent, may_preempt = found[gang.uid]
+            # A gang that may preempt goes before interrupted ones, the other way round than in the
+            # paper: both wait for the next cycle, and the stopped one would take its place back.
             is_back = gang.interrupted and gang.uid in snapshot.running_by_uid
             key = (not is_back, not may_preempt, not gang.interrupted, not urgent, -priority)
             return SortKey(key, priority, float(may_preempt))

@@ -1,12 +1,9 @@
 """Rule-based node scores: best fit, near the gang, workers beside parameter servers.
 
 Three measures from 0 to 1. *Tightness*: how little is free on a node, compared with the emptiest
-node of the cluster, scarce devices counting most, so that large holes stay whole. *Closeness*:
-the share of the gang's bound members in the same topology domain, averaged over the levels
-that the cluster has.
-*Affinity*: at how many levels a worker finds a parameter server in its domain, and a server a
-worker; a node that already holds a server of the same gang counts nothing for another server.
-Network traffic is what slows training: with four levels, one level closer outweighs tightness.
+node. *Closeness*: the share of the gang's bound members in the same topology domain, averaged over
+the levels. *Affinity*: the share of levels at which a worker finds a parameter server in its
+domain, and a server a worker.
 """
 
 import numpy as np
@@ -16,6 +13,7 @@ from bireme.core.nodes import Codes, NodeTable
 from bireme.core.policy import ScoreQuestion
 from bireme.core.resources import FloatArray, IntArray
 
+# Network traffic is what slows training: with four levels, one level closer outweighs tightness.
 _TIGHTNESS_WEIGHT = 0.2
 """Weight of tightness once members of the gang are bound; nearness has the rest."""
 
@@ -61,6 +59,7 @@ def _affinity(question: ScoreQuestion) -> FloatArray | None:
     levels = _levels(nodes)
     shared = np.sum([_companions(codes, rows, counterparts) > 0 for codes in levels], axis=0)
     if role is Role.PS:
+        # Servers are spread: a node that holds one counts nothing for another.
         shared = np.where(np.isin(rows, question.peers.get(Role.PS, ())), 0, shared)
     return np.asarray(shared / len(levels), dtype=np.float64)
 

@@ -28,7 +28,7 @@ UNKNOWN_SECONDS = 3600.0
 """Run time of a gang without an estimate where no gang has one."""
 _SEED = 0
 SPREAD_SLOWDOWN = 0.25
-"""How much longer a gang runs on more machines than it needs. An assumption: the slides say that
+"""Part by which a gang runs longer on more machines than it needs. Assumed: the slides say that
 spread costs, but not how much."""
 
 

@@ -5,45 +5,53 @@ import numpy as np
 from bireme.core.gangs import Gang, Task
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import PODS, FloatArray, IntArray
-from bireme.heuristics.packing import by_tightness, descend, fill, place_by
+from bireme.heuristics.packing import RulePlacer, by_tightness, descend, fill, place_by
 from bireme.heuristics.simple_orderers import ticket
 
 
-class FirstFit:
+class FirstFit(RulePlacer):
     """The first nodes by name that have room.
 
     Source: Johnson, Near-Optimal Bin Packing Algorithms, 1973; FF in the paper on DAS.
     """
 
-    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
-        names = np.arange(len(capacity.nodes))
-        return place_by(gang, capacity, lambda task, room, _: fill(room, task.replicas, names))
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """By name, as rows are in name order."""
+        return fill(room, task.replicas, np.arange(len(room)))
 
 
-class BestFit:
+class BestFit(RulePlacer):
     """The nodes with the least free capacity that have room, devices counting most.
 
     Source: Johnson, Near-Optimal Bin Packing Algorithms, 1973.
     """
 
-    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
-        return place_by(
-            gang, capacity, lambda task, room, now: fill(room, task.replicas, by_tightness(now))
-        )
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """By free capacity."""
+        return fill(room, task.replicas, by_tightness(capacity))
 
 
-class LoadBalance:
+class LoadBalance(RulePlacer):
     """Every replica on the node that is least loaded with it.
 
     The load of a node is the largest part in use of any resource that the task asks for.
     Source: Graham, SIAM J. Appl. Math. 17(2), 1969; LB in the paper on DAS.
     """
 
-    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
-        return place_by(gang, capacity, _balanced)
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """By load."""
+        nodes = capacity.nodes
+        request = nodes.axis.usage(task.request)
+        asked = [name for name, _ in task.request if name != PODS] or [PODS]
+        columns = [nodes.axis.names.index(name) for name in asked]
+        offered = np.maximum(nodes.allocatable[:, columns], 1)
+        used = nodes.allocatable[:, columns] - capacity.free[:, columns]
+
+        def cost(rows: IntArray, held: IntArray) -> FloatArray:
+            load = (used[rows] + (held[:, None] + 1) * request[columns]) / offered[rows]
+            return np.asarray(load.max(axis=1), dtype=np.float64)
+
+        return descend(cost, room, task.replicas, capacity.tightness)
 
 
 class RandomPlacement:
@@ -58,25 +66,10 @@ class RandomPlacement:
         self._seed = seed
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None; the same gang on the same capacity goes the same way."""
+        """Return nodes, or None; the same gang on the same capacity goes the same way."""
         lot = np.random.default_rng(ticket(gang.uid, self._seed))
         return place_by(
             gang,
             capacity,
             lambda task, room, _: lot.multivariate_hypergeometric(room, task.replicas),
         )
-
-
-def _balanced(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-    nodes = capacity.nodes
-    request = nodes.axis.usage(task.request)
-    asked = [name for name, _ in task.request if name != PODS] or [PODS]
-    columns = [nodes.axis.names.index(name) for name in asked]
-    offered = np.maximum(nodes.allocatable[:, columns], 1)
-    used = nodes.allocatable[:, columns] - capacity.free[:, columns]
-
-    def cost(rows: IntArray, held: IntArray) -> FloatArray:
-        load = (used[rows] + (held[:, None] + 1) * request[columns]) / offered[rows]
-        return np.asarray(load.max(axis=1), dtype=np.float64)
-
-    return descend(cost, room, task.replicas, capacity.tightness)

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.packing import descend, place_by
+from bireme.heuristics.packing import RulePlacer, descend
 from bireme.heuristics.ranking import SortKey, ranked
 
 _LEAST_SECONDS = 1.0
@@ -28,16 +28,16 @@ class TetrisOrder:
     """Best alignment with free capacity plus least remaining work; running gangs never stop.
 
     The score is ``a + e * p``: a the alignment, p one over the remaining work (time times demand;
-    0 where nobody knows the time), e the mean of a over the mean of p. The mean is that of the
+    0 where the time is unknown), e the mean of a over the mean of p. The mean is that of the
     list, so the order depends on the other gangs in it, as the paper has it.
     Source: Grandl et al., Tetris, SIGCOMM'14, sections 3.2 and 3.3.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By descending score. Free is what all of ``gangs`` compete for: what nobody holds, and
-        what the running ones among them hold, so that a start does not change the order."""
+        """Return ``gangs`` by descending score."""
         if not gangs:
             return []
+        # Free counts what running ones among them hold, so that a start does not change the order.
         total = np.array(list(snapshot.total.values()), dtype=np.float64)
         demands = _shares([snapshot.nodes.axis.usage(gang.demand) for gang in gangs], total)
         alignment = (demands * _competed_for(gangs, snapshot, total)).sum(axis=1)
@@ -50,32 +50,28 @@ class TetrisOrder:
         return ranked(gangs, lambda gang: SortKey((-by_uid[gang.uid],), by_uid[gang.uid]))
 
 
-class TetrisPlacement:
+class TetrisPlacement(RulePlacer):
     """Every replica on the node whose free capacity its demand aligns with best.
 
     Demand and free capacity count as shares of what the node offers.
     Source: Grandl et al., Tetris, SIGCOMM'14, section 3.2.
     """
 
-    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
-        return place_by(gang, capacity, _align)
+    def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+        """By alignment."""
+        request = capacity.nodes.axis.usage(task.request)
+        offered = np.maximum(capacity.nodes.allocatable, 1)
 
+        def cost(rows: IntArray, held: IntArray) -> FloatArray:
+            free = capacity.free[rows] - held[:, None] * request
+            aligned = (request / offered[rows]) * (np.maximum(free, 0) / offered[rows])
+            return np.asarray(-aligned.sum(axis=1), dtype=np.float64)
 
-def _align(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-    request = capacity.nodes.axis.usage(task.request)
-    offered = np.maximum(capacity.nodes.allocatable, 1)
-
-    def cost(rows: IntArray, held: IntArray) -> FloatArray:
-        free = capacity.free[rows] - held[:, None] * request
-        aligned = (request / offered[rows]) * (np.maximum(free, 0) / offered[rows])
-        return np.asarray(-aligned.sum(axis=1), dtype=np.float64)
-
-    return descend(cost, room, task.replicas, capacity.tightness)
+        return descend(cost, room, task.replicas, capacity.tightness)
 
 
 def _shares(amounts: Sequence[IntArray] | IntArray, total: FloatArray) -> FloatArray:
-    """``amounts``, shape (..., resources), as shares of ``total``; 0 where there is none."""
+    """Return ``amounts``, shape (..., resources), as shares of ``total``; 0 where there is none."""
     values = np.asarray(amounts, dtype=np.float64)
     return np.divide(values, total, out=np.zeros_like(values), where=total > 0)
 
@@ -83,7 +79,7 @@ def _shares(amounts: Sequence[IntArray] | IntArray, total: FloatArray) -> FloatA
 def _competed_for(
     gangs: Sequence[Gang], snapshot: ClusterSnapshot, total: FloatArray
 ) -> FloatArray:
-    """The share of every resource that is free or held by one of ``gangs``."""
+    """Return the share of every resource that is free or held by one of ``gangs``."""
     free = total - snapshot.used.sum(axis=0)
     for gang in gangs:
         running = snapshot.running_by_uid.get(gang.uid)
@@ -93,7 +89,7 @@ def _competed_for(
 
 
 def _shortness(gangs: Sequence[Gang], sizes: FloatArray, snapshot: ClusterSnapshot) -> FloatArray:
-    """One over the remaining work, shape (gangs,); 0 where it is unknown."""
+    """Return one over the remaining work, shape (gangs,); 0 where it is unknown."""
     seconds = [snapshot.remaining_seconds(gang) for gang in gangs]
     known = [math.inf if left is None else max(left, _LEAST_SECONDS) for left in seconds]
     work = np.where(sizes > 0, sizes, math.inf) * np.array(known)

@@ -3,10 +3,9 @@
 Users take a model over when it reaches a first target and let it improve afterwards. Until then a
 gang ranks by its time to that target; afterwards it is best effort: behind all others, by arrival.
 
-TRADL has users state two accuracies. A gang states none, so the targets are read off its loss
-curve: the first is where a given share of the whole fall of the loss has happened, the second is
-the end of its steps. Gangs without speed, length or loss curve have no known target: they come
-between the two groups, by arrival.
+TRADL has users state two accuracies. A gang states none, so the first target is where a given share
+of the whole fall of its loss has happened, the second the end of its steps. Gangs without speed,
+length or loss curve have no known target: they come between the two groups, by arrival.
 """
 
 import math
@@ -56,7 +55,7 @@ class TradlOrder:
         return ranking.ranked(gangs, lambda gang: self._sort_key(gang, pool, snapshot))
 
     def _sort_key(self, gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot) -> SortKey:
-        """By group (0 first) and seconds to the target of the first group."""
+        """Return the key: group (0 first), and seconds to the target in the first group."""
         steps = steps_to_target(gang, self.first_target, snapshot)
         if steps is None:
             return SortKey((1,), 0.0)

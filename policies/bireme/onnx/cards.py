@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from bireme.core.policy import PartName
+from bireme.core.policy import PARTS, PartName
 from bireme.onnx.errors import CheckpointError
 
 CARD_FILE: Final = "card.json"
@@ -88,12 +88,7 @@ class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def by_name(self) -> dict[PartName, PartCard]:
         """Return the networks that exist, by name."""
-        every: dict[PartName, PartCard | None] = {
-            "orderer": self.orderer,
-            "placer": self.placer,
-            "sizer": self.sizer,
-        }
-        return {name: part for name, part in every.items() if part is not None}
+        return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
 
 
 class BaseCard(_Struct, frozen=True, kw_only=True):
@@ -106,7 +101,7 @@ class BaseCard(_Struct, frozen=True, kw_only=True):
         command: Trains it again.
         commit: Commit of the sources it was trained with, with ``-dirty`` if they were changed;
             None if unknown. Checkpoints that come with Bireme have the commit that added them.
-        versions: Of Bireme, torch, onnx and numpy, by name; "unknown" where nobody knows.
+        versions: Of Bireme, torch, onnx and numpy, by name; or "unknown".
         seeds: Of the training, one for each training.
         data: What it was trained on.
         split: Which data it was trained on, validated with and evaluated on.
@@ -162,7 +157,7 @@ def decode(text: bytes, where: object) -> Card:
 
 
 def decode_as(text: bytes, kind: type[_T], where: object) -> _T:
-    """Return the card of that ``kind`` from ``text``; raises CheckpointError as :func:`decode`."""
+    """Return the card of that ``kind`` from ``text``; raises as :func:`decode`."""
     version = _decoded(text, _Format, where).format
     if version != FORMAT:
         raise CheckpointError(

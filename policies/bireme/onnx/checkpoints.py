@@ -1,12 +1,8 @@
 """Files of a checkpoint: a folder with a card and one ONNX file per network.
 
-A checkpoint need not be trusted. What is read is what the card states and nothing else: size and
-sha256 are checked before any byte is interpreted, then the graph is inspected
-(:mod:`bireme.onnx.graphs`). Every fault is a CheckpointError that names it; nothing is written, and
-nothing that is read can run code.
-
-:mod:`bireme.rl.checkpoint` makes policies of these files, :mod:`bireme.forecasting.networks`
-forecasters.
+A checkpoint need not be trusted: size and sha256 are checked before any byte is interpreted, then
+the graph is inspected (:mod:`bireme.onnx.graphs`). :mod:`bireme.rl.checkpoint` makes policies of
+these files, :mod:`bireme.forecasting.networks` forecasters.
 """
 
 from collections.abc import Mapping
@@ -71,6 +67,7 @@ def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
     """
     path = folder / name
     try:
+        # A link may lead anywhere, and the one who made the folder need not be trusted.
         resolved = path.resolve(strict=True)
         if not resolved.is_relative_to(folder.resolve(strict=True)):
             raise CheckpointError(f"{path} leads out of its folder, to {resolved}; copy it there")

@@ -37,7 +37,7 @@ def inspect(
     Raises:
         CheckpointError: on the first fault; the text begins with ``where``.
     """
-    for fault in _faults(model, part, inputs, output):
+    for fault in _faults(model, part, inputs, output):  # the first is enough
         raise CheckpointError(f"{where}: {fault}; export the checkpoint again")
 
 

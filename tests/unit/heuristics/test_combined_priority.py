@@ -116,7 +116,7 @@ def test_the_score_of_a_known_job_is_the_written_formula() -> None:
         [], queues=[Queue("q", user_priority=80, wait_bound_seconds=1000)], now=500.0
     )
     gang = a_gang("g", a_task(24), queue="q", priority=300, arrived=250.0)
-    entry = CombinedPriority().rank(gang, snapshot)
+    (entry,) = CombinedPriority().order([gang], snapshot)
     assert entry.score == pytest.approx(0.35 * 0.8 + 0.35 * 0.75 + 0.15 * 0.25 + 0.15 * 0.75)
     assert [(factor.name, factor.measured) for factor in entry.factors] == [
         ("userPriority", "80 of 100 in queue q"),
@@ -193,7 +193,7 @@ def test_ranking_one_gang_equals_its_place_in_the_order() -> None:
     low, high = job("a"), job("b", user=90)
     snapshot = a_snapshot([], low, high, queues=QUEUES, now=100_000.0)
     policy = CombinedPriority()
-    expected = [policy.rank(high, snapshot), policy.rank(low, snapshot)]
+    expected = policy.order([high], snapshot) + policy.order([low], snapshot)
     assert policy.order([low, high], snapshot) == expected
 
 
