@@ -22,7 +22,7 @@ import numpy as np
 from bireme.core import messages
 from bireme.core.decision import Action, Decision, Hold, NodeRequest
 from bireme.core.gangs import Gang, Task
-from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool, Node, NodeTable
+from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool, Node, NodeTable, feasible
 from bireme.core.placement import (
     CLUSTER_LEVEL,
     FreeCapacity,
@@ -293,14 +293,19 @@ class ExtendedNodes:
         """Number of new nodes of each pool."""
         return {name: len(rows) for name, rows in self.new.items()}
 
-    @cached_property
-    def _empty(self) -> FreeCapacity:
-        return FreeCapacity(self.table, self.table.fixed)
-
     def takes(self, pool: str, gang: Gang) -> bool:
         """Return whether an empty new node of ``pool`` takes a replica of any task of ``gang``."""
-        first = self.new[pool][:1]
-        return any(bool(self._empty.replicas(task)[first].any()) for task in gang.tasks)
+        rows, table = self.new[pool], self.table
+        if not len(rows):
+            return False
+        offer = table.allocatable[rows[0]] - table.fixed[rows[0]]
+        requests = ((task, table.axis.request(task.request)) for task in gang.tasks)
+        return any(
+            request is not None
+            and bool((request <= offer).all())
+            and bool(feasible(task.constraints, table)[rows[0]])
+            for task, request in requests
+        )
 
     def with_free(self, free: IntArray, axis_names: Sequence[str]) -> FreeCapacity:
         """Return the capacity with ``free`` on existing nodes, and all of the new ones.

@@ -12,16 +12,16 @@ from bireme.core.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class SchedulingSettings:
-    """What every decision depends on besides the cluster itself."""
+    """Settings of every decision."""
 
     orderer: str = "combined-priority"
-    """Who goes first: the name of a registered orderer, or ``package.module:Class``."""
+    """Orderer, which decides what starts first: a registered name, or ``package.module:Class``."""
 
     placer: str = "packing"
-    """Where a gang goes: the name of a registered placer, or ``package.module:Class``."""
+    """Placer, which decides where a gang goes: a registered name, or ``package.module:Class``."""
 
     sizer: str = ""
-    """How large elastic gangs are: the name of a registered sizer; empty for the general rule."""
+    """Sizer of elastic gangs: a registered name; empty for the general rule."""
 
     user_weight: float = 0.35
     """Weight of the queue's ``userPriority`` in the combined priority."""
@@ -45,7 +45,7 @@ class SchedulingSettings:
     """After this wait a gang goes before all others; a Queue may set its own."""
 
     preemption: bool = True
-    """Whether running gangs may be stopped for those that come before them."""
+    """Running gangs may be stopped for those that come before them."""
 
     min_runtime_seconds: int = 300
     """A gang is not stopped for others before it has run so long; a job may set its own."""
