@@ -38,7 +38,6 @@ class Replay:
         comparisons: Every policy against the record, its own first.
         lost: Cycles that could not be recorded.
         waits: None when no gang of the record can be counted.
-        sources: Whose policies decided.
     """
 
     record: Record
@@ -153,8 +152,13 @@ class Replay:
             return
         yield "From beginning to end, simulated on the recorded nodes and queues:"
         yield table(waits.comparison, _COLUMNS)
-        if waits.actual.mean is not None:
-            yield _actual(waits)
+        actual = waits.actual
+        if actual.mean is not None:
+            gangs = plural(waits.actual_gangs, "gang")
+            yield (
+                f"As it was: wait mean {duration(actual.mean)}, p50 {duration(actual.p50 or 0.0)}, "
+                f"p99 {duration(actual.p99 or 0.0)} over the {gangs} that started."
+            )
         for what, count in workload.trace.treatments.items():
             yield f"{plural(count, 'gang')} {what}."
         for name, changes in waits.changes.items():
@@ -171,13 +175,6 @@ def _examples(name: str, comparison: DecisionComparison) -> Iterator[str]:
 def _few(names: Iterable[str]) -> str:
     first, *others = names
     return f"{first} and {len(others)} more" if others else first
-
-
-def _actual(waits: WaitComparison) -> str:
-    actual = waits.actual
-    mean, p50, p99 = (duration(value or 0.0) for value in (actual.mean, actual.p50, actual.p99))
-    gangs = plural(waits.actual_gangs, "gang")
-    return f"As it was: wait mean {mean}, p50 {p50}, p99 {p99} over the {gangs} that started."
 
 
 def _changed(name: str, changes: Sequence[Change]) -> Iterator[str]:

@@ -30,14 +30,13 @@ class GangHistory:
     """One gang through a record; times are POSIX seconds.
 
     Its run time is all the time it was seen to hold places: from a start until the first cycle in
-    which it is gone or leaving. An elastic gang's is scaled to the size it asks for. A restart
-    loses nothing.
+    which it is gone or leaving, scaled to the size it asks for. A restart loses nothing.
 
     Attributes:
         gang: As it waited when it was last seen before its first start; as it ran, for one that
             was never seen to wait before.
-        came: When its wait begins to count: its arrival, but not before the record, nor before the
-            last cycle without it (the API server gives whole seconds), nor after the first with it.
+        came: When its wait begins to count: its arrival, but neither before the record and the
+            last cycle without it nor after the first with it.
         started: Its first start, not before the last cycle without it; None when there was none.
         ran_seconds: In the record, at the size it asks for.
         found: It ran when the record begins, and so: places, and the node a shrink empties last.
@@ -204,7 +203,7 @@ class Workload:
     Attributes:
         trace: Its jobs go by uid.
         names: ``namespace/name`` by uid.
-        waits: How long each gang that is counted and started did wait, by uid, seconds.
+        waits: Seconds that each gang that is counted and started did wait, by uid.
         seconds: From the first cycle to the last.
     """
 

@@ -179,10 +179,8 @@ class Encoder:
 
 
 def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> IntArray:
-    """Return the use of ``nodes`` in the line before, shape (nodes, resources).
-
-    A node that was not there used nothing; so do all when ``nodes`` offer other resources.
-    """
+    """Return the use of ``nodes`` in the line before, shape (nodes, resources)."""
+    # A node that was not there used nothing; so do all when other resources are offered.
     if before is not None and before.names == nodes.names and before.axis == nodes.axis:
         return used
     carried = np.zeros_like(nodes.allocatable)
@@ -253,10 +251,8 @@ class RecordWriter:
     ) -> None:
         self.lost = 0
         self._folder = folder
-        self._run = run
-        self._settings = settings
-        self._file_bytes = file_bytes
-        self._most_files = most_files
+        self._run, self._settings = run, settings
+        self._file_bytes, self._most_files = file_bytes, most_files
         self._encoder = Encoder()
         self._file: FileIO | None = None
         self._size = 0
@@ -269,8 +265,7 @@ class RecordWriter:
     ) -> bool:
         """Record one cycle, which ``source`` decided; return whether a line was written.
 
-        Raises OSError when the disk is full or the folder cannot be used, and RecordError for
-        a gang that no record can hold or a line longer than a file may be.
+        Raises OSError, and RecordError for what no record or no file of its size can hold.
         """
         try:
             return self._write(snapshot, decision, source)

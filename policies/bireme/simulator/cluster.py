@@ -29,8 +29,7 @@ class SimulatedCluster:
     Attributes:
         table: All nodes as arrays; a new one whenever a node goes or comes.
         away: Names of nodes that a pool has scaled away.
-        used: int64, shape (nodes, resources).
-        queue_usage: By queue name, the sum of what its running gangs request.
+        used: Shape (nodes, resources).
         running: Gangs that hold places, by uid, in order of their start.
         changes: Grows with every change of ``used``.
     """

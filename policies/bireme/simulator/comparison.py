@@ -85,10 +85,9 @@ NUMBERS: Final = tuple(key for key in KEYS if key not in ("policy", "trace", "se
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """The runs of one policy, summarised.
+    """The runs of one policy, in order of seed, and their means.
 
     Attributes:
-        runs: In order of seed.
         means: By key of metrics; a key without a value in some run (no job finished) is left out.
         ratios: The means over those of the first policy; left out where that one's are 0.
     """

@@ -1,14 +1,10 @@
 """Equivalence classes of waiting gangs, so that a cycle need not see thousands of equal ones.
 
 Two gangs are equivalent when they differ in nothing but uid, name and arrival. An orderer that sets
-``keeps_equal_gangs_in_order`` guarantees:
-
-*   of equivalent gangs, the one that came first ranks first and has at least as high a claim;
-*   how two gangs rank does not depend on which others wait.
-
-Then a cycle need not see a whole class. Capacity only shrinks while the order is walked down, so
-once one gang is held, the equivalent ones behind it would be held too, and those change nothing for
-others. Where thousands wait, most of them for one GPU, this makes long simulations possible.
+``keeps_equal_gangs_in_order`` guarantees that of equivalent gangs the one that came first ranks
+first and has at least as high a claim, and that the rank of two gangs does not depend on the others
+that wait. Capacity only shrinks while the order is walked down, so once one gang is held, the
+equivalent ones behind it would be held too, and those change nothing for others.
 """
 
 import bisect
@@ -32,11 +28,8 @@ _traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in ("uid", "na
 
 
 def may_thin(policy: Policy, queues: Mapping[str, Queue]) -> bool:
-    """Return whether the decisions of ``policy`` are the same when equivalent gangs are left out.
-
-    Not with a sizer, which shares out among all that wait, nor with queues that have weights or
-    guarantees, which look at the next gang in each of them.
-    """
+    """Return whether ``policy`` decides the same when equivalent gangs are left out."""
+    # Weights and guarantees look at the next gang of each queue, a sizer shares out among all.
     is_plain = all(queue.weight is None and not queue.guaranteed for queue in queues.values())
     orderers = [policy.orderer, *([policy.rules.orderer] if policy.rules else [])]
     keep_order = all(getattr(orderer, "keeps_equal_gangs_in_order", False) for orderer in orderers)
@@ -85,12 +78,9 @@ class WaitingGangs:
         )
 
     def undecided(self, decision: Decision, depths: Mapping[Hashable, int]) -> list[Hashable]:
-        """Return the classes of which ``decision`` has not seen enough.
-
-        Enough is the whole class, or a last one shown that is held. A gang for which others make
-        room, or nodes are asked for, says nothing about those behind it, for which the same may
-        happen.
-        """
+        """Return the classes of which ``decision`` saw neither all nor one that is held."""
+        # For those behind a gang for which others make room, or nodes are asked for, the same may
+        # be done.
         held = {hold.gang.uid for hold in decision.held if hold.reason not in _ROOM_IS_MADE}
         depth_of = {key: depths.get(key, FIRST_DEPTH) for key in self._classes}
         return [
@@ -100,10 +90,7 @@ class WaitingGangs:
         ]
 
     def verdicts(self, decision: Decision) -> dict[str, str]:
-        """Return the last reason of all that wait, by uid.
-
-        A gang that the cycle did not see has that of its class.
-        """
+        """Return the last reason of all that wait, by uid; of gangs not seen, their class's."""
         own = {hold.gang.uid: hold.reason.value for hold in decision.held}
         shared = {self._class_of[u]: reason for u, reason in own.items() if u in self._class_of}
         return {uid: own.get(uid) or shared.get(key, "") for uid, key in self._class_of.items()}

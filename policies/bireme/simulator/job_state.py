@@ -91,10 +91,7 @@ class SimulatedJob:
         return self.running
 
     def advance(self, now: float, checkpoint_seconds: float) -> None:
-        """Work at the present rate up to ``now``, with a checkpoint every ``checkpoint_seconds``.
-
-        At 0 every moment is a checkpoint; at infinity there is none.
-        """
+        """Work at the present rate up to ``now``, with checkpoints ``checkpoint_seconds`` apart."""
         if now <= self._advanced_to:  # it still starts up, or restores a checkpoint
             return
         saved_at = _last_checkpoint(self._work_began, now, checkpoint_seconds)
@@ -224,9 +221,9 @@ class SimulatedJob:
 
 
 def _last_checkpoint(began: float, now: float, checkpoint_seconds: float) -> float:
-    if checkpoint_seconds <= 0:
+    if checkpoint_seconds <= 0:  # every moment is a checkpoint
         return now
-    if math.isinf(checkpoint_seconds):
+    if math.isinf(checkpoint_seconds):  # there is none
         return began
     return began + math.floor((now - began) / checkpoint_seconds) * checkpoint_seconds
 

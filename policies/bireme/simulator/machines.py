@@ -26,10 +26,9 @@ _PODS = 110
 
 
 def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
-    """Make nodes from ``COUNTxGPUS`` parts such as ``64x8,16x4``, over ``racks`` racks if given.
+    """Make nodes from ``COUNTxGPUS`` parts such as ``64x8,16x4``; SettingError for anything else.
 
-    Each part is a node pool of its own. A node without GPUs is as large as one with 8. Raises
-    SettingError for anything else.
+    Each part is a node pool of its own. A node without GPUs is as large as one with 8.
     """
     parts = text.split(",")
     gpus: list[tuple[int, str]] = []
@@ -79,10 +78,7 @@ def parse_pools(text: str, nodes: Sequence[Node]) -> list[tuple[str, int, int, f
 
 
 def agent_nodes(counts: Sequence[tuple[int, int]]) -> list[Node]:
-    """Make one node per agent with its ``(CPU cores, GPUs)``, as in TapFinger (Li et al.).
-
-    The pools differ by their label :data:`POOL_LABEL`, ``pool-0`` for the first.
-    """
+    """Make one node, a pool, per agent with its ``(CPU cores, GPUs)``, as TapFinger (Li et al.)."""
     for index, (cores, gpus) in enumerate(counts):
         if cores < 1 or gpus < 0:
             raise SettingError(

@@ -55,7 +55,7 @@ class NodePool:
         name: The value of :data:`POOL_LABEL` on its nodes, of which there are ``bounds.maximum``.
         delay_seconds: From asking for a node until it is there.
         forecast: Called every night; None to ask for nodes only once gangs wait for them.
-        history: What was recorded before the start of the simulation, which is at 0.
+        history: Demand before the start of the simulation, which is at 0.
     """
 
     name: str

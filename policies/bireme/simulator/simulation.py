@@ -122,10 +122,10 @@ def simulate(
 
 
 class Simulation:
-    """One run over a :class:`~bireme.simulator.state.SimulationState`.
+    """One run over a :class:`~bireme.simulator.state.SimulationState`: :meth:`run`.
 
-    :meth:`run` is the whole of it. A caller that decides by itself goes step by step: while
-    :meth:`advance` returns True, any number of :meth:`decide_on`, then :meth:`finish_step`.
+    A caller that decides by itself goes step by step: while :meth:`advance` returns True, any
+    number of :meth:`decide_on`, then :meth:`finish_step`.
     """
 
     def __init__(

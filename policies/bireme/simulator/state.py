@@ -39,11 +39,9 @@ class SimulationState:
         now: Seconds after the start of the trace.
         jobs: All jobs of the trace, by name, which is also the gang's uid.
         active: Jobs that have arrived and not finished, by name.
-        waiting: Gangs that want to start.
         records: Finished jobs, by name.
         elastic: How many elastic gangs run.
         running_without_estimate: How many gangs run whose run time nothing estimates.
-        pools: Node pools that grow and shrink.
     """
 
     def __init__(
@@ -119,10 +117,7 @@ class SimulationState:
             self.cluster.update(updated)
 
     def all_records(self, verdicts: Mapping[str, str]) -> tuple[JobRecord, ...]:
-        """Return every job in order of submission.
-
-        ``verdicts`` are the last reasons of the gangs that wait, by name.
-        """
+        """Return every job in order of submission; ``verdicts`` are last reasons by name."""
         for job in self.active.values():
             if job.running is not None:
                 job.cut_off(self.now, self.cluster.table)

@@ -96,10 +96,7 @@ class PolluxTable:
     def batch_range(
         self, nodes: int, replicas: int, places: Places = ()
     ) -> tuple[float, float] | None:
-        """Return the smallest and the largest local batch size; None where nothing ran.
-
-        Where ``places`` are given and were measured, at these, else at any of the size.
-        """
+        """Return the smallest and the largest local batch size; None where nothing ran."""
         batches = [times.batches for _, times in self._parts(nodes, replicas, places)]
         if not batches:
             return None
@@ -202,10 +199,8 @@ class TrainingRecord:
         return np.diff(self.progress.min(axis=0), prepend=0.0)
 
     def gain(self, batch: float | FloatArray) -> FloatArray:
-        """Return the worth of a step of ``batch`` in steps of ``m0``, shape (..., epochs) by batch.
-
-        Between measured batch sizes the gradient's moments lie on straight lines.
-        """
+        """Return the worth of a step of ``batch`` in steps of ``m0``, shape (..., epochs)."""
+        # Between measured batch sizes the gradient's moments lie on straight lines.
         high = np.clip(np.searchsorted(self.batches, batch), 1, len(self.batches) - 1)
         low = high - 1
         share = (batch - self.batches[low]) / (self.batches[high] - self.batches[low])
@@ -223,8 +218,7 @@ class PolluxSpeed:
 
     ``batch`` is the total batch size the job keeps at any size, splitting what does not fit a GPU
     into several passes. A job without one chooses the best batch in every epoch, knowing the
-    measurements (Pollux itself fits a model to what it has seen), so that its course differs from
-    size to size.
+    measurements (Pollux itself fits a model to what it has seen).
     """
 
     table: PolluxTable

@@ -183,9 +183,8 @@ class MachineLaw:
 class Course:
     """Work over time in a whole training at one size; straight lines between the points.
 
-    Attributes:
-        done: Shares of the work, shape (points,), ascending from 0 to 1.
-        elapsed: Shares of the time after which they are done, likewise.
+    ``done`` are shares of the work, shape (points,), ascending from 0 to 1, and ``elapsed`` the
+    shares of the time after which they are done.
     """
 
     done: FloatArray
@@ -209,13 +208,10 @@ class Course:
 
 @runtime_checkable
 class PlacedSpeedLaw(Protocol):
-    """A speed law that was measured by placement: 3 + 1 replicas are not 2 + 2.
-
-    ``places[i]`` are the replicas on the i-th of its nodes.
-    """
+    """A speed law that was measured by placement: 3 + 1 replicas are not 2 + 2."""
 
     def steps_per_second_on(self, places: tuple[int, ...]) -> float:
-        """Return the mean speed on ``places``; 0 where it cannot run."""
+        """Return the mean speed, ``places[i]`` replicas on the i-th node; 0 if it cannot run."""
         ...
 
     def course(self, places: tuple[int, ...]) -> Course | None:

@@ -6,6 +6,7 @@ hour, ``sizes`` is a mix of gang sizes, GPUs and their shares: ``1:0.7,8:0.3``.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from math import ceil, isfinite, log
 from pathlib import Path
@@ -103,9 +104,8 @@ def adversarial(
     ever lasts. The gang ``large`` arrives when the cluster has just filled up. Nothing is random.
     """
     require_positive(jobs=jobs, cluster_gpus=cluster_gpus, load=load, small_gpus=small_gpus)
-    require_positive(
-        small_seconds=small_seconds, large_gpus=large_gpus, large_seconds=large_seconds
-    )
+    require_positive(small_seconds=small_seconds, large_gpus=large_gpus)
+    require_positive(large_seconds=large_seconds)
     gap_seconds = small_seconds * small_gpus / (cluster_gpus * load)
     small = tasks_of_gpus(small_gpus, gpus_per_node)
     crowd = [
@@ -149,20 +149,11 @@ def gavel(
     runs = (60.0 * 10 ** np.where(is_long, 3 + power, 1.5 + 1.5 * power)).tolist()
     found = []
     for i, (submitted, gpus, seconds) in enumerate(zip(times, drawn, runs, strict=True), start=1):
-        kind = str(rng.choice(kinds_of(gpus)))
+        kind, tasks = str(rng.choice(kinds_of(gpus))), tasks_of_gpus(gpus, 1)
+        job = TraceJob(f"job-{i}", submitted, tasks, seconds, application=kind)
         law = table.speed(kind, gpu, gpus_per_node)
         steps = seconds * law.steps_per_second({"worker": gpus}, ceil(gpus / gpus_per_node))
-        found.append(
-            TraceJob(
-                f"job-{i}",
-                submitted,
-                tasks_of_gpus(gpus, 1),
-                seconds,
-                speed=law,
-                steps=steps,
-                application=kind,
-            )
-        )
+        found.append(replace(job, speed=law, steps=steps))
     return in_order("gavel", found)
 
 

@@ -5,6 +5,7 @@ open to change by argument. Each trace brings the machines of its paper. Jobs as
 start with; how they would run at another size is a matter of speed laws, not of the trace.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -181,18 +182,11 @@ def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
             "interval from 0"
         )
     tasks = (_worker(1, 2, role=Role.PS), _worker(1, 2, replicas=3))
-    rows = zip(RLPTO_PRIORITIES[mix - 1], RLPTO_IMAGES, strict=True)
-    jobs = [
-        TraceJob(
-            f"job-{i + 1}",
-            i * interval_seconds,
-            tasks,
-            images * _RLPTO_SECONDS_PER_IMAGE,
-            priority=100 * priority,
-            application=f"cnn-{images}",
-        )
-        for i, (priority, images) in enumerate(rows)
-    ]
+    jobs = []
+    for i, images in enumerate(RLPTO_IMAGES):
+        run_seconds, priority = images * _RLPTO_SECONDS_PER_IMAGE, RLPTO_PRIORITIES[mix - 1][i]
+        job = TraceJob(f"job-{i + 1}", i * interval_seconds, tasks, run_seconds)
+        jobs.append(replace(job, priority=100 * priority, application=f"cnn-{images}"))
     nodes = [_machine(f"node-{n + 1}", cores=1, gib=2) for n in range(12)]
     return in_order("rlpto", jobs, nodes)
 

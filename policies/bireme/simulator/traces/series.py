@@ -92,8 +92,7 @@ def read_series(
         reduce: One of :data:`REDUCTIONS`.
         since, until: POSIX seconds; only rows from then on and before then are read.
 
-    Raises:
-        TraceError: the file cannot be read so.
+    Raises TraceError when the file cannot be read so.
     """
     table = _table(path)
     # The first column that holds times, if any does.
