@@ -162,7 +162,7 @@ class AdmissionPass:
         for size in sizes:
             if self._is_within_limits(size) and (placement := self._place(size)) is not None:
                 return [self._admit(entry, size, placement)]
-        smallest = sizes[-1]
+        smallest = sizes[-1]  # a gang that waits, waits for the size that fits first
         if reason := self._never_fits(smallest):
             return [Hold(gang, Reason.NEVER_FITS, reason, ranked=entry)]
         self.position += 1
@@ -289,6 +289,7 @@ class AdmissionPass:
         self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Candidate]
     ) -> Hold:
         """Hold ``gang`` until its places are free, and keep them from all other gangs."""
+        # As if it had started: later gangs find neither its places nor its share of the limits.
         self.ledger.keep(gang, placement)
         self.queues.take(gang.queue, gang.demand)
         message = self._text(messages.waiting_for_preemption, gang, [v.running for v in victims])
@@ -377,7 +378,7 @@ class AdmissionPass:
     def _grow(self, running: RunningGang, sizes: Mapping[str, int]) -> Iterator[Resize]:
         gang = running.gang
         if self._barrier(gang) is not None:
-            return
+            return  # its queue keeps what comes free for an urgent gang
         room = self.ledger.room_for(gang)
         found = larger(running, sizes, room, self.placer, self._is_within_limits)
         if found is None:
@@ -391,6 +392,7 @@ class AdmissionPass:
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
     """Return a hold that no amount of waiting ends, or None."""
     if gang.fault is not None:
+        # Where pods of it do not exist yet, what all of them ask may already be too much.
         return Hold(gang, *(_never_fits_together(gang, snapshot, queues) or gang.fault))
     if flaw := gang.flaw:
         return Hold(gang, Reason.SPEC_INVALID, flaw)

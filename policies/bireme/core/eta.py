@@ -118,6 +118,7 @@ class StartRanges:
         longer = [seconds for seconds in self._seconds if seconds > now - wait.began]
         ranges = [_between(longer, wait.began, 1.0)]
         if expected > now:
+            # From now on: the part that has passed cannot err any more.
             ranges.append(_between(self._ratios, now, max(expected - now, _SHORTEST_SECONDS)))
         learned = [ends for ends in ranges if ends is not None]
         if learned:
@@ -148,5 +149,5 @@ def _last_end(reservation: Reservation, snapshot: ClusterSnapshot) -> float | No
     is_there = np.isin(table.rows, reservation.placement.node_rows())
     ends = table.expected_ends(snapshot.now, -np.inf)[np.unique(table.owner[is_there])]
     if not len(ends) or ends.min() <= snapshot.now:
-        return None
+        return None  # a gang without an estimate, or past it, may run for ever
     return max(reservation.expected, float(ends.max()))

@@ -123,6 +123,7 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
 
 def dominant_resource(gang: Gang) -> str:
     """Return the resource people count the gang in: its devices, if any, else cores, memory."""
+    # Sorted: of two devices asked equally, the message must name the same one each time.
     devices = sorted(name for name in gang.demand if name not in STANDARD)
     if devices:
         return max(devices, key=lambda name: gang.demand[name])

@@ -159,7 +159,7 @@ def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, st
     hours = [hour for hour in state.forecast if hour.start < until and now < hour.start + HOUR]
     if not hours:
         return 0, f"the forecast says nothing of the next {duration(bounds.lead_seconds)}"
-    if not all(0 <= hour.upper < math.inf for hour in hours):
+    if not all(0 <= hour.upper < math.inf for hour in hours):  # nor NaN
         return 0, "the forecast is no number of nodes and not used"
     most = math.ceil(max(hour.upper for hour in hours))
     return most, f"the forecast for the next {duration(bounds.lead_seconds)} is at most {most}"
@@ -279,6 +279,7 @@ def _worth(task: Task, templates: NodeTable) -> FloatArray:
 def _admissible(snapshot: ClusterSnapshot) -> Iterator[Gang]:
     """Yield waiting gangs by arrival, as far as their queues could hold them together."""
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+    # By arrival: demand is recorded for a forecast and must not change with the policy.
     for whole in sorted(snapshot.waiting, key=lambda gang: (gang.arrived, gang.uid)):
         gang = whole.at_minimum
         if configuration_fault(gang, snapshot, queues) is not None:

@@ -93,6 +93,7 @@ class NodeTable:
         sets: dict[tuple[Taint, ...], int] = {}
         codes = np.zeros(len(nodes), dtype=np.int32)
         for row, node in enumerate(nodes):
+            # A cordon shows in the spec at once; the taint follows from the node controller.
             taints = set(node.taints) | ({CORDON} if node.is_cordoned else set())
             key = tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect)))
             codes[row] = sets.setdefault(key, len(sets))
@@ -180,7 +181,7 @@ def _tolerated(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
 
 
 def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
-    if not term.labels and not term.names:
+    if not term.labels and not term.names:  # as in the API, no requirement means no node
         return np.zeros(len(nodes), dtype=np.bool_)
     mask = np.ones(len(nodes), dtype=np.bool_)
     for requirement in term.labels:
@@ -293,6 +294,7 @@ def in_pool(selector: Mapping[str, str], nodes: NodeTable) -> BoolArray:
     mask = np.full(len(nodes), bool(selector), dtype=np.bool_)
     for key, value in selector.items():
         column = nodes.label(key)
+        # At most one code, and none where no node has the value.
         codes = [code for code, known in enumerate(column.values) if known == value]
         mask &= np.isin(column.codes, codes)
     return mask

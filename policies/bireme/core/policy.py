@@ -177,6 +177,7 @@ class TotalOrder:
         """A lower bound on the preemption priority of running gangs; -infinity if unknown."""
         lowest = getattr(self._orderer, "lowest_preemption_priority", None)
         running = [held.gang for held in self._snapshot.running_table.gangs]
+        # Without a bound every waiting gang may find a victim, so the order is asked.
         return -math.inf if lowest is None else lowest(running, self._snapshot)
 
     @cached_property

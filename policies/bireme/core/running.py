@@ -51,7 +51,7 @@ class RunningGang:
     def current(self) -> Gang:
         """The gang at the size it has now."""
         if all(self.sizes.get(task.name, 0) == task.replicas for task in self.gang.tasks):
-            return self.gang
+            return self.gang  # with what is cached on it
         return self.gang.resized({t.name: self.sizes.get(t.name, 0) for t in self.gang.tasks})
 
     def usage(self, axis: ResourceAxis) -> tuple[IntArray, IntArray]:

@@ -116,4 +116,4 @@ class ClusterSnapshot:
         # The estimate is of one start: what earlier ones ran does not shorten it.
         running = self.running_by_uid.get(gang.uid)
         elapsed = running.elapsed_seconds(self.now) if running else 0.0
-        return max(0.0, gang.estimated_seconds - elapsed)
+        return max(0.0, gang.estimated_seconds - elapsed)  # 0 once it has outrun the estimate

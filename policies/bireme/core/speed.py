@@ -99,7 +99,7 @@ class InverseQuadratic:
     def loss(self, steps: float) -> float:
         """See :class:`LossCurve`."""
         below = (self.a * steps + self.b) * steps + self.c
-        return (1 / below if below else inf) + self.d
+        return (1 / below if below else inf) + self.d  # before the first step c may be 0
 
 
 @dataclass(frozen=True, slots=True)
