@@ -17,7 +17,7 @@ from bireme.rl.components import (
 from bireme.rl.lookup import FOLDER
 
 
-@cache
+@cache  # the parts of one policy share a checkpoint
 def checkpoint(name: str) -> Checkpoint:
     """Return the shipped checkpoint ``name``, loaded once per process; raises as :func:`load`."""
     return load(FOLDER / name)

@@ -95,6 +95,7 @@ def policy_of(
 
 def named_folder(name: str, directory: str = "") -> Path:
     """Return the folder of checkpoint ``name``; raises CheckpointError if there is none."""
+    # a user's own may replace a shipped one of the same name
     own = _folders(Path(directory)) if directory else {}
     ours = _folders(FOLDER) if FOLDER.exists() else {}
     found = own.get(name) or ours.get(name)

@@ -208,7 +208,7 @@ class A2cImages:
         """Encode at least one gang."""
         seen = scaled(gangs, snapshot, range(IMAGE_HORIZON_STEPS))
         order = np.argsort([gang.arrived for gang in gangs], kind="stable")
-        images = -(-len(gangs) // QUEUE_SLOTS)
+        images = -(-len(gangs) // QUEUE_SLOTS)  # rounded up
         place = np.empty(len(gangs), dtype=np.int64)
         place[order] = np.arange(len(gangs))
         durations = np.zeros(images * QUEUE_SLOTS, dtype=np.int64)
@@ -221,7 +221,7 @@ class A2cImages:
             durations.reshape(images, QUEUE_SLOTS),
             demands.reshape(images, QUEUE_SLOTS, RESOURCES),
             np.maximum(len(gangs) - QUEUE_SLOTS * np.arange(1, images + 1), 0),
-            np.full(images, seen.waits.min()),
+            np.full(images, seen.waits.min()),  # the shortest wait is that of the last arrival
         )
         return {
             "image": painted[place // QUEUE_SLOTS],

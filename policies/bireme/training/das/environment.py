@@ -502,7 +502,7 @@ class DasEnv:
 
     def chosen(self, ordering: Array) -> IntArray:
         """Return the slot whose job starts under these scores, shape (W,); 0 where none fits."""
-        scores = np.where(self._fits, ordering, -np.inf)
+        scores = np.where(self._fits, ordering, -np.inf)  # ties to the oldest
         return np.asarray(scores.argmax(axis=1))
 
     def summary(self) -> dict[str, FloatArray]:
@@ -633,7 +633,7 @@ class DasTurnEnv:
             return EnvStep(placing, none, self._is_over, self.env.clusters.now.copy())
         scores, self._scores = self._scores, None
         step = self.env.step({ORDERING: scores, PLACEMENT: actions[PLACEMENT]})
-        self._is_over = step.is_over
+        self._is_over = step.is_over  # choosing a job ends no episode
         return EnvStep(self._choosing(step.observation), step.rewards, step.is_over, step.times)
 
     def _choosing(self, seen: Observation) -> dict[str, Array]:

@@ -58,7 +58,7 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     DAS and its baselines reserve nothing: they go through the queue once and start every job that
     fits. The option ``cycle=rails`` runs the operator's cycle instead.
     """
-    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
+    capacity = FreeCapacity(snapshot.nodes, snapshot.used)  # shrinks with every start
     column = snapshot.nodes.axis.names.index(GPU)
     waiting = [gang for gang in snapshot.waiting if _fits(gang, capacity.free[:, column])]
     if not waiting:

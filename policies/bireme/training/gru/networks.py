@@ -155,6 +155,7 @@ class GruTrainer:
     def _update(self) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = LEARNING_RATE * _rate(self.updates / self._total)
+        # a generator per update: a resumed run draws the same rows
         chance = torch.Generator().manual_seed(self._seed * 1_000_003 + self.updates)
         rows = torch.randperm(len(self._rows), generator=chance)[:ROWS_AT_ONCE]
         answer = self.network(self._rows.past[rows], self._rows.ahead[rows])
@@ -164,6 +165,7 @@ class GruTrainer:
         self._optimizer.zero_grad()
         held = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
         held.backward()  # type: ignore[no-untyped-call]
+        # one odd window must not undo what was learned
         clip_grad_norm_(self.network.parameters(), 1.0)
         self._optimizer.step()
         return float(loss.detach())

@@ -91,6 +91,7 @@ def _lasting(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
     """Draw autoregressive noise of deviation 1, shape (count, hours)."""
     keeps = rng.choice(_PERSISTENCE, count)
     news = rng.standard_normal((hours, count)) * np.sqrt(1 - keeps**2)
+    # stationary from the first hour on
     news[0] = rng.standard_normal(count)
     for hour in range(1, hours):
         news[hour] += keeps * news[hour - 1]
@@ -206,6 +207,7 @@ class GruRecipe:
         frame = Frame(MOST_WINDOW, self._horizon, _SEASONS)
         rng = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
+        # the last days of real series are for the evaluation
         known = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
         rows = [_drawn(rng, series, frame) for series in _generated(rng, count)]
         rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in known]

@@ -169,7 +169,7 @@ def mean_loss(network: IndexNetwork, cases: Sequence[IndexCase]) -> float:
 
 def _loss(metrics: SimulationMetrics) -> float:
     mean, tail = metrics.jct_seconds.mean, metrics.wait_seconds.p99
-    if mean is None or tail is None:
+    if mean is None or tail is None:  # no job finished
         return math.inf
     late = _BOUND_WEIGHT * metrics.wait_bound_violations
     return math.log(max(mean, 1.0)) + _WAIT_WEIGHT * math.log(3600.0 + tail) + late

@@ -665,6 +665,7 @@ class TapFingerObserver:
     def look(self, raw: Observation) -> TapFingerView:
         """Return the view of the observation ``raw`` of a ``TapFingerEnv``."""
         free = raw["free"]
+        # kinds have different numbers of sizes: steps are infinite behind the last
         may = ~raw["is_done"][:, :, None, None] & np.isfinite(self.steps)
         scene = Scene(
             kind=raw["kind"],
@@ -686,7 +687,7 @@ class TapFingerObserver:
         slot, size = chosen[SLOT], chosen[SIZE]
         kind = np.take_along_axis(raw["kind"], slot[..., None], axis=-1)[..., 0]
         won = (size != LOST) & (kind != NONE)
-        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]
+        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
         starts = won & (size > VOID)
         return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
 
@@ -704,7 +705,7 @@ def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
     below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
     amounts = np.argwhere(times < below)
     found = times[tuple(amounts.T)]
-    order = np.lexsort((amounts.sum(-1), -found))
+    order = np.lexsort((amounts.sum(-1), -found))  # networks take the first for the smallest
     return amounts[order], found[order]
 
 

@@ -45,7 +45,7 @@ _EDGES: Final = (
     "pool-shortcut",
 )
 """Types of edges, from and to."""
-_NEVER = -1e9
+_NEVER = -1e9  # finite: softmax over nothing but minus infinity is nan
 _SLOPE = 0.2
 """Of the leaky rectifier in node-level attention, as in Wang et al."""
 
@@ -310,7 +310,7 @@ class PoolChoices(ActionDistribution):
         slot, size = actions[SLOT], actions[SIZE]
         won = size != LOST
         of_slot = _taken(self._slots, slot)
-        of_size = _taken(self._sizes_of(slot), size.clamp(min=0))
+        of_size = _taken(self._sizes_of(slot), size.clamp(min=0))  # LOST has no column
         found = of_slot + torch.where(won, of_size, 0.0)
         return found.masked_fill(self._idle, 0.0)
 
@@ -449,7 +449,7 @@ class TapAgents(ActorCritic):
         pending, pools = observation["pending"], observation["pools"]
         states, of_pools = self.network.encode(pending, observation["running"], pools)
         expected: Tensor = self.critic(states, pending[..., 0] > 0, of_pools)
-        return (expected * pools[..., 0]).sum(-1)
+        return (expected * pools[..., 0]).sum(-1)  # the first feature is 0 for padding
 
 
 def _can_start(observation: Tensors) -> Tensor:
