@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from tools.controlplane.binaries import cache_root
-from tools.controlplane.errors import tail
+from tools.controlplane.binaries import cache_root, output
+from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.process import Process, free_ports
 
 
@@ -63,14 +63,9 @@ def _unpack(folder: Path) -> None:
 
 def _run(command: list[str], folder: Path | None) -> str:
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{command[0]} does not work here: {error}") from error
-    if done.returncode:
-        raise Unavailable(f"{' '.join(command[:3])} failed: {tail(done.stdout + done.stderr)}")
-    return done.stdout
+        return output(command, timeout_seconds=_SECONDS, folder=folder)
+    except ControlPlaneError as error:
+        raise Unavailable(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,5 +57,7 @@ def test_what_was_unpacked_before_is_found_by_its_version(
 
 
 def test_a_program_that_fails_is_told_with_its_words() -> None:
-    with pytest.raises(Unavailable, match=r"ls --no-such-option failed: ls: unrecognized"):
+    with pytest.raises(
+        Unavailable, match=r"ls --no-such-option failed with status 2\nls: unrecognized"
+    ):
         prometheus._run(["ls", "--no-such-option"], None)
