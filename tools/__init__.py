@@ -1,1 +1,1 @@
-"""What builds and runs around Bireme: a real control plane, images, the demo, generated pages."""
+"""Tools around Bireme: a real control plane, images, the demo, generated pages."""

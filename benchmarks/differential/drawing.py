@@ -16,7 +16,7 @@ from tools.controlplane.nodes import fake_nodes
 
 MOST_DRAWS: Final = 100
 MOST_SECONDS: Final = 32.0
-"""When the last gang that ends has ended, at the latest."""
+"""Latest end of the last gang that ends."""
 FEWEST_WAITS: Final = 2
 LAST_ARRIVAL: Final = 20
 MOST_GPUS: Final = 8

@@ -26,7 +26,7 @@ from tools.controlplane.cluster import Cluster
 from tools.controlplane.stack import BiremeStack
 
 AFTER_THE_SECOND: Final = 0.1
-"""When in its second a job is submitted."""
+"""Place of a submission in its second."""
 PATIENCE_SECONDS: Final = 30.0
 """After the moment at which all should be done, a slow machine gets so long."""
 OPERATOR: Final = {

@@ -1,4 +1,4 @@
-"""What both sides are given: nodes, queues, and jobs with their moments, as manifests.
+"""Input of both sides: nodes, queues, and jobs with their moments, as manifests.
 
 Moments and run times are whole seconds, because a fake kubelet ends pods at whole seconds.
 """
@@ -47,5 +47,5 @@ class Scenario:
 
     @property
     def rest_seconds(self) -> float:
-        """How long after the last end elastic gangs may still settle and grow."""
+        """Time after the last end in which elastic gangs may settle and grow."""
         return 5.0 if any(s.run_seconds is None for s in self.submissions) else 1.0

@@ -41,9 +41,9 @@ QUIET_SECONDS: Final = 2.5
 """So long nothing comes or ends after stops and resizes, which take no time in the simulation."""
 DISTURBANCES: Final = 3
 SLACK_SECONDS: Final = 0.3
-"""How late every event may be."""
+"""Delay that every event may have."""
 LATE_SECONDS: Final = (0.0, 0.0, 0.0, 0.0, 1.0)
-"""How much later a gang may end beside: pods that do not start in their second end a second later.
+"""Further delays of ends: pods that do not start in their second end a second later.
 """
 
 

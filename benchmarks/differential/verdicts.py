@@ -20,7 +20,7 @@ from benchmarks.differential.simulations import as_planned, as_seen
 
 Word = Literal["same", "late", "overtaken", "differs"]
 TOLERANCE_SECONDS: Final = 2.0
-"""How far a start may be from its moment in the simulation of what was seen."""
+"""Largest distance of a start from its moment in the simulation of what was seen."""
 
 
 @dataclass(frozen=True, slots=True)

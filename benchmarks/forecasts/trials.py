@@ -1,4 +1,4 @@
-"""Which series are forecast, how far ahead, and on which page that stands."""
+"""Trials by page: series, and how far ahead they are forecast."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

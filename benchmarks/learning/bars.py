@@ -28,9 +28,9 @@ class Bar:
     limit: float
     baselines: tuple[str, ...] = ()
     among: str = "the best baseline"
-    """What the one of the ratio is called."""
+    """Name of the one of the ratio."""
     own: str = ""
-    """Which contender is held to it; empty for the checkpoint."""
+    """Contender that is held to it; empty for the checkpoint."""
     is_less_better: bool = True
 
 

@@ -9,7 +9,7 @@ from benchmarks.report import Table
 from benchmarks.simulations.store import Run
 
 BOUND: Final = 0.05
-"""How far from what was published counts as the same."""
+"""Distance from what was published that counts as the same."""
 _APPLICATIONS: Final = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3")
 
 

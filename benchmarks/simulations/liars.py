@@ -73,7 +73,7 @@ CONTESTS: Final[Mapping[str, Contest]] = {
 }
 
 STATEMENTS: Final[Mapping[str, float]] = {"a tenth": 0.1, "a hundredth": 0.01}
-"""What liars state of the run time that they would state."""
+"""Share of the run time they would state that liars do state."""
 STATED_TO: Final = ("combined-priority", "sjf")
 
 

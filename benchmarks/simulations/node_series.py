@@ -29,13 +29,13 @@ from bireme.simulator.traces.tables import read_table
 
 SERIES: Final = "helios/philly_node_sequence_1min.csv.gz"
 NETWORK: Final = Path(__file__).parent / "gru-generated"
-"""What ``bireme train gru`` makes of generated demand alone: it has seen no day of a cluster."""
+"""Trained by ``bireme train gru`` on generated demand alone: it has seen no day of a cluster."""
 MOST: Final = 552
 """As many nodes as Philly ever had in these weeks."""
 QUANTILES: Final = (0.75, 0.9, 0.99)
 _MINUTE: Final = 60
 _START: Final = 1_506_988_800.0
-"""When the series begins, POSIX seconds: 2017-10-03."""
+"""Start of the series, POSIX seconds: 2017-10-03."""
 _DELAY_MINUTES: Final = 3
 _NIGHT: Final = 30
 _DAY_MINUTES: Final = 24 * 60

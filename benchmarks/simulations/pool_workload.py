@@ -27,7 +27,7 @@ from bireme.simulator.workload import Trace, TraceJob
 DAYS: Final = 60
 GPUS_PER_NODE: Final = 4
 BEFORE: Final = "before"
-"""What the names of jobs begin with that came before the first moment."""
+"""Prefix of the names of jobs that came before the first moment."""
 _WEEK: Final = 7 * DAY
 _HISTORY_WEEKS: Final = 8
 _BUSY_WEEKS: Final = range(2, 10)

@@ -53,7 +53,7 @@ RAILS: Final[Mapping[str, Rails]] = {
         config=SimulationConfig(decide=plain.STRICT, takes_shortcuts=False),
     ),
     "greedy": Rails(
-        "none: whoever fits starts",
+        "none: all that fit start",
         config=SimulationConfig(decide=plain.GREEDY, takes_shortcuts=False),
     ),
     "backfill": Rails("reservation and backfill", {**_NO_BOUND, **_NO_STOPS}),
@@ -148,7 +148,7 @@ def _finding(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> st
         return f"mean {number(float(found.mean()))} h, longest {number(float(found.max()))} h"
 
     return (
-        f"{orderer}, load {load}: where whoever fits starts, waits are {waits('greedy')}; with "
+        f"{orderer}, load {load}: where all that fit start, waits are {waits('greedy')}; with "
         f"reservation and backfill {waits('backfill')}; with all rails and a bound of a day "
         f"{waits('all')}, of a week {waits('all-week')}."
     )

@@ -65,7 +65,7 @@ _observed = msgspec.json.Decoder(Observed)
 
 
 class ObservationError(Exception):
-    """What was waited for did not happen in time, or the watch broke."""
+    """A wait ended without its event, or the watch broke."""
 
 
 class Observer:

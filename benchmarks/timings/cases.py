@@ -1,4 +1,4 @@
-"""What a case is: a name, a question, and a coroutine that answers it with numbers."""
+"""Cases (a name, a question, and a coroutine with the answer), and the programs they start."""
 
 import os
 import subprocess

@@ -18,7 +18,7 @@ from tests.support.scenario.manifests import Manifest
 from tools.controlplane.nodes import fake_nodes
 
 _STARTED: Final = quantities.format_timestamp(1_893_456_000.0)
-"""When the fake server says that everything was created."""
+"""Creation time of everything."""
 
 
 class PopulatedApi:

@@ -21,7 +21,7 @@ SCORE: Final = "validation_slowdown"
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)
 """Of the time, at which the curves are compared."""
 MOST_RATIO: Final = 1.03
-"""How much worse two processes may end than one: about what another seed does to one."""
+"""Bound on the ratio of two processes to one: about the effect of another seed."""
 _SPARE_SECONDS: Final = 200.0
 _TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 

@@ -1,2 +1,1 @@
-"""What tests share: fakes of Kubernetes, simulated worlds, a reference model, observers of
-histories."""
+"""Shared by tests: fakes of Kubernetes, simulated clusters, a reference model, observers."""

@@ -46,7 +46,7 @@ class FakeKubelets:
         self.outcome = outcome
         self.binds = binds
         self.created: Counter[str] = Counter()
-        """How often a pod of that name was created."""
+        """Creations by name of the pod."""
         self._records = recorded(api.store, {NODES: "Node", PODS: "Pod"})
         self._api = api
         self._work: asyncio.Queue[Key] = asyncio.Queue()

@@ -24,7 +24,7 @@ QUEUES = (
     Queue("mine", guaranteed={GPU: 4}),
 )
 Arrival: TypeAlias = tuple[int, Gang, float]
-"""When, who, and how long it runs."""
+"""Moment of arrival, gang, and its run time."""
 
 
 def timed(name: str, seconds: float | None, gpus: int = 1, arrived: float = 0.0) -> Gang:

@@ -130,7 +130,7 @@ class Cluster:
 
     @classmethod
     def find(cls, name: str) -> Self:
-        """Return the running cluster of that name, whoever started it."""
+        """Return the running cluster of that name, of any program."""
         cluster = cls(name)
         if not cluster._folder.is_dir():
             running = ", ".join(known_clusters()) or "none"

@@ -11,7 +11,7 @@ from tools.demo.moments import Moment
 from tools.demo.timeline import JobStory, Run, Timeline
 
 Window = tuple[float, float]
-"""When the first job came, by the recorder's clock, and how many seconds later the last ended."""
+"""The first submission by the recorder's clock, and seconds from it to the last end."""
 INK: Final = "#222222"
 FAINT: Final = "#b8b8b8"
 BAD: Final = "#c0392b"

@@ -76,7 +76,7 @@ def _acts(chance: random.Random, unit: int, sweeps: int) -> Iterable[Submission]
     blocks = _blocks(chance, unit, full)
     yield from blocks
     started = Cue(10 * unit, (RESERVED,))
-    # With this one there, what the blocks leave is less than a block, whoever else has ended.
+    # With this one there, what the blocks leave is less than a block, whatever else has ended.
     service = parameter_server("fraud-score", 1, unit // 2, 2, 15, HOSTNAME_LABEL)
     yield Submission(0.5, service, after=started)
     flaky = torch("flaky-finetune", 1, unit // 2, 4, expected=7, fails_at="0")

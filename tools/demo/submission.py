@@ -37,7 +37,7 @@ class Submitter:
             for number, job in enumerate(workload.submissions, 1)
         ]
         self._given: dict[Cue, float] = {}
-        """When each cue was given, monotonic seconds."""
+        """Monotonic seconds of each cue."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="submitter", daemon=True)
         self.failure: Exception | None = None

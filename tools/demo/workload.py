@@ -1,4 +1,4 @@
-"""What a demo's workload is: jobs as a user would write them, and when each is submitted."""
+"""The demo's workload: jobs as a user would write them, and when each is submitted."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal

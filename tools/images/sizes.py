@@ -1,4 +1,4 @@
-"""How large the images are: by layer, unpacked and packed, and by installed package."""
+"""Sizes of the images: by layer, unpacked and packed, and by installed package."""
 
 import json
 import tarfile
@@ -15,7 +15,7 @@ CONTENTS: Final = (
     *("base", "packages", "Bireme, bytecode of all that is imported"),
     *("packages of the forecast", "their bytecode"),
 )
-"""What the layers of the Dockerfile's images hold, on a base of one layer."""
+"""Layers of the Dockerfile's images, on a base of one layer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,9 +278,9 @@ class Answers:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.documents: dict[str, Object] = {}
-        """What the server says of itself, by path: discovery."""
+        """Discovery documents by path."""
         self.counts_remaining = True
-        """Whether lists say how many items follow a page."""
+        """Lists give the number of items that follow a page."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 

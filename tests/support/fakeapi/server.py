@@ -82,7 +82,7 @@ class FakeApi:
         self.removed: set[str] = set()
         """Resource paths that answer 404, as when their CRD is gone; see :meth:`remove`."""
         self.token: str | None = None
-        """When set, requests without this bearer token get 401."""
+        """Bearer token without which requests get 401, if any."""
         self.url = ""
         self._watches: list[Watch] = []
         self.answers = Answers(self.store)

@@ -50,7 +50,7 @@ class Store:
     def __init__(self, now: Callable[[], str] = lambda: "2030-01-01T00:00:00Z") -> None:
         self.version = 100
         self.lingers: Callable[[Object], bool] = lambda _: False
-        """Which objects, deleted with grace, only say so and stay for others to remove."""
+        """True of objects that, deleted with grace, stay for others to remove."""
         self._now = now
         self._uids = itertools.count(1)
         self._collections: dict[str, Collection] = {}

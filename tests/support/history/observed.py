@@ -30,7 +30,7 @@ class Pod:
     phase: str
     is_leaving: bool
     is_ours: bool
-    """Whether Bireme's scheduler binds it."""
+    """Bireme's scheduler binds it."""
     request: Amounts
 
     @property

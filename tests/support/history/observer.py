@@ -105,7 +105,7 @@ def _excess(used: Amounts, most: Amounts) -> dict[str, str]:
 
 GANG_KINDS: Final = ("Pod", "PodGroup", "TrainingJob")
 ON_THEIR_WAY_SECONDS: Final = 5.0
-"""How long a decision to bind a pod may take from the scheduler to the API server."""
+"""Longest way of a binding from the scheduler to the API server."""
 
 
 def gang_of(world: ObservedCluster, record: Record) -> Key | None:
@@ -122,7 +122,7 @@ class Lasting:
     name: str
     grace_seconds: float
     wrong: Callable[[ObservedCluster, Key], str]
-    """What is wrong with a gang right now; empty when nothing is."""
+    """Returns the fault of a gang right now; empty when there is none."""
     _since: dict[Key, tuple[float, str]] = field(default_factory=dict)
 
     def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:

@@ -17,7 +17,7 @@ from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, w
 from tests.support.model.cluster import Places, Thing, Things
 
 Move: TypeAlias = Thing
-"""What is decided about one job: ``do`` is start, hold, stop or resize; ``job`` its name."""
+"""A decision about one job: ``do`` is start, hold, stop or resize; ``job`` its name."""
 
 
 def node_of(name: str, node: Thing) -> Node:

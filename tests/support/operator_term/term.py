@@ -20,7 +20,7 @@ from tests.support.fakeapi.store import Object
 from tests.support.scenario.manifests import Manifest, queue
 
 PATIENCE_SECONDS = 120.0
-"""How long a test waits for what must come: tests share the machine with others."""
+"""Longest wait for what must come: tests share the machine with others."""
 JOBS = names.path("trainingjobs")
 GROUPS = names.path("podgroups")
 PODS = "/api/v1/pods"

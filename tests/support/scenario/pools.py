@@ -24,7 +24,7 @@ GPUS_PER_NODE: Final = 8
 TEMPLATE: Final[Manifest] = {
     "allocatable": {"cpu": "95", "memory": "1000Gi", "pods": "110", GPU: str(GPUS_PER_NODE)}
 }
-"""What a node of :func:`tools.controlplane.karpenter.static_pool` offers, or a little less."""
+"""Offer of a node of :func:`tools.controlplane.karpenter.static_pool` or a little less."""
 BRIEF: Final = {"BIREME_LEASE_DURATION_SECONDS": "15"}
 """Operators are killed there, and the next one need not wait for a minute."""
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 POLL_SECONDS: Final = 0.1
 PATIENCE_SECONDS: Final = 120.0
-"""How long a test waits for what must come: the machine may be slow, and do more than this."""
+"""Longest wait for what must come: the machine may be slow, and do more than this."""
 
 
 def eventually(

@@ -36,7 +36,7 @@ KINDS = {
 SCHEDULING = SchedulingSettings(min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2)
 RESTART_SECONDS = (1.0, 15.0)
 _POOL_CHANCE = 0.4
-"""How many clusters have a node pool that grows and shrinks."""
+"""Share of clusters with a node pool that grows and shrinks."""
 
 
 class SimulatedCluster:
@@ -47,7 +47,7 @@ class SimulatedCluster:
         self.loop = loop
         self.story: list[tuple[float, str]] = []
         self.errors: list[str] = []
-        """What the programs under test logged as an error."""
+        """Errors that the programs under test logged."""
         self.disturbed: set[Key] = set()
         """Gangs that lost a replica before they were said to run, or their PodGroup, by others."""
         self.removed: set[Key] = set()

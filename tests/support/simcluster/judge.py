@@ -17,7 +17,7 @@ from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALE
 from tests.support.simcluster.tenants import HOPELESS
 
 GRACE_SECONDS = 240.0
-"""How long a gang may be halfway while faults strike: a bind timeout, and the longest of them."""
+"""Longest time a gang may be halfway: a bind timeout, and the longest of all faults."""
 CALM_SECONDS = 900.0
 """Within this time after the last fault, everything that can run has run and nothing is left."""
 

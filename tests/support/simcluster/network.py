@@ -47,7 +47,7 @@ class NetworkConditions:
     """The write is done, and then its answer is an error or never comes."""
     slow: float = 0.0
     lag_seconds: dict[str, float] = field(default_factory=dict)
-    """How far the watches of a process may be behind, beyond milliseconds."""
+    """Delay of the watches of a process, beyond milliseconds."""
 
     def clear(self) -> None:
         self.is_down = False
@@ -89,7 +89,7 @@ class Stream:
         self.resource = resource
         self.process = process
         self.is_deaf = False
-        """Whether what is said from now on is lost on the way."""
+        """All that is sent from now on is lost on the way."""
         self.last = b""
         self._lag = lag
         self._on_the_way: deque[bytes | None] = deque()
@@ -228,7 +228,7 @@ class ApiServer:
 
 
 WORLD: Context = copy_context()
-"""Where everything runs that belongs to no process."""
+"""Context of everything that belongs to no process."""
 
 
 @dataclass(slots=True)

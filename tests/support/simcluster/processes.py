@@ -67,7 +67,7 @@ class Process(ABC):
         self.clock = Clock(loop)
         self.starts = 0
         self.faults: list[BaseException] = []
-        """What it died of, other than by our hand."""
+        """Errors it died of."""
         self._server = server
         self._loop = loop
         self._chance = chance

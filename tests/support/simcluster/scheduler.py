@@ -24,7 +24,7 @@ from tests.support.simcluster.virtual import VirtualLoop
 
 SCHEDULERS = ("bireme", "default-scheduler")
 _PATIENCE_SECONDS = 2.0
-"""What the scheduler's configuration allows a call of the extender."""
+"""Timeout of the extender in the scheduler's configuration."""
 _FLUSH_SECONDS = 300.0
 
 

@@ -11,7 +11,7 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.training.vec_env import Actions, EnvStep, Observation
 
 CHOICES = 4
-"""How many choices Echo, Late and Pair have."""
+"""Number of choices of Echo, Late and Pair."""
 
 
 class Echo:

@@ -1,4 +1,4 @@
-"""Whether this machine can have a real node, asked without touching anything."""
+"""Reasons why a machine cannot have a real node, found without touching anything."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from tools.controlplane.realnode.cgroups import CGROUPS
 from tools.controlplane.realnode.sandbox import COVERED
 
 PACKAGES: Final = ("iproute2", "iptables", "openssl", "util-linux")
-"""What a node needs of the machine when it runs."""
+"""Packages that a running node needs."""
 
 CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")

@@ -1,1 +1,1 @@
-"""What people watch Bireme by: its metrics as a page, the chart's dashboards."""
+"""Monitoring: metrics as a page, the chart's dashboards."""

@@ -10,7 +10,7 @@ from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_operator.metrics import OperatorMetrics
 
 _PROCESS: Final = "process_"
-"""What every Python program tells of itself; not ours to describe."""
+"""Metrics of every Python program; not ours to describe."""
 
 
 @dataclass(frozen=True, slots=True)

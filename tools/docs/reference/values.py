@@ -73,7 +73,7 @@ _USUAL: Final = {
     "pullPolicy": "When the node asks the registry.",
     "enabled": "Whether to install it.",
 }
-"""What keys mean that many parts of the chart have, and that are not explained each time."""
+"""Meanings of keys that many parts of the chart have."""
 
 _HEAD: Final = """# Chart {name}
 

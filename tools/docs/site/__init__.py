@@ -1,1 +1,1 @@
-"""What the documentation's site needs beside MkDocs; ``mkdocs.yml`` names it as a hook."""
+"""A hook of MkDocs for the documentation's site; ``mkdocs.yml`` names it."""
