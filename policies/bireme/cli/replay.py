@@ -97,16 +97,15 @@ def replay(
 
     Its comparison is that of the policies which decided, whether of the settings or not.
     """
-    comparisons = {name: DecisionComparison(policy) for name, (policy, _) in policies.items()}
+    comparisons = {name: DecisionComparison() for name in policies}
     builder, lost = WorkloadBuilder(), 0
     with naming("RECORD"):
         for cycle in record.cycles():
             then = sources.policy(cycle.source)
             for name, comparison in comparisons.items():
-                if name != recorded:
-                    comparison.compare(cycle, record.place)
-                elif then is not None:
-                    comparison.compare(cycle, record.place, then)
+                policy = then if name == recorded else policies[name][0]
+                if policy is not None:
+                    comparison.compare(cycle, record.place, policy)
             builder.observe(cycle.snapshot)
             lost += cycle.lost
             progress.show(record.place, record.files_read, len(record.files))

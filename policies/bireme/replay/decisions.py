@@ -84,16 +84,15 @@ class DecisionComparison:
         examples: The first cycles that differ in one of those kinds.
     """
 
-    policy: Policy
     cycles: int = 0
     same: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     examples: list[Example] = field(default_factory=list)
 
-    def compare(self, cycle: RecordedCycle, place: str, policy: Policy | None = None) -> None:
-        """Decide again on ``cycle`` of ``place`` (file and line); by ``policy`` if given."""
+    def compare(self, cycle: RecordedCycle, place: str, policy: Policy) -> None:
+        """Decide again on ``cycle`` of ``place`` (file and line) by ``policy``."""
         snapshot = cycle.snapshot
-        decision = run_cycle(snapshot, policy or self.policy, explain=False)
+        decision = run_cycle(snapshot, policy, explain=False)
         mine = outline_of(decision, snapshot.nodes)
         self.cycles += 1
         if mine == cycle.outline:

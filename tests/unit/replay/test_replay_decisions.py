@@ -23,14 +23,14 @@ PLAIN = SchedulingSettings()
 
 def against(folder: Path, settings: SchedulingSettings) -> DecisionComparison:
     """The policy of ``settings`` against the record in ``folder``."""
-    tally, found = DecisionComparison(make_policy(settings)), open_record([folder])
-    for moment in found.cycles():
-        tally.compare(moment, found.place)
-    return tally
+    comparison, found, policy = DecisionComparison(), open_record([folder]), make_policy(settings)
+    for cycle in found.cycles():
+        comparison.compare(cycle, found.place, policy)
+    return comparison
 
 
-def changed(tally: DecisionComparison) -> dict[str, int]:
-    return {kind: count for kind, count in tally.counts.items() if count}
+def changed(comparison: DecisionComparison) -> dict[str, int]:
+    return {kind: count for kind, count in comparison.counts.items() if count}
 
 
 @pytest.mark.parametrize("orderer", ["combined-priority", "srtf", "tiresias-las"])
@@ -47,9 +47,9 @@ def test_policy_decides_its_own_record_as_it_did(
         world.submit(gang, seconds)
         world.decide()
     world.writer.close()
-    tally = against(folder, chosen)
-    assert tally.same == tally.cycles > 0
-    assert not changed(tally)
+    comparison = against(folder, chosen)
+    assert comparison.same == comparison.cycles > 0
+    assert not changed(comparison)
 
 
 def contested(*, priority: int = 1000) -> ClusterSnapshot:
@@ -61,10 +61,10 @@ def contested(*, priority: int = 1000) -> ClusterSnapshot:
 
 def test_other_start_is_told_from_both_sides_with_the_gangs_names(tmp_path: Path) -> None:
     record(tmp_path, contested())
-    tally = against(tmp_path, replace(PLAIN, orderer="fifo"))
-    assert (tally.cycles, tally.same) == (1, 0)
-    assert changed(tally) == {"starts": 1, "missing_starts": 1}
-    (example,) = tally.examples
+    comparison = against(tmp_path, replace(PLAIN, orderer="fifo"))
+    assert (comparison.cycles, comparison.same) == (1, 0)
+    assert changed(comparison) == {"starts": 1, "missing_starts": 1}
+    (example,) = comparison.examples
     assert example.gangs == {"starts": ("default/old",), "missing_starts": ("default/new",)}
     assert example.place.endswith("record-00000001.jsonl line 2")
 
@@ -73,15 +73,15 @@ def test_stop_that_another_policy_would_not_make_is_missing(tmp_path: Path) -> N
     bare = a_snapshot([a_node("n0")], a_gang("new", a_task(8), priority=1000), now=1000.0)
     runs = a_running(a_gang("old", a_task(8)), bare.nodes, {"n0": 8})
     record(tmp_path, with_running(bare, runs))
-    tally = against(tmp_path, replace(PLAIN, orderer="fifo"))
-    assert changed(tally)["missing_stops"] == 1
+    comparison = against(tmp_path, replace(PLAIN, orderer="fifo"))
+    assert changed(comparison)["missing_stops"] == 1
 
 
 def test_start_on_other_nodes_is_counted_apart(tmp_path: Path) -> None:
     nodes = [a_node("n0"), a_node("n1", 4)]
     record(tmp_path, a_snapshot(nodes, a_gang("one", a_task(2))))
-    tally = against(tmp_path, replace(PLAIN, placer="first-fit"))
-    assert changed(tally) == {"other_places": 1}
+    comparison = against(tmp_path, replace(PLAIN, placer="first-fit"))
+    assert changed(comparison) == {"other_places": 1}
 
 
 def test_cycle_that_differs_in_its_order_alone_is_not_the_same(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_cycle_that_differs_in_its_order_alone_is_not_the_same(tmp_path: Path) -
     first = a_gang("first", arrived=0.0)
     second = a_gang("second", arrived=1.0, priority=1000)
     record(tmp_path, a_snapshot(nodes, first, second, now=2.0))
-    tally = against(tmp_path, replace(PLAIN, orderer="fifo"))
-    assert (tally.same, changed(tally), tally.examples) == (0, {}, [])
+    comparison = against(tmp_path, replace(PLAIN, orderer="fifo"))
+    assert (comparison.same, changed(comparison), comparison.examples) == (0, {}, [])
 
 
 def test_every_kind_is_explained_where_users_read_of_it() -> None:
