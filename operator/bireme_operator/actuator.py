@@ -104,7 +104,7 @@ class Actuator:
             if error.is_not_found:
                 return False
             raise
-        meta = msgspec.json.decode(answer, type=wire.V1Service).metadata
+        meta = msgspec.json.decode(answer, type=wire.MetadataOnly).metadata
         owners = meta.owner_references or ()
         is_leaving = meta.deletion_timestamp is not None
         if any(owner.uid == job.uid for owner in owners) and not is_leaving:

@@ -214,7 +214,7 @@ class Mirror:
 
     def _decoded(self, key: Key, raw: msgspec.Raw) -> wire.CustomObject | None:
         try:
-            return wire.decode(raw, self._decoder)
+            return self._decoder.decode(raw)
         except wire.UNDECODABLE as error:
             self._report_bad(key, error)
             return None

@@ -162,7 +162,7 @@ def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
     """
     for key, group in state.groups.items():
         view, job = state.view(key), state.jobs.get(key)
-        if view is None or view.is_bound:
+        if view is None or not view.unbound:
             continue
         if group.job_uid and (job is None or not _is_starting(job, group.job_uid, view)):
             continue

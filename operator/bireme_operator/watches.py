@@ -65,7 +65,7 @@ class Watches:
         )
         self.namespaces = mirror(
             "/api/v1/namespaces",
-            wire.V1Namespace,
+            wire.MetadataOnly,
             standing.put_namespace,
             standing.delete_namespace,
         )

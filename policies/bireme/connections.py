@@ -1,11 +1,10 @@
-"""Limits the connections that are open at a port, in all and for each client address.
+"""Limit of the connections that are open at a port, in all and for each client address.
 
 Every pod of a cluster reaches the progress endpoint, and any client that no NetworkPolicy keeps
-away reaches the ports of metrics. A connection costs one of the process's file descriptors, of
-which the watches, the lease, every write and the scheduler's calls need some: a client that opens
-thousands and sends nothing would stop the operator, or the extender. So connections are counted as
-they are accepted, before TLS. A client that opens one too many loses its own oldest connection;
-only when all together are too many is the oldest of all closed.
+away reaches the ports of metrics. A connection costs one of the process's file descriptors, which
+the watches, the lease and every write need too. So connections are counted as they are accepted,
+before TLS. A client that opens one too many loses its own oldest connection; only if all together
+are too many is the oldest of all closed.
 """
 
 import asyncio
@@ -75,7 +74,9 @@ class ConnectionLimiter:
         if crowd is of_one or len(crowd) >= MOST_OPEN:
             oldest = crowd[0]
             self._open.remove(oldest)
-            _shut_down(oldest[1])
+            with contextlib.suppress(OSError):
+                # Its transport reads the end and closes the socket.
+                oldest[1].shutdown(socket.SHUT_RDWR)
 
     async def _connect(self, connection: socket.socket) -> None:
         seconds = _HANDSHAKE_SECONDS if self._tls else None
@@ -86,9 +87,3 @@ class ConnectionLimiter:
             )
         except (OSError, asyncio.CancelledError):
             connection.close()
-
-
-def _shut_down(connection: socket.socket) -> None:
-    """Shut the socket down: its transport reads the end and closes it."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)

@@ -56,8 +56,8 @@ def configure(level: str) -> None:
 def exit_status(run: Callable[[], int], *unusable: type[Exception]) -> int:
     """Run a program and return its exit status.
 
-    That is what ``run`` returns, 2 after an ``unusable`` error (of settings and the like), 1 after
-    any other. Errors are logged like everything else.
+    The status of ``run``, 2 after an ``unusable`` error (of settings and the like), 1 after any
+    other. Errors are logged.
     """
     configure("info")
     log = structlog.get_logger(__name__)

@@ -4,7 +4,7 @@ A setting has one name in three spellings: ``wait_bound_seconds`` in the datacla
 ``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment. The environment
 takes precedence over the file, the file over the default. The file (named by ``BIREME_CONFIG``) has
 a section per dataclass, ``SchedulingSettings`` in ``scheduling`` and so on, so that the operator
-and the extender can share it. An unknown key is refused with the nearest known one.
+and the extender can share it.
 
 Settings are plain dataclasses because the core, which knows no pydantic, declares some of them.
 """

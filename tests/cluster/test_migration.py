@@ -11,8 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from bireme.cli.conversion import ConversionError
-from bireme.cli.convert import convert
+from bireme.cli.convert import ConversionError, convert
 from bireme.cli.manifest_files import read
 from bireme.kube import crd
 from tools.controlplane.binaries import cache_root, find_go, go_environment

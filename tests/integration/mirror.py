@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from bireme.core.gangs import Key
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import V1Pod
@@ -22,20 +23,32 @@ FAST = Timing(
 )
 
 
+class _Reporting(Reflector[Any]):
+    """A reflector that appends what it cannot decode to ``bad``."""
+
+    def __init__(self, bad: list[tuple[Key | None, str]], *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._bad = bad
+
+    def _report_bad(self, key: Key | None, error: Exception) -> None:
+        super()._report_bad(key, error)
+        self._bad.append((key, str(error)))
+
+
 class Mirror:
     """A reflector and the story its callbacks tell."""
 
     def __init__(self, client: ApiClient, path: str = PODS, **options: Any) -> None:
         self.story: list[str] = []
-        self.bad: list[tuple[tuple[str, str] | None, str]] = []
+        self.bad: list[tuple[Key | None, str]] = []
         options = {"timing": FAST, "type_": V1Pod, **options}
-        self.reflector: Reflector[Any] = Reflector(
+        self.reflector: Reflector[Any] = _Reporting(
+            self.bad,
             client,
             path,
             options.pop("type_"),
             on_put=lambda key, _: self.story.append(f"put {key[1]}"),
             on_delete=lambda key, _: self.story.append(f"delete {key[1]}"),
-            on_bad=lambda key, error: self.bad.append((key, str(error))),
             **options,
         )
 

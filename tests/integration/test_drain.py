@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from bireme.kube import names, nodes, plans
+from bireme.kube import names, plans
 from bireme.testing import a_node
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.objects.facts import a_job, a_plan, pod_manifest, served
+from tests.support.objects.facts import a_job, a_plan, node_manifest, pod_manifest, served
 from tests.support.scenario.manifests import Manifest, pod_group, task, training_job
 
 CONFIG_MAPS = "/api/v1/configmaps"
@@ -76,7 +76,7 @@ class Cluster:
         self.api, self._capsys = api, capsys
         self._kubeconfig = str(api.kubeconfig(folder))
         for name, gpus in (("n0", 8), ("n1", 4)):
-            made = {"kind": "Node", **nodes.to_manifest(a_node(name, gpus))}
+            made = {"kind": "Node", **node_manifest(a_node(name, gpus))}
             api.store.create("/api/v1/nodes", ("", name), made)
         api.store.create(names.path("queues"), ("", "default"), {"metadata": {"name": "default"}})
         gang_on(api, "n0", "a-large", gpus=4)

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod
+from tests.support.objects.facts import gated_pod, node_manifest
 from tests.support.operator_term.term import (
     GROUPS,
     PODS,
@@ -104,7 +103,7 @@ async def test_a_hole_is_filled_by_the_gang_that_lost_it_before_anybody_else(
         gone = await lose_a_node(api, "n1")
         make(api, *gone)
         await until(lambda: "wait to join" in status(api, "group", GROUPS).get("message", ""))
-        api.put("/api/v1/nodes/n1", to_manifest(a_node("n1", 4)))
+        api.put("/api/v1/nodes/n1", node_manifest(a_node("n1", 4)))
         await until(lambda: on_nodes(api) == before)
         assert status(api, "rival")["phase"] == "Pending"
 

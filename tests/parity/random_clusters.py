@@ -32,7 +32,6 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations, names, plans, quantities, training_jobs, wire
-from bireme.kube import nodes as node_manifests
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
@@ -40,7 +39,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_node
 from tests.parity import encoding
 from tests.support.objects import facts
-from tests.support.objects.facts import served, through_the_wire
+from tests.support.objects.facts import node_manifest, served, through_the_wire
 from tests.support.scenario.manifests import Manifest, pod_group, priority_class
 from tools.controlplane.nodes import GPU, RACK, ZONE
 
@@ -135,7 +134,7 @@ class RandomCluster:
 
     def __post_init__(self) -> None:
         for node in self.nodes:
-            self.objects.append(("node", node_manifests.to_manifest(node)))
+            self.objects.append(("node", node_manifest(node)))
         self.objects += [("queue", encoding.queue(queue)) for queue in self.queues]
         for name in ("default", "team"):
             self.objects.append(("namespace", encoding.namespace(name, self.queues)))
@@ -186,7 +185,7 @@ def feed(state: ClusterState, collection: str, manifest: Manifest, *, delete: bo
         "job": (state, wire.CustomObject),
         "group": (state, wire.CustomObject),
         "queue": (state.tenancy, wire.CustomObject),
-        "namespace": (state.tenancy, wire.V1Namespace),
+        "namespace": (state.tenancy, wire.MetadataOnly),
         "priority_class": (state.tenancy, wire.V1PriorityClass),
     }
     owner, kind = kinds[collection]

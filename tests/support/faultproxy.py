@@ -5,10 +5,11 @@ from within. It authenticates with its kubeconfig, but passes requests with a to
 """
 
 import asyncio
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -131,7 +132,11 @@ class FaultProxy:
         self._folder.cleanup()
 
     async def _start(self) -> None:
-        self._anonymous = (await self._source.current()).without_identity()
+        own = await self._source.current()
+        # Trusts the same server, but shows no certificate: clients bring their own tokens.
+        ca = own.configuration.ssl_ca_cert
+        tls = own.tls if isinstance(own.tls, bool) else ssl.create_default_context(cafile=ca)
+        self._anonymous = replace(own, tls=tls)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),

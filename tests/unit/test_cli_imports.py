@@ -31,3 +31,7 @@ def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
 @pytest.mark.parametrize("command", ["why", "queue", "top"])
 def test_what_reads_objects_alone_loads_nothing_that_decides(command: str) -> None:
     assert loaded_for([command]).isdisjoint({"numpy", "bireme.core.snapshot", "bireme.registry"})
+
+
+def test_a_forecast_without_a_picture_needs_no_matplotlib() -> None:
+    assert "matplotlib" not in loaded_for(["forecast"])

@@ -4,16 +4,19 @@ Imports next to nothing, because every command pays for it when it starts.
 """
 
 import argparse
+import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bireme.core.errors import BiremeError
 
 STANDARD_OUTPUT: Final = "-"
-"""The name that stands for standard output where a file is asked for."""
+
+Json = dict[str, Any]
 
 
 class UsageError(BiremeError):
@@ -22,11 +25,7 @@ class UsageError(BiremeError):
 
 @contextmanager
 def naming(argument: str) -> Iterator[None]:
-    """Blame ``argument`` for every error inside the block.
-
-    Raises:
-        UsageError: in place of every BiremeError and OSError inside.
-    """
+    """Turn every BiremeError and OSError inside the block into a UsageError of ``argument``."""
     try:
         yield
     except UsageError:
@@ -36,7 +35,7 @@ def naming(argument: str) -> Iterator[None]:
 
 
 def check_target(argument: str, target: str | None) -> None:
-    """UsageError unless ``target`` of ``argument`` is a file that can be written, or None."""
+    """Raise UsageError unless ``target`` of ``argument`` is a writable file, or None."""
     if target is None or (target == STANDARD_OUTPUT and argument == "--json"):
         return
     path = Path(target)
@@ -47,40 +46,45 @@ def check_target(argument: str, target: str | None) -> None:
 
 
 def write_text(target: str, text: str) -> None:
-    """``text`` into the file ``target``, or to standard output."""
+    """Write ``text`` into the file ``target``, or to standard output."""
     if target == STANDARD_OUTPUT:
         sys.stdout.write(text)
     else:
         Path(target).write_text(text, encoding="utf-8")
 
 
-def whole(text: str) -> int:
-    """An argument that is a whole number from 1 on; ArgumentTypeError otherwise."""
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+def write_results(target: str | None, numbers: Json, text: str) -> None:
+    """Write ``numbers`` as ``--json`` asks, and ``text`` unless they went to standard output."""
+    if target:
+        with naming("--json"):
+            write_text(target, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+    if target != STANDARD_OUTPUT:
+        sys.stdout.write(text)
+
+
+# --- types of arguments: each raises ArgumentTypeError for a text that has not its form ---------
+
+
+def whole(text: str, least: int = 1) -> int:
+    """Return a whole number, at least ``least``."""
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return int(text)
 
 
-def count(text: str) -> int:
-    """A whole number from 0 on; ArgumentTypeError otherwise, as everywhere here."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def minutes(text: str) -> float:
-    """A number of minutes above 0."""
+def number(text: str, is_allowed: Callable[[float], bool], fault: str) -> float:
+    """Return a number that ``is_allowed``; ``fault`` says what else it is."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+        value = math.nan  # no comparison with it holds
+    if not is_allowed(value):
+        raise argparse.ArgumentTypeError(f"{text!r} {fault}")
     return value
 
 
 def seed_range(text: str) -> range:
-    """``A:B``: from A to B-1."""
+    """Return the range from A to B-1 of ``A:B``."""
     first, colon, end = text.partition(":")
     if not (colon and first.isdigit() and end.isdigit() and int(first) < int(end)):
         raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; write 0:20, say")
@@ -88,7 +92,7 @@ def seed_range(text: str) -> range:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """``I/N``: the Ith of N shares, counted from 0."""
+    """Return (I, N) of ``I/N``: the Ith of N shares, counted from 0."""
     which, slash, of = text.partition("/")
     if not (slash and which.isdigit() and of.isdigit() and int(which) < int(of)):
         raise argparse.ArgumentTypeError(f"{text!r} is no share; write 0/4, 1/4, 2/4 or 3/4, say")
@@ -96,7 +100,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``K=V``."""
+    """Return (K, V) of ``K=V``."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is no option; write name=value")

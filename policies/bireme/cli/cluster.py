@@ -1,7 +1,7 @@
 """Objects of a cluster, read with the caller's own credentials.
 
-A refusal is told in words that name the missing permission, because people who ask why their job
-waits seldom are administrators.
+A refusal names the missing permission, because people who ask why their job waits are seldom
+administrators.
 """
 
 import argparse
@@ -9,13 +9,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import yaml
 
+from bireme.cli.arguments import Json
 from bireme.core.errors import BiremeError
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient, ApiError
@@ -26,25 +26,9 @@ class ConsoleError(BiremeError):
     """The cluster cannot be asked, or has no such object; the message says what to do."""
 
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 _PAGE: Final = "500"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A cluster to read: context, user and namespace.
-
-    Attributes:
-        kubeconfig: Another file than kubectl would read.
-        context: Another context of it than the current one.
-        namespace: Another namespace than the context's; None for that.
-    """
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    namespace: str | None = None
 
 
 class Reader:
@@ -54,18 +38,8 @@ class Reader:
         self.client = client
         self.namespace = namespace
 
-    @classmethod
-    async def connect(cls, target: Target) -> Self:
-        """A reader for ``target``; ConsoleError without usable credentials."""
-        source = CredentialSource(target.kubeconfig, target.context)
-        try:
-            await source.current()
-        except CredentialsError as error:
-            raise ConsoleError(str(error)) from error
-        return cls(ApiClient(source), target.namespace or source.namespace())
-
     async def get(self, plural: str, name: str, namespace: str | None = None) -> Json:
-        """One object of Bireme's; ConsoleError when there is none."""
+        """Return an object of Bireme's; raise ConsoleError if there is none."""
         try:
             body = await self.client.get(names.path(plural, namespace, name))
         except ApiError as error:
@@ -80,10 +54,7 @@ class Reader:
         return found
 
     async def objects(self, path: str, **selectors: str) -> list[Json]:
-        """All objects of a collection, page by page; ConsoleError when they may not be read.
-
-        ``selectors`` as in a request: ``labelSelector``, ``fieldSelector``.
-        """
+        """Return all objects of a collection; ``selectors`` as in a request: ``labelSelector``."""
         found: list[Json] = []
         params = {"limit": _PAGE, **selectors}
         while True:
@@ -98,7 +69,7 @@ class Reader:
             params["continue"] = after
 
     async def objects_if_allowed(self, path: str, **selectors: str) -> list[Json] | None:
-        """The same; None where the caller may not read them."""
+        """Return what :meth:`objects` does, or None if the caller may not read them."""
         try:
             return await self.objects(path, **selectors)
         except ConsoleError as error:
@@ -109,7 +80,7 @@ class Reader:
 
 
 def refused(error: ApiError, what: str) -> ConsoleError:
-    """``error`` in words for whoever asked."""
+    """Return ``error`` in words for a person."""
     if error.is_forbidden:
         return ConsoleError(f"you may not {what}: {error.message}; ask for a role that may")
     if error.is_not_found:
@@ -121,22 +92,26 @@ def refused(error: ApiError, what: str) -> ConsoleError:
     return ConsoleError(f"cannot {what}: {error}")
 
 
-def ask(target: Target, question: Callable[[Reader], Awaitable[T]]) -> T:
-    """The answer to ``question``, over a connection of its own."""
+def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]]) -> T:
+    """Return the answer to ``question`` about the cluster that ``options`` choose."""
 
     async def asked() -> T:
-        reader = await Reader.connect(target)
+        source = CredentialSource(options.kubeconfig, options.context)
         try:
-            return await question(reader)
+            await source.current()
+        except CredentialsError as error:
+            raise ConsoleError(str(error)) from error
+        client = ApiClient(source)
+        try:
+            namespace = getattr(options, "namespace", None) or source.namespace()
+            return await question(Reader(client, namespace))
         finally:
-            await reader.client.close()
+            await client.close()
 
     return asyncio.run(asked())
 
 
 # --- arguments that all questions to a cluster share, named as kubectl names them -------------
-
-FORMATS: Final = ("text", "wide", "json", "yaml")
 
 
 def add_target(parser: argparse.ArgumentParser, *, namespaced: bool = True) -> None:
@@ -150,17 +125,12 @@ def add_target(parser: argparse.ArgumentParser, *, namespaced: bool = True) -> N
 
 def add_output(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
     """Add the argument that chooses the output format."""
-    formats = FORMATS if wide else tuple(name for name in FORMATS if name != "wide")
+    formats = ("text", *(["wide"] if wide else []), "json", "yaml")
     parser.add_argument("-o", "--output", choices=formats, default="text", help="default: text")
 
 
-def target(options: argparse.Namespace) -> Target:
-    """Return the target that the arguments of :func:`add_target` name."""
-    return Target(options.kubeconfig, options.context, getattr(options, "namespace", None))
-
-
 def write(output: str, data: Json | list[Json], text: str) -> None:
-    """``data`` as JSON or YAML, or else ``text``, to standard output."""
+    """Write ``data`` as JSON or YAML, or else ``text``, to standard output."""
     if output == "json":
         text = json.dumps(data, indent=2) + "\n"
     elif output == "yaml":
@@ -169,7 +139,7 @@ def write(output: str, data: Json | list[Json], text: str) -> None:
 
 
 def duration(text: str) -> float:
-    """Seconds of an argument such as ``10m``."""
+    """Return the seconds of an argument such as ``10m``."""
     try:
         return quantities.parse_duration(text)
     except ValueError as error:

@@ -1,26 +1,37 @@
-"""``bireme convert``: turn a stream of Volcano's manifests into Bireme's.
+"""``bireme convert``: Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
 
-Other kinds pass unchanged. Manifests go to standard output and remarks to standard error, so that
-the result can be piped to ``kubectl apply``. Everything is checked against Bireme's models first.
+Manifests go to standard output and remarks to standard error, so that the result can be piped to
+``kubectl apply``; other kinds pass unchanged. Nothing is dropped silently: every field that has
+another meaning here, or none, leaves a :class:`Note` that names the object, the field and the
+remedy. The result is checked against Bireme's models.
+
+The operator does without ``policies`` what Volcano's controller does by them: it restarts the gang
+as a whole when a replica fails or is lost, ``backoffLimit`` times.
 """
 
 import argparse
+import copy
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, get_args
 
 import pydantic
 import yaml
 
-from bireme.cli import conversion, manifest_files
-from bireme.cli.arguments import STANDARD_OUTPUT, naming, write_text
-from bireme.cli.conversion import ROLES, ConversionError, Json, Note, Notes
+from bireme.cli import manifest_files
+from bireme.cli.arguments import STANDARD_OUTPUT, Json, naming, write_text
+from bireme.core.errors import BiremeError
+from bireme.kube import names
 from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import QueueResource
 from bireme.kube.api.training_job import Role, TrainingJob
 from bireme.tables import aligned
 
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
 _MODELS: Final[Mapping[str, type[ApiModel]]] = {
     "TrainingJob": TrainingJob,
     "PodGroup": PodGroup,
@@ -33,12 +44,609 @@ _REFUSED: Final = {
 }
 
 
+# --- notes ----------------------------------------------------------------------------------------
+
+
+class Effect(StrEnum):
+    """The fate of a field."""
+
+    CHANGED = "changed"
+    """It has another form, or another meaning."""
+    LOST = "lost"
+    """Bireme has nothing like it."""
+    TO_DO = "to do"
+    """A person must act before it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One remark about one field of one object."""
+
+    subject: str
+    field: str
+    effect: Effect
+    text: str
+
+
+@dataclass(slots=True)
+class Notes:
+    """The notes about one object, in the order of its fields."""
+
+    subject: str
+    notes: list[Note] = field(default_factory=list)
+
+    def changed(self, path: str, text: str) -> None:
+        """Note that the field at ``path`` has changed."""
+        self.notes.append(Note(self.subject, path, Effect.CHANGED, text))
+
+    def lost(self, path: str, text: str) -> None:
+        """Note that the field at ``path`` is lost."""
+        self.notes.append(Note(self.subject, path, Effect.LOST, text))
+
+    def lost_of(self, spec: Json, texts: Mapping[str, str]) -> None:
+        """Note each field of the object's ``spec`` that ``texts`` names."""
+        for key, text in texts.items():
+            if spec.get(key):
+                self.lost(f"spec.{key}", text)
+
+    def to_do(self, path: str, text: str) -> None:
+        """Note what a person must do about the field at ``path``."""
+        self.notes.append(Note(self.subject, path, Effect.TO_DO, text))
+
+
+class ConversionError(BiremeError):
+    """A manifest cannot be converted; the message names the object, the field and the remedy."""
+
+
+# --- roles and sizes of a Job's tasks -------------------------------------------------------------
+#
+# Volcano's tasks have names, Bireme's have roles: what a task is to the training. A distributed
+# framework's plugin gives the role of each task; else the name does.
+
+RENDEZVOUS: Final = {"pytorch": "torch", "tensorflow": "tensorflow"}
+"""Volcano's plugins whose environment Bireme sets, and its rendezvous."""
+
+_PLUGIN_ROLES: Final[Mapping[str, Mapping[str, Role]]] = {
+    "pytorch": {"master": "master", "worker": "worker"},
+    "tensorflow": {"ps": "ps", "worker": "worker", "chief": "chief", "evaluator": "evaluator"},
+}
+"""The arguments that name tasks, each by its default name, and their roles."""
+
+_ROLES_BY_NAME: Final[Mapping[str, Role]] = {
+    "ps": "ps",
+    "pserver": "ps",
+    "parameter-server": "ps",
+    "server": "ps",
+    "chief": "chief",
+    "master": "master",
+    "launcher": "master",
+    "evaluator": "evaluator",
+}
+_LEADERS: Final = ("master", "chief")
+
+
+def _roles(
+    tasks: Sequence[Json], plugins: Mapping[str, Any], given: Mapping[str, Role], notes: Notes
+) -> dict[str, Role]:
+    """Return each task's role by name: as ``given``, else by plugin, else by the task's name."""
+    found: dict[str, Role] = {}
+    by_plugin = _by_plugin(plugins)
+    for task in tasks:
+        name = task["name"]
+        role = given.get(name) or by_plugin.get(name) or _ROLES_BY_NAME.get(name, "worker")
+        # Only a single replica can lead a TrainingJob.
+        found[name] = "worker" if role in _LEADERS and task["replicas"] != 1 else role
+    if not RENDEZVOUS.keys() & plugins.keys():
+        _serve_those_that_end_the_job(tasks, found, given, notes)
+    leaders = [name for name, role in found.items() if role in _LEADERS]
+    for name in leaders[1:]:
+        found[name] = "worker"
+    if "worker" not in found.values() and not leaders:
+        raise ConversionError(
+            f"{notes.subject}: its tasks are all {', '.join(sorted(set(found.values())))}, and"
+            f" none trains; name one that does: --role {next(iter(found))}=worker"
+        )
+    return found
+
+
+def _by_plugin(plugins: Mapping[str, Any]) -> dict[str, Role]:
+    """Return roles by task name, from plugin arguments such as ``--worker=NAME``."""
+    found: dict[str, Role] = {}
+    for plugin, arguments in _PLUGIN_ROLES.items():
+        if plugin in plugins:
+            words = (word for word in plugins[plugin] or () if "=" in word)
+            given = dict(word.lstrip("-").split("=", 1) for word in words)
+            found |= {given.get(part, part): role for part, role in arguments.items()}
+    return found
+
+
+def _serve_those_that_end_the_job(
+    tasks: Sequence[Json], found: dict[str, Role], given: Mapping[str, Role], notes: Notes
+) -> None:
+    """Set role ps, in ``found``, for workers, if other tasks end the Job."""
+    ending = {task["name"] for task in tasks if any(map(_completes, task.get("policies") or ()))}
+    workers = {name for name, role in found.items() if role == "worker"}
+    serving = workers - ending - given.keys()
+    if not ending or not serving:
+        return
+    found |= dict.fromkeys(ending - given.keys(), "worker") | dict.fromkeys(serving, "ps")
+    notes.changed(
+        "spec.tasks[].policies",
+        f"the job ends with {', '.join(sorted(ending))}; {', '.join(sorted(serving))} became role"
+        " ps, whose replicas serve until the others have ended",
+    )
+
+
+def _completes(policy: Json) -> bool:
+    return policy.get("action") == "CompleteJob" and "TaskCompleted" in _events(policy)
+
+
+def _minima(tasks: Sequence[Json], min_available: int | None, notes: Notes) -> dict[str, int]:
+    """Return minReplicas by task name, for a gang that starts with ``min_available`` replicas."""
+    total = sum(task["replicas"] for task in tasks)
+    if (min_available or 0) > total:
+        raise ConversionError(
+            f"{notes.subject}: spec.minAvailable is {min_available}, its tasks have {total}"
+            " replicas; lower it"
+        )
+    fewest = {task["name"]: _least(task) for task in tasks}
+    # Volcano starts a Job with any minAvailable of its pods, whatever its tasks' own minima are
+    # once it is below their sum (pkg/scheduler/api/job_info.go).
+    spare = sum(fewest.values()) - (min_available or sum(fewest.values()))
+    for task in sorted(tasks, key=lambda task: -task["replicas"]):
+        taken = max(0, min(spare, fewest[task["name"]] - 1))
+        fewest[task["name"]] -= taken
+        spare -= taken
+    if spare > 0:
+        notes.changed(
+            "spec.minAvailable",
+            f"a gang has at least one replica of each task, so it starts with {len(tasks)} of"
+            f" them and not with {min_available}",
+        )
+    if any(fewest[task["name"]] < task["replicas"] for task in tasks):
+        listed = ", ".join(f"{name} {size}" for name, size in fewest.items())
+        notes.changed(
+            "spec.minAvailable",
+            f"starts with {sum(fewest.values())} of {total} replicas"
+            f" where not all find room ({listed}), and stays at the size it starts"
+            " with unless it is an elastic torch job",
+        )
+    return fewest
+
+
+def _least(task: Json) -> int:
+    """Return ``minAvailable`` of a task: by default all its replicas, and at least one."""
+    least: int | None = task.get("minAvailable")
+    return int(task["replicas"]) if least is None else max(1, least)
+
+
+# --- pod templates without Volcano's plugins ------------------------------------------------------
+#
+# Scripts written for Volcano read their index from ``VC_TASK_INDEX`` and the others' addresses from
+# files under ``/etc/volcano``. Here the index is a label of every pod, and the addresses are known
+# before the pods exist.
+
+_INDEX: Final = re.compile(r"\bV[CK]_TASK_INDEX\b")
+_HOSTS: Final = re.compile(r"/etc/volcano\b|\bVC_[A-Z0-9_]+_(HOSTS|NUM)\b")
+_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+_QUEUE_KEY: Final = "scheduling.volcano.sh/queue-name"
+
+
+def _containers(spec: Json) -> Iterator[Json]:
+    for kind in ("initContainers", "containers"):
+        yield from spec.get(kind) or ()
+
+
+def _reads(pattern: re.Pattern[str], spec: Json) -> bool:
+    """Return whether a script in a container of the pod ``spec`` has a match of ``pattern``."""
+    for container in _containers(spec):
+        values = [variable.get("value") for variable in container.get("env") or ()]
+        parts = (*(container.get("command") or ()), *(container.get("args") or ()), *values)
+        if pattern.search("\n".join(str(part) for part in parts if part is not None)):
+            return True
+    return False
+
+
+def _template(task: Json, notes: Notes) -> Json:
+    """Return the pod template of a task without what only Volcano reads."""
+    given: Json = copy.deepcopy(task.get("template") or {})
+    metadata = {
+        key: value
+        for key, value in (given.get("metadata") or {}).items()
+        if key in ("labels", "annotations") and value
+    }
+    spec: Json = given.get("spec") or {}
+    at = f"spec.tasks[{task['name']}].template.spec"
+    spec.pop("schedulerName", None)
+    if "priorityClassName" in spec:
+        notes.changed(
+            f"{at}.priorityClassName",
+            f"{spec.pop('priorityClassName')!r} left out: all pods of a job have the job's class"
+            " (spec.priorityClassName), and tasks are placed by their priority",
+        )
+    if _reads(_INDEX, spec):
+        for container in _containers(spec):
+            _set_index(container)
+    return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
+
+
+def _set_index(container: Json) -> None:
+    """Add the variables of the task index, read from the pod's label."""
+    key = {"fieldRef": {"fieldPath": f"metadata.labels['{names.INDEX_LABEL}']"}}
+    own = container.setdefault("env", [])
+    known = {variable.get("name") for variable in own}
+    for name in ("VC_TASK_INDEX", "VK_TASK_INDEX"):
+        if name not in known:
+            own.insert(0, {"name": name, "valueFrom": copy.deepcopy(key)})
+
+
+def _mount(spec: Json, volume: Json, path: str) -> None:
+    """Add ``volume`` to a pod ``spec``, in every container at ``path``."""
+    spec.setdefault("volumes", []).append(volume)
+    for container in _containers(spec):
+        own = container.setdefault("volumeMounts", [])
+        own.append({"name": volume["name"], "mountPath": path})
+
+
+def _joined(document: Json, notes: Notes) -> Json:
+    """Return a workload of another kind whose pods join the PodGroup that an annotation names."""
+    result = copy.deepcopy(document)
+    is_pod = result.get("kind") == "Pod"
+    pod: Any = result if is_pod else (result.get("spec") or {}).get("template")
+    if not isinstance(pod, dict) or (pod.get("spec") or {}).get("schedulerName") != "volcano":
+        return result
+    at = "spec" if is_pod else "spec.template"
+    metadata = pod.setdefault("metadata", {})
+    annotations = metadata.get("annotations") or {}
+    group = next((annotations.pop(key) for key in _GROUP_KEYS if key in annotations), None)
+    if group is None:
+        del pod["spec"]["schedulerName"]
+        notes.changed(
+            f"{at}.schedulerName",
+            "left to the default scheduler: pods without a PodGroup are no gang. For one, create a"
+            f" PodGroup and give them its label {names.POD_GROUP_LABEL}, the gate"
+            f" {names.PLAN_GATE} and schedulerName {names.SCHEDULER_NAME}",
+        )
+    else:
+        metadata["labels"] = {**(metadata.get("labels") or {}), names.POD_GROUP_LABEL: group}
+        pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
+        gates = pod["spec"].setdefault("schedulingGates", [])
+        gates.append({"name": names.PLAN_GATE})
+        notes.changed(at, f"joins PodGroup {group} by its label and a scheduling gate")
+    if _QUEUE_KEY in annotations:
+        notes.changed(
+            f"{at}.metadata.annotations[{_QUEUE_KEY}]",
+            f"left out: the PodGroup names the queue (spec.queue: {annotations.pop(_QUEUE_KEY)})",
+        )
+    return result
+
+
+_RETRIES: Final = 3
+"""Volcano's default of ``maxRetry``, which its webhook fills in."""
+
+_RESTARTING: Final = frozenset({"PodEvicted", "PodFailed"})
+_STOPPING: Final = frozenset({"AbortJob", "TerminateJob"})
+_CONVERTED_PLUGINS: Final = frozenset({*RENDEZVOUS, "env", "svc"})
+_INSTEAD_OF_PLUGINS: Final = {
+    "ssh": "give the pods a Secret with keys of their own, mounted where ssh looks for them",
+    "mpi": "write the host list and the SSH keys into the template, or use an MPI operator whose"
+    " pods join a PodGroup",
+    "ray": "use KubeRay, whose pods join a PodGroup, or start head and workers in the template",
+    "hcclrank": "write the rank table in the template",
+}
+_NO_COUNTERPART: Final = {
+    "minSuccess": "the job has succeeded when all replicas have that train",
+    "networkTopology": "gangs are placed in the smallest topology domain that holds them, by the"
+    " operator's topology levels, and never refused for being spread",
+}
+_NO_TASK_COUNTERPART: Final = {
+    "topologyPolicy": "NUMA nodes are not looked at; the kubelet's topology manager still holds",
+    "partitionPolicy": "the gang is placed as one; make several jobs for parts that are apart",
+    "maxRetry": "the gang is restarted as a whole, spec.runPolicy.backoffLimit times",
+}
+
+
+def _job(job: Json, given: Mapping[str, Role], notes: Notes) -> list[Json]:
+    """Return the TrainingJob, after the objects that it needs; ``given`` has roles by task name."""
+    spec: Json = job.get("spec") or {}
+    tasks = _tasks(spec, notes)
+    plugins: Mapping[str, Any] = spec.get("plugins") or {}
+    role = _roles(tasks, plugins, given, notes)
+    fewest = _minima(tasks, spec.get("minAvailable") or None, notes)
+    made = [_task(task, role[task["name"]], fewest[task["name"]], notes) for task in tasks]
+    _order(tasks, made, notes)
+    beside = _volumes(job, spec, made, notes)
+    rendezvous = next((RENDEZVOUS[name] for name in RENDEZVOUS if name in plugins), "none")
+    if any(_reads(_HOSTS, task["template"]["spec"]) for task in made):
+        beside.append(_host_files(job, made, notes))
+        if rendezvous == "none":
+            rendezvous = "tensorflow"
+            notes.changed(
+                "spec.plugins.svc",
+                "rendezvous tensorflow, which gives every replica its name in DNS (and TF_CONFIG,"
+                " which is not in the way)",
+            )
+    for name in plugins:
+        if name not in _CONVERTED_PLUGINS:
+            instead = _INSTEAD_OF_PLUGINS.get(name, "is not known; see what it gave to the pods")
+            notes.to_do(f"spec.plugins.{name}", instead)
+    body: Json = {"queue": spec.get("queue") or names.DEFAULT_QUEUE}
+    if spec.get("priorityClassName"):
+        body["priorityClassName"] = spec["priorityClassName"]
+    if rendezvous != "none":
+        body["rendezvous"] = rendezvous
+    if spec.get("runningEstimate"):
+        body["estimatedDuration"] = spec["runningEstimate"]
+    body |= {"runPolicy": _run_policy(spec, tasks, notes), "tasks": made}
+    notes.lost_of(spec, _NO_COUNTERPART)
+    return [*beside, _made("TrainingJob", _metadata(job), body)]
+
+
+def _made(kind: str, metadata: Json, spec: Json) -> Json:
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _metadata(document: Json) -> Json:
+    """Return name, namespace, labels and annotations without Volcano's own."""
+    given = document.get("metadata") or {}
+    kept: Json = {key: given[key] for key in ("name", "namespace") if given.get(key)}
+    for key in ("labels", "annotations"):
+        own = {k: v for k, v in (given.get(key) or {}).items() if "volcano.sh/" not in k}
+        if own:
+            kept[key] = own
+    return kept
+
+
+def _tasks(spec: Json, notes: Notes) -> list[Json]:
+    """Return the tasks with name and replicas, which Volcano's webhook fills in by default."""
+    tasks = spec.get("tasks")
+    if not tasks:
+        raise ConversionError(f"{notes.subject}: spec.tasks is empty; a job needs at least one")
+    filled = [
+        {**task, "name": task.get("name") or f"default{at}", "replicas": task.get("replicas", 1)}
+        for at, task in enumerate(tasks)
+    ]
+    seen: set[str] = set()
+    for task in filled:
+        if task["name"] in seen:
+            raise ConversionError(
+                f"{notes.subject}: two tasks are called {task['name']!r}; rename one"
+            )
+        seen.add(task["name"])
+    return filled
+
+
+def _task(task: Json, role: Role, fewest: int, notes: Notes) -> Json:
+    at = f"spec.tasks[{task['name']}]"
+    made: Json = {"name": task["name"], "role": role, "replicas": task["replicas"]}
+    if fewest < task["replicas"]:
+        made["minReplicas"] = fewest
+    for key, instead in _NO_TASK_COUNTERPART.items():
+        if task.get(key) not in (None, "", "none"):
+            notes.lost(f"{at}.{key}", instead)
+    made["template"] = _template(task, notes)
+    return made
+
+
+def _order(tasks: Sequence[Json], made: Sequence[Json], notes: Notes) -> None:
+    """Give tasks that others depend on a higher priority, in ``made``."""
+    before = {t["name"]: (t.get("dependsOn") or {}).get("name") or [] for t in tasks}
+    if not any(before.values()):
+        return
+    for task in made:
+        task["priority"] = 100 - 10 * _depth(task["name"], before)
+    notes.to_do(
+        "spec.tasks[].dependsOn",
+        "all replicas start together; those that others depend on are created first, by priority:"
+        " let the others wait for them in their own command or an init container",
+    )
+
+
+def _depth(
+    name: str, before: Mapping[str, Sequence[str]], seen: frozenset[str] = frozenset()
+) -> int:
+    """Return the length of the longest chain of dependencies of ``name``; a cycle ends it."""
+    above = [task for task in before.get(name, ()) if task not in seen]
+    return max((1 + _depth(task, before, seen | {name}) for task in above), default=0)
+
+
+def _volumes(job: Json, spec: Json, made: Sequence[Json], notes: Notes) -> list[Json]:
+    """Mount the Job's volumes in every template; return the claims that Volcano would make."""
+    claims: list[Json] = []
+    for at, volume in enumerate(spec.get("volumes") or ()):
+        name = f"volume-{at}"
+        claim = volume.get("volumeClaimName")
+        if not claim:
+            claim = f"{job['metadata']['name']}-{name}"
+            claims.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {**_metadata(job), "name": claim},
+                    "spec": volume.get("volumeClaim") or {},
+                }
+            )
+            notes.changed(
+                f"spec.volumes[{at}]",
+                f"PersistentVolumeClaim {claim} is made here; it outlives the job",
+            )
+        for task in made:
+            mounted = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+            _mount(task["template"]["spec"], mounted, volume.get("mountPath") or "/")
+    return claims
+
+
+def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
+    """Return the ConfigMap of addresses that Volcano's plugin ``svc`` makes, and mount it."""
+    about = _metadata(job)
+    namespace, config_map = about.get("namespace", "default"), f"{about['name']}-hosts"
+    if "namespace" not in about:
+        notes.changed("metadata.namespace", "the host names are written for namespace default")
+    files: dict[str, str] = {}
+    variables: list[Json] = []
+    for task in made:
+        name, word = task["name"], task["name"].upper().replace("-", "_")
+        hosts = [
+            f"{about['name']}-{name}-{index}.{about['name']}.{namespace}.svc"
+            for index in range(task["replicas"])
+        ]
+        files[f"{name}.host"] = "\n".join(hosts) + "\n"
+        variables.append({"name": f"VC_{word}_HOSTS", "value": ",".join(hosts)})
+        variables.append({"name": f"VC_{word}_NUM", "value": str(len(hosts))})
+    for task in made:
+        spec = task["template"]["spec"]
+        _mount(spec, {"name": "hosts", "configMap": {"name": config_map}}, "/etc/volcano")
+        for container in _containers(spec):
+            container["env"] = [*copy.deepcopy(variables), *(container.get("env") or ())]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**about, "name": config_map},
+        "data": files,
+    }
+
+
+def _run_policy(spec: Json, tasks: Sequence[Json], notes: Notes) -> Json:
+    policy: Json = {"backoffLimit": min(spec.get("maxRetry") or _RETRIES, 100)}
+    if spec.get("ttlSecondsAfterFinished") is not None:
+        policy["ttlSecondsAfterFinished"] = spec["ttlSecondsAfterFinished"]
+    if any(
+        stated.get("action") in _STOPPING and _events(stated) & {"PodFailed", "*"}
+        for stated in spec.get("policies") or ()
+    ):
+        policy["backoffLimit"] = 0
+        notes.changed(
+            "spec.policies", "the job ends with the first failure (runPolicy.backoffLimit: 0)"
+        )
+    for at, owner in (("spec", spec), *((f"spec.tasks[{t['name']}]", t) for t in tasks)):
+        for number, stated in enumerate(owner.get("policies") or ()):
+            if why := _unkept(stated):
+                notes.lost(f"{at}.policies[{number}]", why)
+    return policy
+
+
+def _events(policy: Json) -> set[str]:
+    return {event for event in (policy.get("event"), *(policy.get("events") or ())) if event}
+
+
+def _unkept(policy: Json) -> str:
+    """Return how a policy differs from what Bireme does without it; empty if it does not."""
+    action, events = policy.get("action"), _events(policy)
+    if policy.get("exitCode") is not None:
+        return "exit codes are not distinguished: every failure restarts the gang"
+    if policy.get("timeout"):
+        return f"{action} follows at once, without a timeout of {policy['timeout']}"
+    if action == "CompleteJob" and events == {"TaskCompleted"}:
+        return ""
+    if action == "RestartJob" and events and events <= _RESTARTING:
+        return ""
+    if action in _STOPPING and "PodFailed" in events:
+        return ""
+    listed = ", ".join(sorted(events)) or "an event"
+    return (
+        f"{action} after {listed}: the gang is restarted as a whole when a replica fails or is lost"
+    )
+
+
+# --- PodGroups and Queues -------------------------------------------------------------------------
+#
+# ``deserved`` is what a queue may take back from others, as is Bireme's ``guaranteed``; Volcano's
+# ``guarantee`` also keeps resources idle for it, which nothing does here. The hierarchy in
+# annotations (``root/eng/prod`` with weights ``1/2/8``) becomes queues with parents.
+
+_HIERARCHY: Final = "volcano.sh/hierarchy"
+_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
+_MOST_WEIGHT: Final = 1000
+_NO_GROUP_COUNTERPART: Final = dict.fromkeys(
+    ("networkTopology", "subGroupPolicy"), "the gang is placed as one, as close together as it fits"
+)
+_NO_QUEUE_COUNTERPART: Final = {
+    "priority": "queues share by weight; the order of jobs is theirs (userPriority counts in it)",
+    "affinity": "queues own no nodes; give the pods a nodeSelector",
+    "extendClusters": "one cluster is scheduled",
+    "dequeueStrategy": "a gang that fits starts before one that does not, where it delays nobody",
+    "type": "has no meaning here",
+}
+
+
+def _pod_group(document: Json, notes: Notes) -> list[Json]:
+    spec: Json = document.get("spec") or {}
+    body: Json = {"minMember": max(1, spec.get("minMember") or 1)}
+    for key in ("minTaskMember", "priorityClassName", "minResources", "queue"):
+        if spec.get(key):
+            body[key] = spec[key]
+    notes.lost_of(spec, _NO_GROUP_COUNTERPART)
+    return [_made("PodGroup", _metadata(document), body)]
+
+
+def _queues(document: Json, known: set[str], notes: Notes) -> list[Json]:
+    """Return the queue, after those above it that its annotations name and ``known`` lacks."""
+    spec: Json = document.get("spec") or {}
+    body: Json = {}
+    above = _hierarchy(document, body, known, notes)
+    if "weight" not in body and spec.get("weight"):
+        body["weight"] = _weight(spec["weight"], notes)
+    if spec.get("parent") and spec["parent"] != "root":
+        body["parent"] = spec["parent"]
+    if spec.get("capability"):
+        body["limit"] = spec["capability"]
+    if spec.get("deserved"):
+        body["guaranteed"] = spec["deserved"]
+    if reserved := (spec.get("guarantee") or {}).get("resource"):
+        body.setdefault("guaranteed", reserved)
+        notes.changed(
+            "spec.guarantee",
+            "is not kept idle: others may use it, and give it back when the queue asks",
+        )
+    if spec.get("reclaimable") is False:
+        notes.lost(
+            "spec.reclaimable",
+            "what a queue holds beyond its guaranteed can be taken back; raise guaranteed",
+        )
+    notes.lost_of(spec, _NO_QUEUE_COUNTERPART)
+    return [*above, _made("Queue", _metadata(document), body)]
+
+
+def _weight(weight: int, notes: Notes) -> int:
+    if weight > _MOST_WEIGHT:
+        notes.changed("spec.weight", f"{weight} is above the most, {_MOST_WEIGHT}")
+    return min(weight, _MOST_WEIGHT)
+
+
+def _hierarchy(document: Json, body: Json, known: set[str], notes: Notes) -> list[Json]:
+    """Return queues for the levels below the root; set parent and weight of this one in ``body``.
+
+    Queues that are ``known`` are left out.
+    """
+    annotations: dict[str, Any] = (document.get("metadata") or {}).get("annotations") or {}
+    levels = [part for part in annotations.get(_HIERARCHY, "").split("/") if part][1:]
+    if not levels:
+        return []
+    weights = [int(part) for part in annotations.get(_WEIGHTS, "").split("/") if part.isdigit()][1:]
+    weights += [1] * (len(levels) - len(weights))
+    body["weight"] = _weight(weights[len(levels) - 1], notes)
+    above: list[Json] = []
+    for depth in range(1, len(levels)):
+        name = "-".join(levels[:depth])
+        queue: Json = {"weight": _weight(weights[depth - 1], notes)}
+        if depth > 1:
+            queue["parent"] = "-".join(levels[: depth - 1])
+        if name not in known:
+            above.append(_made("Queue", {"name": name}, queue))
+        body["parent"] = name
+    notes.changed(f"metadata.annotations[{_HIERARCHY}]", "parents and weights are fields here")
+    return above
+
+
+# --- any manifest ---------------------------------------------------------------------------------
+
+
 def convert(
     documents: Sequence[Json], given: Mapping[str, Role]
 ) -> tuple[list[Json], tuple[Note, ...]]:
-    """All documents as Bireme wants them, in their order, and what to know about them.
+    """Return all documents in Bireme's form, in their order, and the notes about them.
 
-    Raises ConversionError for a manifest that cannot be converted; it names object and field.
+    ``given`` has roles by task name, which win over guesses.
     """
     made: list[Json] = []
     remarks: list[Note] = []
@@ -46,7 +654,8 @@ def convert(
     for document in documents:
         notes = Notes(f"{document['kind']} {_name(document)}")
         try:
-            results = _one(document, given, queues, notes)
+            results = _converted(document, given, queues, notes)
+        # A manifest of any form may be given: what it lacks shows where it is used.
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConversionError(
                 f"{notes.subject}: is not as Volcano has it: {error!r}"
@@ -59,16 +668,18 @@ def convert(
     return made, tuple(remarks)
 
 
-def _one(document: Json, given: Mapping[str, Role], known: set[str], notes: Notes) -> list[Json]:
+def _converted(
+    document: Json, given: Mapping[str, Role], known: set[str], notes: Notes
+) -> list[Json]:
     group, kind = str(document.get("apiVersion", "")).partition("/")[0], document["kind"]
     if not group.endswith("volcano.sh"):
-        return [conversion.joined(document, notes)]
+        return [_joined(document, notes)]
     if kind == "Job":
-        return conversion.converted(document, given, notes)
+        return _job(document, given, notes)
     if kind == "PodGroup":
-        return conversion.pod_group(document, notes)
+        return _pod_group(document, notes)
     if kind == "Queue":
-        return conversion.queues(document, known, notes)
+        return _queues(document, known, notes)
     notes.to_do("kind", f"left out: {_REFUSED.get(kind, 'Bireme has nothing like it')}")
     return []
 
@@ -94,8 +705,10 @@ def _check(result: Json, notes: Notes) -> None:
         ) from error
 
 
+# --- the command ----------------------------------------------------------------------------------
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme convert`` understands."""
     add = parser.add_argument
     add("manifest", nargs="+", metavar="MANIFEST", help="YAML files; - for standard input")
     add(
@@ -110,12 +723,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Convert; the exit status.
-
-    Raises:
-        ConversionError: a manifest cannot be converted.
-        UsageError: a file cannot be read or written.
-    """
     documents = []
     for name in options.manifest:
         with naming("MANIFEST"):
@@ -125,13 +732,9 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     with naming("--out"):
         write_text(options.out, text)
     if notes:
-        sys.stderr.write("\n".join(_listed(notes)) + "\n")
+        rows = [[note.effect.value, note.subject, note.field, note.text] for note in notes]
+        sys.stderr.write("\n".join(aligned(rows, left=4)) + "\n")
     return 0
-
-
-def _listed(notes: Sequence[Note]) -> list[str]:
-    rows = [[note.effect.value, note.subject, note.field, note.text] for note in notes]
-    return aligned(rows, left=4)
 
 
 def _role(text: str) -> tuple[str, Role]:

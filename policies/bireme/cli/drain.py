@@ -3,10 +3,6 @@
 The operator's own scheduling cycle decides on a copy of the cluster without the drained nodes. An
 eviction is a loss to the gang as a whole: it starts again where it fits, from its last checkpoint.
 An elastic gang goes on smaller, as long as its first replica and its minimum stay.
-
-The settings are those of ``--config``, else of the ConfigMap that the chart installs; as for the
-operator itself, ``BIREME_`` variables of the environment win. What cannot be known here is a
-remark in the answer.
 """
 
 import argparse
@@ -17,15 +13,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
 from bireme import settings_source
 from bireme.cli import cluster as common
-from bireme.cli.arguments import naming
-from bireme.cli.cluster import ConsoleError, Json, Reader, ask
+from bireme.cli.arguments import Json, naming
+from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import BiremeError
@@ -47,25 +43,20 @@ from bireme.tables import aligned
 
 # --- the policy in force ----------------------------------------------------------------------
 
-_CONFIG_MAPS: Final = "/api/v1/configmaps"
-_OF_OPERATOR: Final = "app.kubernetes.io/name=bireme,app.kubernetes.io/component=operator"
+_OPERATOR: Final = "app.kubernetes.io/name=bireme,app.kubernetes.io/component=operator"
 _KEY: Final = "settings.yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the operator.
-
-    Attributes:
-        source: Where that was read, in words.
-        checkpoint_directory: Where the operator looks for checkpoints, on its own machine.
-        remarks: What the reader of an answer must know.
-    """
+    """Settings of the operator, and in words where they were read."""
 
     scheduling: SchedulingSettings
     source: str
-    checkpoint_directory: str = ""
-    remarks: tuple[str, ...] = ()
+    checkpoint_directory: str
+    """The folder of checkpoints, on the operator's own machine."""
+    remarks: tuple[str, ...]
+    """Settings that are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +69,23 @@ class PolicyInForce:
 
 
 async def settings_of(reader: Reader, environ: Mapping[str, str]) -> Settings:
-    """The settings of the operator that ``reader`` is connected to.
-
-    Raises:
-        ConsoleError: the cluster has the settings of several operators, or theirs name code.
-        SettingError: a setting has a value it cannot have.
-    """
+    """Return the settings of the operator of the cluster."""
     remarks: tuple[str, ...] = ()
     if named_file := environ.get(CONFIG_VARIABLE):
         document, source = settings_source.document(environ), f"the file {named_file}"
     else:
         document, source, remarks = await _installed(reader)
-        told = settings_source.read(SchedulingSettings, {}, document)
-        _refuse_classes(source, told.orderer, told.placer, told.sizer)
+        stored = settings_source.read(SchedulingSettings, {}, document)
+        _refuse_classes(source, stored.orderer, stored.placer, stored.sizer)
+    # As for the operator itself, BIREME_ variables take precedence over the file.
     scheduling = settings_source.read(SchedulingSettings, environ, document)
-    operator = document.get("operator") or {}
-    directory = str(operator.get("checkpointDirectory") or "")
-    return Settings(scheduling, source, directory, remarks)
+    directory = (document.get("operator") or {}).get("checkpointDirectory")
+    return Settings(scheduling, source, str(directory or ""), remarks)
 
 
 async def _installed(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
-    """Document, source and remarks of the chart's ConfigMap; the defaults without one."""
-    listed = await reader.objects_if_allowed(_CONFIG_MAPS, labelSelector=_OF_OPERATOR)
+    """Return document, source and remarks of the chart's ConfigMap; without one, the defaults."""
+    listed = await reader.objects_if_allowed("/api/v1/configmaps", labelSelector=_OPERATOR)
     found = {
         f"{each['metadata']['namespace']}/{each['metadata']['name']}": each["data"][_KEY]
         for each in listed or ()
@@ -123,15 +109,17 @@ async def _installed(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str,
 
 
 def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInForce:
-    """Return the policy in force: of the SchedulingPolicy ``active``, or else of the settings.
-
-    Raises:
-        ConsoleError: the settings name a policy that cannot be loaded here.
-    """
+    """Return the policy in force: of the SchedulingPolicy ``active``, or else of the settings."""
     remarks: tuple[str, ...] = ()
     if active is not None:
         try:
-            return PolicyInForce(_policy_of(active, settings), active.name)
+            if active.spec is None:
+                raise ConsoleError(active.fault)
+            source = lookup.PolicySource(**active.names)
+            _refuse_classes(active.name, source.orderer, source.placer, source.sizer)
+            directory = settings.checkpoint_directory
+            policy, _ = lookup.policy_of(source, settings.scheduling, make_policy, directory)
+            return PolicyInForce(policy, active.name)
         except (BiremeError, ImportError) as error:
             remark = (
                 f"SchedulingPolicy {active.name} counts in the cluster and cannot be loaded here: "
@@ -147,19 +135,9 @@ def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInF
         ) from error
 
 
-def _policy_of(active: PolicyFacts, settings: Settings) -> Policy:
-    if active.spec is None:
-        raise ConsoleError(active.fault)
-    source = lookup.PolicySource(**active.names)
-    _refuse_classes(active.name, source.orderer, source.placer, source.sizer)
-    directory = settings.checkpoint_directory
-    policy, _ = lookup.policy_of(source, settings.scheduling, make_policy, directory)
-    return policy
-
-
 def _refuse_classes(whose: str, *policies: str) -> None:
-    """ConsoleError for a class: no cluster has a say in which modules are imported here."""
-    for name in policies:
+    """Raise ConsoleError if one of ``policies`` is a class."""
+    for name in policies:  # no cluster may decide which modules are imported here
         if ":" in name and not name.startswith(CHECKPOINT):
             raise ConsoleError(
                 f"{whose} names {name!r}, code of the cluster's own, which is run here only from a "
@@ -175,38 +153,28 @@ class Move:
     """The effect of the drain on one gang.
 
     Attributes:
-        replicas: How many of its replicas are on the nodes that are drained.
-        shrinks: Whether it goes on without them.
-        starts_again: Whether it would be started elsewhere at once.
-        message: Where, or why not, in the operator's own words.
+        replicas: Number of its replicas on the drained nodes.
+        effect: It goes on without them, is started elsewhere at once, or is not.
+        message: The new places, or the reason, in the operator's own words.
     """
 
     gang: Gang
     replicas: int
-    shrinks: bool
-    starts_again: bool
+    effect: Literal["shrinks", "restarts", "waits"]
     message: str
 
 
 def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy) -> list[Move]:
-    """Return the effect on every gang with replicas on ``drained`` nodes, by namespace and name.
-
-    Raises KeyError for a node that is not in ``snapshot``.
-    """
+    """Return the effect on every gang with replicas on ``drained`` nodes, by namespace and name."""
     rows = np.array(sorted(snapshot.nodes.row[name] for name in drained), dtype=np.int64)
-    there = {r.gang.uid: r for r in snapshot.running if _on(r, rows)}
+    there = {r.gang.uid: r for r in snapshot.running if sum(_replicas_on(rows, r).values())}
     whole = {uid: r for uid, r in there.items() if not _goes_on(r, rows)}
     decision = run_cycle(_without(snapshot, whole, drained), policy)
     moves = [_move(running, rows, uid in whole, decision) for uid, running in there.items()]
     return sorted(moves, key=lambda move: move.gang.key)
 
 
-def _on(running: RunningGang, rows: IntArray) -> int:
-    """Return the number of its replicas on ``rows``."""
-    return sum(_counted(running, rows).values())
-
-
-def _counted(running: RunningGang, rows: IntArray) -> dict[str, int]:
+def _replicas_on(rows: IntArray, running: RunningGang) -> dict[str, int]:
     return {
         task.task: int(task.counts[np.isin(task.rows, rows)].sum())
         for task in running.placement.tasks
@@ -214,21 +182,19 @@ def _counted(running: RunningGang, rows: IntArray) -> dict[str, int]:
 
 
 def _goes_on(running: RunningGang, rows: IntArray) -> bool:
-    """Return True if the elastic gang can lose its replicas there."""
+    """Return whether the gang is elastic and can lose its replicas on ``rows``."""
     if not running.gang.is_elastic or running.anchor_row in rows:
         return False
-    lost = _counted(running, rows)
+    lost = _replicas_on(rows, running)
     least = {task.name: task.replicas for task in running.gang.at_minimum.tasks}
     sizes = running.sizes
     return all(sizes.get(name, 0) - lost.get(name, 0) >= fewest for name, fewest in least.items())
 
 
 def _without(
-    snapshot: ClusterSnapshot,
-    whole: dict[str, RunningGang],
-    drained: Collection[str],
+    snapshot: ClusterSnapshot, whole: dict[str, RunningGang], drained: Collection[str]
 ) -> ClusterSnapshot:
-    """The cluster after the drain: its nodes are cordoned, and gangs of them wait again."""
+    """Return the cluster after the drain: nodes are cordoned, and the ``whole`` gangs wait."""
     nodes = NodeTable(
         [replace(n, is_cordoned=n.is_cordoned or n.name in drained) for n in snapshot.nodes.nodes],
         snapshot.nodes.topology_levels,
@@ -252,25 +218,21 @@ def _without(
 
 
 def _move(running: RunningGang, rows: IntArray, is_whole: bool, decision: Decision) -> Move:
-    gang, replicas = running.gang, _on(running, rows)
+    gang, replicas = running.gang, sum(_replicas_on(rows, running).values())
     if not is_whole:
         left = sum(running.sizes.values()) - replicas
-        return Move(gang, replicas, True, False, f"goes on with {left} replicas")
+        return Move(gang, replicas, "shrinks", f"goes on with {left} replicas")
     for admit in decision.admitted:
         if admit.gang.uid == gang.uid:
-            return Move(gang, replicas, False, True, admit.message)
+            return Move(gang, replicas, "restarts", admit.message)
     held = next(hold for hold in decision.held if hold.gang.uid == gang.uid)
-    return Move(gang, replicas, False, False, f"{held.reason}: {held.message}")
-
-
-_PODS: Final = "/api/v1/pods"
+    return Move(gang, replicas, "waits", f"{held.reason}: {held.message}")
 
 
 # --- the command -------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme drain`` understands."""
     parser.add_argument("node", nargs="+", metavar="NODE", help="nodes that would be drained")
     parser.add_argument(
         "--config",
@@ -284,12 +246,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Show what would move; the exit status.
-
-    Raises:
-        ConsoleError: there is no such node, or the settings in the cluster cannot be used.
-        UsageError: the settings that ``--config`` names cannot be used.
-    """
     environ = {**os.environ, **({CONFIG_VARIABLE: str(options.config)} if options.config else {})}
 
     async def question(reader: Reader) -> tuple[Settings, ClusterState, int]:
@@ -297,7 +253,7 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
             settings = await settings_of(reader, environ)
         return settings, *await state_of(reader, settings.scheduling, options.node)
 
-    settings, state, beside = ask(common.target(options), question)
+    settings, state, beside = ask(options, question)
     for name in options.node:
         if state.node(name) is None:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
@@ -307,32 +263,44 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     remarks = [*settings.remarks, *decider.remarks]
     data = {
         "nodes": options.node,
-        "gangs": [_data(m) for m in moves],
+        "gangs": [
+            {
+                "kind": move.gang.kind,
+                "namespace": move.gang.namespace,
+                "name": move.gang.name,
+                "replicas": move.replicas,
+                "effect": move.effect,
+                "message": move.message,
+            }
+            for move in moves
+        ],
         "otherPods": beside,
         "decidedBy": {"settings": settings.source, "policy": decider.name or None},
         "remarks": remarks,
     }
     common.write(options.output, data, _text(moves, beside))
-    for remark in [*remarks, *([_decided(settings, decider)] if moves else [])]:
-        sys.stderr.write(f"bireme: {remark}\n")
+    if moves:
+        named = f" and SchedulingPolicy {decider.name}" if decider.name else ""
+        remarks.append(f"a preview by {settings.source}{named}; nothing has been moved")
+    sys.stderr.writelines(f"bireme: {remark}\n" for remark in remarks)
     return 0
 
 
 async def state_of(
     reader: Reader, settings: SchedulingSettings, drained: Collection[str]
 ) -> tuple[ClusterState, int]:
-    """The cluster as the operator would see it, and how many other pods a drain would move."""
+    """Return the cluster as the operator sees it, and how many other pods a drain would move."""
     state = ClusterState(settings)
-    standing = state.tenancy
+    tenancy = state.tenancy
     feeds: list[tuple[str, type[Any], Any]] = [
         ("/api/v1/nodes", wire.V1Node, state.put_node),
-        ("/api/v1/namespaces", wire.V1Namespace, standing.put_namespace),
+        ("/api/v1/namespaces", wire.MetadataOnly, tenancy.put_namespace),
         (
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             wire.V1PriorityClass,
-            standing.put_priority_class,
+            tenancy.put_priority_class,
         ),
-        (names.path("queues"), wire.CustomObject, standing.put_queue),
+        (names.path("queues"), wire.CustomObject, tenancy.put_queue),
         (names.path("schedulingpolicies"), wire.CustomObject, state.policies.put),
         (names.path("trainingjobs"), wire.CustomObject, state.put_job),
         (names.path("podgroups"), wire.CustomObject, state.put_group),
@@ -341,57 +309,30 @@ async def state_of(
         for manifest in await reader.objects(path):
             put(*_decoded(manifest, kind))
     beside = 0
-    for manifest in await reader.objects(_PODS):
+    for manifest in await reader.objects(pods.PATH):
         key, pod = _decoded(manifest, wire.V1Pod)
         if names.POD_GROUP_LABEL in (pod.metadata.labels or {}):
             state.put_member(key, pod)
         else:
             state.put_other_pod(key, pod)
-            beside += pod.spec.node_name in drained and _is_moved(pod)
+            # As kubectl drain does, which leaves ended pods and those of DaemonSets.
+            is_moved = pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
+            beside += is_moved and pod.spec.node_name in drained
     state.run_times.learn(state.jobs.values())
     return state, beside
 
 
-def _is_moved(pod: wire.V1Pod) -> bool:
-    """Return True if ``kubectl drain`` would evict the pod."""
-    return pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
-
-
 def _decoded(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
-    """Key and object as a reflector hands them over."""
+    """Return key and object as a reflector hands them over."""
     about = manifest["metadata"]
-    made = msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
-    return (about.get("namespace", ""), about["name"]), made
-
-
-def _decided(settings: Settings, decider: PolicyInForce) -> str:
-    policy = f" and SchedulingPolicy {decider.name}" if decider.name else ""
-    return f"a preview by {settings.source}{policy}; nothing has been moved"
-
-
-def _data(move: Move) -> Json:
-    gang = move.gang
-    return {
-        "kind": gang.kind,
-        "namespace": gang.namespace,
-        "name": gang.name,
-        "replicas": move.replicas,
-        "effect": _effect(move),
-        "message": move.message,
-    }
-
-
-def _effect(move: Move) -> str:
-    if move.shrinks:
-        return "shrinks"
-    return "restarts" if move.starts_again else "waits"
+    return (about.get("namespace", ""), about["name"]), msgspec.convert(manifest, kind)
 
 
 def _text(moves: Sequence[Move], beside: int) -> str:
     rows = [["NAMESPACE", "NAME", "REPLICAS", "EFFECT", "WHERE OR WHY"]]
     for move in moves:
         gang = move.gang
-        rows.append([gang.namespace, gang.name, str(move.replicas), _effect(move), move.message])
+        rows.append([gang.namespace, gang.name, str(move.replicas), move.effect, move.message])
     lines = aligned(rows, left=len(rows[0])) if moves else ["No gang has a replica there."]
     if beside:
         lines.append(f"Pods there that are not Bireme's, which kubectl drain moves: {beside}.")

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
-from bireme.cli import arguments as types
 from bireme.cli.arguments import (
-    STANDARD_OUTPUT,
     UsageError,
     check_target,
     naming,
+    pair,
+    seed_range,
+    shard,
     whole,
+    write_results,
     write_text,
 )
 from bireme.cli.experiment import find_own
@@ -33,11 +34,8 @@ from bireme.tables import aligned
 from bireme.training.evaluation import EvaluationResult, merge
 from bireme.training.recipes import RECIPES, Recipe, load_recipe
 
-_CORES: Final = os.cpu_count() or 1
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``bireme evaluate``."""
     add = parser.add_argument
     add(
         "name",
@@ -50,22 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seeds.add_argument(
         "--seeds", type=whole, default=20, metavar="N", help="0 to N-1; default: %(default)s"
     )
-    seeds.add_argument("--seed-range", type=types.seed_range, metavar="A:B", help="A to B-1")
-    add(
-        "--shard",
-        type=types.shard,
-        default=(0, 1),
-        metavar="I/N",
-        help="every Nth seed from the Ith",
-    )
+    seeds.add_argument("--seed-range", type=seed_range, metavar="A:B", help="A to B-1")
+    add("--shard", type=shard, default=(0, 1), metavar="I/N", help="every Nth seed from the Ith")
     add(
         "--jobs",
         type=whole,
-        default=_CORES,
+        default=os.cpu_count() or 1,
         metavar="N",
         help="processes; default: all cores",
     )
-    add("--opt", type=types.pair, action="append", default=[], metavar="K=V", help="to the recipe")
+    add("--opt", type=pair, action="append", default=[], metavar="K=V", help="to the recipe")
     add("--recipe", metavar="NAME", help="that evaluates it; default: the one of the same name")
     add("--merge", nargs="+", type=Path, metavar="FILE", help="join what --json of shards wrote")
     add("--json", metavar="FILE", help="write every seed's numbers; - for standard output")
@@ -74,11 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Compare a checkpoint with its baselines; return the exit status.
-
-    Raises:
-        UsageError: an argument cannot be used, or what a recipe needs is not installed.
-    """
     for argument, target in (("--json", options.json), ("--markdown", options.markdown)):
         check_target(argument, target)
     checkpoint = _checkpoint(options) if options.name else None
@@ -125,10 +112,10 @@ def _evaluated(
     if checkpoint is None:
         known = ", ".join(RECIPES)
         raise UsageError(f"argument NAME: evaluate what? Name one of {known}, or a folder")
-    shard, shards = options.shard
-    seeds = list(options.seed_range or range(options.seeds))[shard::shards]
+    which, shards = options.shard
+    seeds = list(options.seed_range or range(options.seeds))[which::shards]
     if not seeds:
-        raise UsageError(f"argument --shard: {shard}/{shards} leaves no seed; make fewer shards")
+        raise UsageError(f"argument --shard: {which}/{shards} leaves no seed; make fewer shards")
     progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
         return [
@@ -182,16 +169,13 @@ def _merged(files: Sequence[Path]) -> list[EvaluationResult]:
 
 
 def _report(options: argparse.Namespace, found: Sequence[EvaluationResult], command: str) -> None:
-    if options.json:
-        settings = [each.to_json() for each in found]
-        content = {"bireme": version("bireme"), "command": command, "settings": settings}
-        with naming("--json"):
-            write_text(options.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
     if options.markdown:
         with naming("--markdown"):
             write_text(options.markdown, _page(found, command))
-    if options.json != STANDARD_OUTPUT:
-        sys.stdout.write("\n".join(line for each in found for line in _table(each)) + "\n")
+    settings = [each.to_json() for each in found]
+    numbers = {"bireme": version("bireme"), "command": command, "settings": settings}
+    text = "\n".join(line for each in found for line in _table(each)) + "\n"
+    write_results(options.json, numbers, text)
 
 
 def _table(each: EvaluationResult) -> list[str]:

@@ -1,7 +1,7 @@
-"""From arguments to simulations: which workload, which machines, which policies.
+"""Experiments: the workload, machines and policies that arguments name, and their simulations.
 
-Everything is read and checked before the first simulation, so that a slip in the last argument
-does not cost an hour.
+Everything is read and checked before the first simulation, so that a wrong argument does not cost
+an hour.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from bireme.simulator.workload import Trace, with_true_estimates
 
 DEFAULTS: Final = SchedulingSettings()
 GPUS_PER_NODE: Final = 8
-"""Into replicas of how many GPUs jobs are cut when the machines are those of the trace."""
+"""Most GPUs of a replica when the machines are those of the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Experiment:
     Attributes:
         traces: By seed; the same one for all unless it is generated.
         contenders: By name, as asked for: a policy and the settings it decides under.
-        pools: Node pools that grow and shrink; none where all nodes are always there.
-        floors: How they look ahead, one after the other (:mod:`bireme.simulator.node_floors`).
-        physics: What disturbs jobs, and which nodes fail.
-        learns: Whether run times that nobody stated are judged by those of finished jobs.
+        pools: Node pools that grow and shrink; empty if all nodes are always there.
+        floors: Their forecasts, one after the other (:mod:`bireme.simulator.node_floors`).
+        physics: Disturbances of jobs, and failures of nodes.
+        learns: Run times that are not stated are estimated from finished jobs.
     """
 
     traces: Mapping[int, Trace]
@@ -63,21 +63,17 @@ class Experiment:
 
     @property
     def trace(self) -> Trace:
-        """That of the first seed."""
+        """The trace of the first seed."""
         return next(iter(self.traces.values()))
 
     @property
     def gpus_by_node(self) -> dict[str, int]:
-        """In the order of the nodes."""
+        """GPUs by node name, in the order of the nodes."""
         return {node.name: node.allocatable.get(GPU, 0) for node in self.nodes}
 
 
 def set_up(options: argparse.Namespace) -> Experiment:
-    """Set up the experiment that ``options`` of ``bireme simulate`` describe.
-
-    Raises:
-        UsageError: one of them cannot be used.
-    """
+    """Return the experiment that ``options`` of ``bireme simulate`` describe."""
     contenders = _contenders(options)
     with naming("--physics"):
         physics = read_physics(options.physics)
@@ -86,8 +82,8 @@ def set_up(options: argparse.Namespace) -> Experiment:
     nodes = nodes or next(iter(traces.values())).nodes
     if not nodes:
         raise UsageError(
-            f"argument --nodes: {options.trace!r} does not tell on which machines it was recorded; "
-            "say 64x8, for 64 nodes of 8 GPUs"
+            f"argument --nodes: {options.trace!r} does not name the machines it was recorded on; "
+            "write 64x8, for 64 nodes of 8 GPUs"
         )
     pools, floors = _pools(options, nodes), options.floor or [REACTIVE]
     learns = options.estimates == "history"
@@ -97,19 +93,18 @@ def set_up(options: argparse.Namespace) -> Experiment:
 def carry_out(
     experiment: Experiment, on_progress: Callable[[str, int, int], None]
 ) -> tuple[list[SimulationMetrics], list[Outcome]]:
-    """Simulate every policy with every seed: all numbers, and the outcomes of the first seed.
+    """Simulate every policy, and floor, with every seed.
 
-    Where there are several floors, every policy has a run with each, called by both names.
-
-    ``on_progress`` is told what runs, how many jobs are finished, and how many there are.
+    Return all metrics, and the outcomes of the first seed. ``on_progress`` gets what runs, the
+    number of finished jobs, and that of all jobs.
     """
     metrics: list[SimulationMetrics] = []
     first: list[Outcome] = []
     for seed in experiment.traces:
         for name, floor in product(experiment.contenders, experiment.floors):
             known_as = name if len(experiment.floors) == 1 else f"{name}, {floor}"
-            tell = partial(on_progress, f"{known_as}, seed {seed}")
-            run = partial(_simulated, experiment, name, seed, tell)
+            progress = partial(on_progress, f"{known_as}, seed {seed}")
+            run = partial(_simulated, experiment, name, seed, progress)
             outcome = replace(run(with_floor(floor, experiment.pools, run)), policy=known_as)
             metrics.append(measure(outcome))
             if len(first) < len(experiment.contenders) * len(experiment.floors):
@@ -118,7 +113,11 @@ def carry_out(
 
 
 def _simulated(
-    experiment: Experiment, name: str, seed: int, tell: ProgressCallback, pools: Sequence[NodePool]
+    experiment: Experiment,
+    name: str,
+    seed: int,
+    on_progress: ProgressCallback,
+    pools: Sequence[NodePool],
 ) -> Outcome:
     policy, settings = experiment.contenders[name]
     return simulate(
@@ -128,15 +127,13 @@ def _simulated(
         settings,
         physics=experiment.physics,
         seed=seed,
-        on_progress=tell,
+        on_progress=on_progress,
         estimator=RuntimeHistory() if experiment.learns else None,
         pools=pools,
     )
 
 
-def _contenders(
-    options: argparse.Namespace,
-) -> dict[str, tuple[Policy, SchedulingSettings]]:
+def _contenders(options: argparse.Namespace) -> dict[str, tuple[Policy, SchedulingSettings]]:
     find_own([options.placer, options.sizer])
     with _making("--placer", options.placer):
         registry.make_placer(options.placer)
@@ -156,19 +153,15 @@ def _contenders(
 def contenders(
     names: Sequence[str], general: SchedulingSettings
 ) -> dict[str, tuple[Policy, SchedulingSettings]]:
-    """Policies by name, as ``--policy`` spells them; what a name leaves out is as in ``general``.
-
-    Raises:
-        UsageError: one of them cannot be made.
-    """
+    """Return policies by name, as in ``--policy``; parts left out are those of ``general``."""
     return {name: _contender(name, general) for name in names}
 
 
 def find_own(names: Sequence[str]) -> None:
-    """Let classes of the user's own among ``names`` be found in the current folder."""
+    """Make classes of the user among ``names`` importable from the current folder."""
     here = str(Path.cwd())
     if any(":" in name for name in names) and here not in sys.path:
-        # A program finds its own folder's modules, not those of the folder it is started in.
+        # A console script has its own folder on sys.path, not the one it is started in.
         sys.path.append(here)
 
 
@@ -188,18 +181,14 @@ def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, Scheduli
 def as_set(
     settings: SchedulingSettings, argument: str, name: str
 ) -> tuple[Policy, SchedulingSettings]:
-    """The policy of ``settings``, which ``argument`` calls ``name``, and ``settings``.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """Return the policy of ``settings``, which ``argument`` calls ``name``, and ``settings``."""
     find_own([settings.orderer, settings.placer, settings.sizer])
     with _making(argument, name):
         return registry.make_policy(settings), settings
 
 
 def _named(name: str) -> list[str]:
-    """The parts that ``name`` consists of; the folder of a checkpoint is one, to the end."""
+    """Return the parts of ``name``; the folder of a checkpoint is one, to the end."""
     before, has_checkpoint, folder = f"/{name}".partition(f"/{registry.CHECKPOINT}")
     parts = before.split("/")[1:]
     return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
@@ -215,7 +204,7 @@ def _parts_at(name: str) -> Collection[str]:
 
 @contextmanager
 def _making(argument: str, name: str) -> Iterator[None]:
-    """Like :func:`naming`, for code of the user's own, which may raise anything."""
+    """Blame ``argument`` like :func:`naming`; code of the user's own may raise anything."""
     try:
         with naming(argument):
             yield
@@ -256,12 +245,11 @@ def _pools(options: argparse.Namespace, nodes: Sequence[Node]) -> list[NodePool]
 
 
 def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Trace]:
-    """By seed. A file says the same whatever the seed, so it is read once."""
     gpus = max((node.allocatable.get(GPU, 0) for node in nodes), default=0) or GPUS_PER_NODE
     is_generated = options.trace.startswith("gen:")
     traces: dict[int, Trace] = {}
     for seed in options.seed:
-        if traces and not is_generated:
+        if traces and not is_generated:  # a file does not depend on the seed: read it once
             traces[seed] = next(iter(traces.values()))
             continue
         with naming("--trace"):

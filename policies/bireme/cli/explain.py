@@ -1,7 +1,6 @@
 """``bireme explain``: what a SchedulingPolicy decides, whether it does, and how well.
 
-Beside what the operator says of it stand the words of every rule it names, which
-``bireme policies show`` prints without a cluster.
+Beside its status it shows the description of every rule it names, as ``bireme policies show``.
 """
 
 import argparse
@@ -9,25 +8,20 @@ from collections.abc import Iterator, Sequence
 
 from bireme import registry
 from bireme.cli import cluster as common
-from bireme.cli.cluster import Json, Reader, ask
+from bireme.cli.arguments import Json
+from bireme.cli.cluster import ask
 from bireme.core.policy import PARTS
 from bireme.kube.conditions import cleaned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme explain`` understands."""
     parser.add_argument("policy", metavar="POLICY", help="the name of a SchedulingPolicy")
     common.add_target(parser, namespaced=False)
     common.add_output(parser)
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Explain; the exit status. Raises ConsoleError without such a policy."""
-
-    async def question(reader: Reader) -> Json:
-        return await reader.get("schedulingpolicies", options.policy)
-
-    policy = ask(common.target(options), question)
+    policy = ask(options, lambda reader: reader.get("schedulingpolicies", options.policy))
     data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
     common.write(options.output, data, "\n".join(_lines(policy)) + "\n")
     return 0
@@ -64,7 +58,6 @@ def _compared(shadow: Json) -> Iterator[str]:
 
 
 def _part(part: str, spec: Json) -> Iterator[str]:
-    """One part, with what is known about the rule it names."""
     name = spec.get(part)
     if name is None:
         learned = (spec.get("checkpoint") or {}).get("name")

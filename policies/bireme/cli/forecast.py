@@ -1,22 +1,19 @@
-"""``bireme forecast``: how well a series can be forecast, by whom, and what comes next.
+"""``bireme forecast``: how well a series can be forecast, by which model, and what comes next.
 
-Every forecaster is fitted to what lies before the last part of the series and tested on that part,
-beside persistence and the season before; the best one is fitted once more and forecasts on. The
-table goes to standard output, all numbers to ``--json``, a picture to ``--plot``. The GRU is
-trained on the series where torch is installed; what a network was trained on is always said.
+Every forecaster is fitted to the series but its last part and tested on that part, beside
+persistence and the seasonal naive forecast; the best one is fitted once more and forecasts on. The
+table goes to standard output, all numbers to ``--json``, a picture to ``--plot``.
 """
 
 import argparse
-import json
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from bireme.cli import forecast_report as report
-from bireme.cli.arguments import STANDARD_OUTPUT, UsageError, check_target, naming, write_text
+from bireme.cli.arguments import UsageError, check_target, naming, number, write_results
 from bireme.cli.series import SeriesSpan, add_series_arguments, read_asked, span
 from bireme.forecasting.forecasters import FORECASTERS
 from bireme.training.gru.evaluation import (
@@ -33,7 +30,6 @@ _PICTURES: Final = (".png", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme forecast`` understands."""
     add_series_arguments(parser, required=True)
     add = parser.add_argument
     add(
@@ -57,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
-    """Who is tried, and by what one is chosen."""
     add = parser.add_argument
     add(
         "--models",
@@ -90,11 +85,6 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Judge forecasters on a series and forecast on; the exit status.
-
-    Raises:
-        UsageError: an argument cannot be used, or what it takes is not installed.
-    """
     for argument, target in (("--json", options.json), ("--plot", options.plot)):
         check_target(argument, target)
     if options.plot and Path(options.plot).suffix not in _PICTURES:
@@ -105,13 +95,9 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     comparison = _compared(options)
     command = shlex.join(["bireme", *arguments])
     if options.plot:
-        _draw(comparison, Path(options.plot))
-    if options.json:
-        text = json.dumps(report.document(comparison, command), indent=1, allow_nan=False)
-        with naming("--json"):
-            write_text(options.json, text + "\n")
-    if options.json != STANDARD_OUTPUT:
-        sys.stdout.write(report.table(comparison))
+        with naming("--plot"), _needing("--plot"):
+            report.draw(comparison, Path(options.plot))
+    write_results(options.json, report.document(comparison, command), report.table(comparison))
     return 0
 
 
@@ -124,7 +110,9 @@ def _compared(options: argparse.Namespace) -> ForecastComparison:
         read=read,
         names=tuple(dict.fromkeys(name.strip() for name in names)),
         horizon=options.horizon.steps(step, "--horizon"),
-        test=_steps_of(options.test, len(read.series), step),
+        test=options.test.steps(step, "--test")
+        if isinstance(options.test, SeriesSpan)
+        else max(1, round(options.test * len(read.series))),
         quantile=options.quantile,
         alpha=options.alpha,
         gru=options.gru,
@@ -140,7 +128,7 @@ def _compared(options: argparse.Namespace) -> ForecastComparison:
 
 @contextmanager
 def _needing(argument: str) -> Iterator[None]:
-    """A library that is not installed is what ``argument`` asks too much for."""
+    """Blame ``argument`` for a library that is not installed."""
     try:
         yield
     except ImportError as error:
@@ -149,39 +137,16 @@ def _needing(argument: str) -> Iterator[None]:
         raise
 
 
-def _draw(comparison: ForecastComparison, target: Path) -> None:
-    with naming("--plot"), _needing("--plot"):
-        from bireme.cli.forecast_report import draw
-
-        draw(comparison, target)
-
-
-def _steps_of(part: SeriesSpan | float, intervals: int, step_seconds: int) -> int:
-    if isinstance(part, SeriesSpan):
-        return part.steps(step_seconds, "--test")
-    return max(1, round(part * intervals))
-
-
 def _part(text: str) -> SeriesSpan | float:
-    return _share(text) if "." in text else span(text)
-
-
-def _share(text: str) -> float:
-    return _between_0_and_1(text, "is no share; write 0.2, say, or intervals such as 336")
+    if "." not in text:
+        return span(text)
+    fault = "is no share; write 0.2, say, or intervals such as 336"
+    return number(text, lambda value: 0 < value < 1, fault)
 
 
 def _quantile(text: str) -> float:
-    return _between_0_and_1(text, "is no quantile above 0 and below 1; write 0.9, say")
-
-
-def _between_0_and_1(text: str, fault: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} {fault}")
-    return value
+    fault = "is no quantile above 0 and below 1; write 0.9, say"
+    return number(text, lambda value: 0 < value < 1, fault)
 
 
 def _network(text: str) -> str:
@@ -195,10 +160,4 @@ def _network(text: str) -> str:
 def _alpha(text: str) -> float | None:
     if text == "fitted":
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no weight; write 0 to 1, or fitted")
-    return value
+    return number(text, lambda value: 0 <= value <= 1, "is no weight; write 0 to 1, or fitted")

@@ -1,7 +1,6 @@
-"""``bireme forecast-pools``: the job of the night, which forecasts every NodePoolScaler.
+"""``bireme forecast-pools``: the nightly job that forecasts every NodePoolScaler.
 
-It needs no torch and talks to the API server as the pod's account, or as the kubeconfig says. Its
-output is a line for each pool: what is forecast, by which model and why, or why nothing is.
+It prints a line for each pool: what is forecast, by which model and why, or why nothing is.
 """
 
 import argparse
@@ -15,7 +14,6 @@ CANDIDATES: Final = ("persistence", "holt-winters", "arima", "gru", "lsp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme forecast-pools`` understands."""
     parser.add_argument(
         "--pool",
         action="append",
@@ -27,18 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Forecast all; 1 where a pool failed.
-
-    Raises:
-        PoolsError: there is nothing to forecast for.
-    """
-    now = time.time()  # noqa: TID251  # the one place where the job of the night asks for the time
+    now = time.time()  # noqa: TID251  # the one place where the nightly job reads the clock
     failed = asyncio.run(_run(options.pool, now, dry_run=options.dry_run))
     return 1 if failed else 0
 
 
 async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
-    # Here, because what speaks to API servers takes half a second to import.
+    # Here, because the client of the API server takes half a second to import.
     from bireme.core.errors import installing
     from bireme.forecasting.forecasters import make
     from bireme.forecasting.nightly_job import NightlyRun, PoolsError

@@ -1,4 +1,4 @@
-"""A comparison of forecasters as a table for people, and as numbers for programs."""
+"""A comparison of forecasters as a table, as numbers for programs, and as a picture."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.dates import ConciseDateFormatter
-from matplotlib.figure import Figure
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.selection import BackTest
@@ -18,15 +16,15 @@ from bireme.tables import aligned
 from bireme.training.gru.evaluation import PERSISTENCE, SEASONAL, ForecastComparison, bounds
 
 _LEAST_GAIN: Final = 0.01
-"""Of skill; below it the simple rule is the better choice."""
+"""Smallest skill of a model that is a better choice than a simple rule."""
 _SHOWN: Final = 8
-"""So many of the intervals to come are written out."""
+"""Intervals to come that the table lists."""
 
 
 def table(comparison: ForecastComparison) -> str:
-    """A line per forecaster, the best first, and below who was chosen and what comes next."""
+    """Return a line per forecaster, the best first; then which was chosen, and the forecast."""
     rows = [cells(name, _numbers(comparison, name)) for name in ranked(comparison)]
-    lines = [*told_series(comparison), "", *aligned([head(comparison.request.quantile), *rows])]
+    lines = [*_about(comparison), "", *aligned([head(comparison.request.quantile), *rows])]
     lines += [f"{name}: not tried: {fault}" for name, fault in comparison.chosen.faults.items()]
     lines += ["", *(f"{name}: {words}" for name, words in comparison.about.items())]
     lines += [
@@ -38,13 +36,13 @@ def table(comparison: ForecastComparison) -> str:
 
 
 def ranked(comparison: ForecastComparison) -> list[str]:
-    """The forecasters tried, by their loss at the quantile request for."""
+    """Return the forecasters that were tried, by their loss at the requested quantile."""
     scores, q = comparison.chosen.scores, comparison.request.quantile
     return sorted(scores, key=lambda name: scores[name].pinball(q))
 
 
 def verdict(comparison: ForecastComparison) -> str:
-    """Return whether any model says more than the better of the two simple rules."""
+    """Return in words whether a model is better than both simple rules."""
     scores, name, q = comparison.chosen.scores, comparison.chosen.name, comparison.request.quantile
     simple = [rule for rule in (PERSISTENCE, SEASONAL) if rule in scores]
     rule = min(simple, key=lambda each: scores[each].pinball(q))
@@ -73,11 +71,11 @@ def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
 
 
 def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
-    """What ``--json`` writes.
+    """Return the document that ``--json`` writes.
 
     ``bireme`` (the version), ``command``, ``series`` (how it was read), ``test`` (what was tested
     and how), ``models`` (by name: accuracies, skills, loss, share of actual values below the upper
-    bound, seconds of fitting, or the fault for which it was not tried), ``chosen``, ``said``,
+    bound, seconds of fitting, or the fault for which it was not tried), ``chosen``, ``said`` (why),
     ``verdict`` and ``forecast`` (per interval to come: begin, point, lower and upper bound).
     """
     request, chosen = comparison.request, comparison.chosen
@@ -109,8 +107,8 @@ def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
     }
 
 
-def told_series(comparison: ForecastComparison) -> list[str]:
-    """What was read, and what of it is forecast."""
+def _about(comparison: ForecastComparison) -> list[str]:
+    """Return the lines about the series that was read."""
     request = comparison.request
     series, notes = request.read.series, request.read.notes
     seasons = " and ".join(str(period) for period in series.periods) or "nothing"
@@ -123,14 +121,14 @@ def told_series(comparison: ForecastComparison) -> list[str]:
 
 
 def head(quantile: float) -> list[str]:
-    """The columns of the table."""
+    """Return the columns of the table."""
     q = f"{100 * quantile:g} %"
     skills = "skill: persistence", SEASONAL
     return ["model", "1-MAPE", "1-WAPE", *skills, f"loss at {q}", f"below {q}", "fitted in"]
 
 
 def cells(name: str, numbers: Mapping[str, Any]) -> list[str]:
-    """The row of the model called ``name``, from its ``numbers`` in the document."""
+    """Return the row of the model ``name`` from its ``numbers`` in the document."""
     keys = "accuracy_mape", "accuracy_wape", "skill_persistence", "skill_seasonal_naive"
     return [
         name,
@@ -159,7 +157,7 @@ def _numbers(comparison: ForecastComparison, name: str) -> dict[str, float | str
 
 
 def when(comparison: ForecastComparison, ahead: int) -> str | None:
-    """When the interval ``ahead`` behind the last one begins, as RFC 3339; None if unknown."""
+    """Return when the interval ``ahead`` after the last one begins, RFC 3339; None if unknown."""
     series = comparison.request.read.series
     if series.start is None:
         return None
@@ -185,26 +183,20 @@ def _ahead(comparison: ForecastComparison) -> list[str]:
     return [*lines, f"         and {more} more in --json and --plot"] if more > 0 else lines
 
 
-# Forecast against what came: the end of the test with the interval, and on beyond the series.
-#
-# A point of the line is the forecast made as many intervals before as was asked for; where
-# that
-# is more than one, forecasts are drawn whole, one after the other, so that none is seen twice.
+# --- the picture: the end of the test with its forecasts, and the forecast beyond the series -----
 
 _INCHES: Final = (10.0, 4.4)
 _DPI: Final = 100
 _SMALL: Final[dict[str, Any]] = {".png": {"pil_kwargs": {"optimize": True}}}
 _PICTURE_SHOWN: Final = 336
-"""Intervals of the test that are drawn, a fortnight of hours."""
+"""Intervals of the test that are drawn, two weeks of hours."""
 _LINE, _BASELINE = LIGHT_POLICIES[:2]
 
 
 def draw(comparison: ForecastComparison, target: Path) -> None:
-    """Write the picture of ``comparison`` to ``target``; its ending says of what kind.
+    """Write the picture of ``comparison`` to ``target``, in the format of its suffix."""
+    from matplotlib.figure import Figure  # only a picture needs it, and it may not be installed
 
-    Raises:
-        OSError: it cannot be written.
-    """
     figure = Figure(figsize=_INCHES, layout="constrained", facecolor=LIGHT["card"])
     axes = figure.add_subplot(facecolor=LIGHT["card"])
     _draw(axes, comparison)
@@ -226,7 +218,7 @@ def _draw(axes: Any, comparison: ForecastComparison) -> None:
     beyond = len(series) + np.arange(comparison.request.horizon)[None]
     for at, (point, lower, upper) in ((places, past), (beyond, comparison.ahead[:, None])):
         across, low = _curve(comparison, at, lower)
-        # One point alone has no width: a bar and a dot are seen.
+        # A single point has no width: draw a bar and a dot.
         width, marks = (0, {}) if at.size > 1 else (5, {"marker": "o", "markersize": 4})
         high = _curve(comparison, at, upper)[1]
         axes.fill_between(across, low, high, color=_LINE, alpha=0.18, lw=width)
@@ -240,7 +232,7 @@ def _draw(axes: Any, comparison: ForecastComparison) -> None:
 
 
 def _rows(comparison: ForecastComparison) -> IntArray:
-    """Origins so far from each other that their forecasts do not overlap, up to the last one."""
+    """Return origins whose forecasts do not overlap, so that no interval is drawn twice."""
     origins = len(comparison.chosen.scores[comparison.chosen.name].origins)
     first = max(0, origins - _PICTURE_SHOWN)
     return np.arange(origins - 1, first - 1, -comparison.request.horizon, dtype=np.int64)[::-1]
@@ -249,7 +241,7 @@ def _rows(comparison: ForecastComparison) -> IntArray:
 def _curve(
     comparison: ForecastComparison, places: IntArray, values: FloatArray
 ) -> tuple[list[Any], FloatArray]:
-    """Places on the axis and values of forecasts, a row each, with a break after every long one."""
+    """Return places on the axis and values of forecasts (a row each), with a gap between them."""
     if places.shape[1] > 1:
         places = np.pad(places, ((0, 0), (0, 1)), mode="edge")
         values = np.pad(values, ((0, 0), (0, 1)), constant_values=np.nan)
@@ -257,7 +249,7 @@ def _curve(
 
 
 def _across(comparison: ForecastComparison, places: IntArray) -> list[Any]:
-    """Times where they are known, else the numbers of the intervals."""
+    """Return times if they are known, else the numbers of the intervals."""
     series = comparison.request.read.series
     if series.start is None:
         return list(places.ravel())
@@ -267,14 +259,14 @@ def _across(comparison: ForecastComparison, places: IntArray) -> list[Any]:
 
 def _dress(axes: Any, comparison: ForecastComparison) -> None:
     ink, soft = LIGHT["ink"], LIGHT["soft"]
-    axes.set_title(
-        _title(comparison), loc="left", color=ink, fontsize=12, fontweight="bold", pad=24
-    )
+    axes.set_title(_title(comparison), loc="left", color=ink, size=12, weight="bold", pad=24)
     axes.text(0, 1.025, _subtitle(comparison), transform=axes.transAxes, color=soft, fontsize=9)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
     axes.yaxis.set_major_formatter(lambda value, _: digits(value))
     if comparison.request.read.series.start is not None:
+        from matplotlib.dates import ConciseDateFormatter
+
         formatter: Any = ConciseDateFormatter  # has no types
         axes.xaxis.set_major_formatter(formatter(axes.xaxis.get_major_locator()))
     axes.grid(axis="y", color=LIGHT["grid"])
@@ -294,16 +286,11 @@ def _title(comparison: ForecastComparison) -> str:
 def _subtitle(comparison: ForecastComparison) -> str:
     score = comparison.chosen.scores[comparison.chosen.name]
     accuracy = score.accuracy_wape
-    baselines = [
-        baseline for baseline in (PERSISTENCE, SEASONAL) if baseline != comparison.chosen.name
-    ]
     skills = [
-        (baseline, comparison.skill(comparison.chosen.name, baseline)) for baseline in baselines
+        (rule, comparison.skill(comparison.chosen.name, rule))
+        for rule in (PERSISTENCE, SEASONAL)
+        if rule != comparison.chosen.name
     ]
     parts = [f"1-WAPE {share(accuracy)}"] if accuracy is not None else []
-    parts += [
-        f"skill {share(skill)} against {baseline}"
-        for baseline, skill in skills
-        if skill is not None
-    ]
+    parts += [f"skill {share(skill)} against {rule}" for rule, skill in skills if skill is not None]
     return f"last {comparison.request.test:,} intervals: {', '.join(parts)}"

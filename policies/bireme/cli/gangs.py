@@ -1,13 +1,14 @@
 """One gang as listings show it: a TrainingJob, or a PodGroup of another controller.
 
 Everything is read from fields that the operator writes. A missing field stays None: the object may
-be new, or the operator may be away.
+be new, or the operator may be down.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bireme.cli.cluster import Json
+from bireme.cli.arguments import Json
 from bireme.kube import names, quantities
 from bireme.kube.conditions import cleaned
 
@@ -30,10 +31,10 @@ class GangLine:
 
     Attributes:
         position: 1 is the next to be admitted, over all queues; up to ``now``.
-        waits: Whether it wants to start and has no places.
-        earliest, latest: When it should start, as far as anybody can say.
-        coverage_percent: How many of 100 such ranges hold the start, where that is known.
-        since: When it was last given its places.
+        waits: It wants to start and has no places.
+        earliest, latest: The estimated start, as far as it is known.
+        coverage_percent: Of 100 such ranges, so many contain the start, if that is known.
+        since: Its last admission.
     """
 
     kind: str
@@ -64,7 +65,6 @@ class GangLine:
 
     @property
     def key(self) -> str:
-        """Namespace and name."""
         return f"{self.namespace}/{self.name}"
 
     def waiting_seconds(self, now: float) -> float:
@@ -77,7 +77,7 @@ _COUNTERS = ("restarts", "interruptions", "preemptions")
 
 
 def line_of(manifest: Json) -> GangLine:
-    """The line of a TrainingJob or PodGroup."""
+    """Return the line of a TrainingJob or PodGroup."""
     about, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
     status = manifest.get("status") or {}
     phase = status.get("phase") or "Pending"
@@ -118,24 +118,22 @@ def line_of(manifest: Json) -> GangLine:
 def _waits(kind: str, phase: str, status: Json) -> bool:
     if kind == "TrainingJob":
         return phase in ("Pending", "Restarting")
-    if status.get("queuePosition") is not None:  # its newest pods, while the others run
+    if status.get("queuePosition") is not None:  # its newest pods wait while the others run
         return True
     return phase in ("Pending", "Interrupted") and not status.get("plan")
 
 
 def in_line(manifests: Iterable[Json]) -> list[GangLine]:
-    """All that wait, the next to be admitted first; those without a position last, by age."""
-    lines = [line_of(manifest) for manifest in manifests if not is_owned(manifest)]
-    waiting = [line for line in lines if line.waits]
-    far = float("inf")
+    """Return the waiting gangs, the next to be admitted first; those without a position last."""
+    lines = (line_of(manifest) for manifest in manifests if not is_owned(manifest))
     return sorted(
-        waiting,
-        key=lambda line: (line.position or far, line.created or far, line.key),
+        (line for line in lines if line.waits),
+        key=lambda line: (line.position or math.inf, line.created or math.inf, line.key),
     )
 
 
 def is_owned(manifest: Json) -> bool:
-    """Return True if a PodGroup belongs to a TrainingJob, which is listed instead."""
+    """Return whether this is a PodGroup of a TrainingJob, which is listed instead."""
     owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
     return manifest.get("kind") == "PodGroup" and any(
         names.is_training_job(o.get("apiVersion", ""), o.get("kind", "")) for o in owners

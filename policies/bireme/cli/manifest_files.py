@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from bireme.cli.arguments import Json
 from bireme.core.errors import BiremeError
 
 
@@ -13,17 +14,13 @@ class ManifestError(BiremeError):
     """A file is not a valid manifest stream; the message names the file and the remedy."""
 
 
-def manifests(text: str, source: str) -> list[dict[str, Any]]:
-    """Return the objects of a YAML stream, with lists unfolded.
-
-    Raises:
-        ManifestError: the text holds something else; the message names ``source``.
-    """
+def manifests(text: str, source: str) -> list[Json]:
+    """Return the objects of a YAML stream, with lists unfolded; errors name ``source``."""
     try:
         loaded: list[Any] = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
         raise ManifestError(f"{source}: is no YAML: {' '.join(str(error).split())}") from error
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for document in loaded:
         if document is None:
             continue
@@ -34,13 +31,8 @@ def manifests(text: str, source: str) -> list[dict[str, Any]]:
     return found
 
 
-def read(name: str) -> list[dict[str, Any]]:
-    """Return the objects of the file ``name``, or of standard input if it is ``-``.
-
-    Raises:
-        ManifestError: it is not a valid manifest stream.
-        OSError: the file cannot be read.
-    """
+def read(name: str) -> list[Json]:
+    """Return the objects of the file ``name``, or of standard input if it is ``-``."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

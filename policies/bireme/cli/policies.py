@@ -14,7 +14,6 @@ from bireme.tables import aligned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme policies`` understands."""
     parser.set_defaults(name=None)
     show = parser.add_subparsers(metavar="[show NAME]").add_parser(
         "show",
@@ -25,11 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """List or show; the exit status.
-
-    Raises:
-        UsageError: there is no such policy.
-    """
     if options.name is None:
         text = "\n".join(aligned([list(row) for row in registry.describe()], left=3)) + "\n"
     else:

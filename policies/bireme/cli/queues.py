@@ -1,7 +1,7 @@
-"""``bireme queue``: everybody in line, in the order in which they are to be admitted.
+"""``bireme queue``: all waiting gangs, in the order in which they are to be admitted.
 
-The order is one over all queues, so it is shown over all namespaces where the caller may see
-them, and over the own one otherwise.
+The order is one over all queues, so it is shown over all namespaces if the caller may see them,
+else over the caller's own.
 """
 
 import argparse
@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 
 from bireme.cli import cluster as common
-from bireme.cli.cluster import ConsoleError, Json, Reader, ask
+from bireme.cli.arguments import Json
+from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, in_line
-from bireme.cli.why import Explanation, starts_in, waiting
+from bireme.cli.why import Explanation, gangs_if_allowed, starts_in
 from bireme.core.times import duration
 from bireme.tables import aligned
 
@@ -20,19 +21,13 @@ _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "STAR
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme queue`` understands."""
     parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only those in this queue")
     common.add_target(parser)
     common.add_output(parser, wide=True)
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """List; the exit status. Raises ConsoleError where nothing may be read."""
-
-    async def question(reader: Reader) -> tuple[list[Json], str]:
-        return await everyone(reader, options.namespace)
-
-    manifests, remark = ask(common.target(options), question)
+    manifests, remark = ask(options, lambda reader: all_gangs(reader, options.namespace))
     now = time.time()  # noqa: TID251  # a person asks now
     line = in_line(manifests)
     shown = [gang for gang in line if options.queue in (None, gang.queue)]
@@ -43,12 +38,12 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     return 0
 
 
-async def everyone(reader: Reader, namespace: str | None) -> tuple[list[Json], str]:
-    """All gangs of ``namespace`` or of every one, and a remark where only some may be seen."""
-    found = await waiting(reader, namespace)
+async def all_gangs(reader: Reader, namespace: str | None) -> tuple[list[Json], str]:
+    """Return all gangs of ``namespace``, or of all; with a remark if only some may be seen."""
+    found = await gangs_if_allowed(reader, namespace)
     if found is not None:
         return found, ""
-    own = await waiting(reader, reader.namespace)
+    own = await gangs_if_allowed(reader, reader.namespace)
     if own is None:
         raise ConsoleError(
             f"you may not list trainingjobs and podgroups in namespace {reader.namespace}:"
@@ -58,7 +53,7 @@ async def everyone(reader: Reader, namespace: str | None) -> tuple[list[Json], s
 
 
 def table(gangs: Sequence[GangLine], now: float, *, wide: bool = False) -> str:
-    """A line per gang; ``wide`` adds what it says of itself."""
+    """Return a line per gang; ``wide`` adds its message."""
     if not gangs:
         return "Nobody waits.\n"
     rows = [[*_HEADER, *(["MESSAGE"] if wide else [])]]

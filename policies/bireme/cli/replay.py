@@ -1,22 +1,20 @@
 """``bireme replay``: what other policies would have done where an operator recorded what it did.
 
-First decision by decision, on the very snapshots that were recorded; then from beginning to end,
-as a simulation of what was submitted. The policy of the record always goes first: it must decide
-as recorded, and its own simulation is what the others are compared with.
+First decision by decision, on the snapshots that were recorded; then from beginning to end, as a
+simulation of what was submitted. The recorded policy always goes first: it must decide as recorded,
+and the others are compared with its own simulation.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bireme.cli.arguments import STANDARD_OUTPUT, check_target, naming, write_text
+from bireme.cli.arguments import check_target, naming, write_results
 from bireme.cli.experiment import as_set, contenders
 from bireme.cli.simulate import policy_names
-from bireme.core.settings import SchedulingSettings
 from bireme.replay.decisions import DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
@@ -26,7 +24,6 @@ from bireme.simulator.reports.terminal import ProgressLine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme replay`` understands."""
     add = parser.add_argument
     add(
         "record",
@@ -54,15 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Replay and report; the exit status.
-
-    Raises:
-        UsageError: an argument cannot be used, or the record is damaged.
-    """
     check_target("--json", options.json)
     with naming("RECORD"):
         record = open_record(options.record)
-    recorded = policy_name(record.settings)
+    parts = (record.settings.orderer, record.settings.placer, record.settings.sizer)
+    recorded = "/".join(part for part in parts if part)
     policies = {recorded: as_set(record.settings, "RECORD", recorded)}
     policies |= contenders(options.policy, record.settings)
     progress = ProgressLine(sys.stderr, time.monotonic)
@@ -71,19 +64,9 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         found = replay(record, recorded, policies, sources, progress)
     finally:
         progress.clear()
-    if options.json:
-        numbers = found.to_json(shlex.join(["bireme", *arguments]))
-        with naming("--json"):
-            write_text(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-    if options.json != STANDARD_OUTPUT:
-        sys.stdout.write(found.text() + "\n")
+    numbers = found.to_json(shlex.join(["bireme", *arguments]))
+    write_results(options.json, numbers, found.text() + "\n")
     return 0
-
-
-def policy_name(settings: SchedulingSettings) -> str:
-    """The policy of ``settings``, as ``--policy`` spells it."""
-    parts = (settings.orderer, settings.placer, settings.sizer)
-    return "/".join(part for part in parts if part)
 
 
 def replay(
@@ -93,16 +76,14 @@ def replay(
     sources: RecordedPolicies,
     progress: ProgressLine,
 ) -> Replay:
-    """Everything about ``record`` under ``policies``; ``recorded`` is the one its settings name.
-
-    Its comparison is that of the policies which decided, whether of the settings or not.
-    """
+    """Return the replay of ``record`` under ``policies``; its settings name ``recorded``."""
     comparisons = {name: DecisionComparison() for name in policies}
     builder, lost = WorkloadBuilder(), 0
     with naming("RECORD"):
         for cycle in record.cycles():
             then = sources.policy(cycle.source)
             for name, comparison in comparisons.items():
+                # A SchedulingPolicy may have decided instead of the policy of the settings.
                 policy = then if name == recorded else policies[name][0]
                 if policy is not None:
                     comparison.compare(cycle, record.place, policy)

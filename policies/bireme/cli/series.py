@@ -20,13 +20,13 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpan:
-    """So many intervals, or so many seconds."""
+    """A length of time: a number of intervals, or of seconds."""
 
     number: int
     is_seconds: bool
 
     def steps(self, step_seconds: int, argument: str) -> int:
-        """In intervals of ``step_seconds``; UsageError where that is no whole number of them."""
+        """Return the length in intervals of ``step_seconds``, of which it is a whole number."""
         if not self.is_seconds:
             return self.number
         if self.number % step_seconds:
@@ -38,7 +38,7 @@ class SeriesSpan:
 
 
 def span(text: str) -> SeriesSpan:
-    """A number of intervals, or a duration; ArgumentTypeError otherwise, as everywhere here."""
+    """Return a number of intervals, or a duration."""
     found = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
     if found is None:
         raise argparse.ArgumentTypeError(
@@ -49,7 +49,7 @@ def span(text: str) -> SeriesSpan:
 
 
 def seconds(text: str) -> int:
-    """A duration in seconds."""
+    """Return the seconds of a duration."""
     length = span(text)
     if not length.is_seconds:
         raise argparse.ArgumentTypeError(f"{text!r} has no unit; write {text}s, {text}m or {text}h")
@@ -57,7 +57,7 @@ def seconds(text: str) -> int:
 
 
 def moment(text: str) -> float:
-    """A time, in UTC unless it says otherwise, as POSIX seconds."""
+    """Return a time as POSIX seconds; UTC unless it names another offset."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -68,7 +68,7 @@ def moment(text: str) -> float:
 
 
 def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) -> None:
-    """Teach ``parser`` how to say which series, and how it is read."""
+    """Add the arguments that choose the series and how it is read."""
     add = parser.add_argument
     add("--series", type=Path, required=required, metavar="FILE", help="CSV or plain numbers")
     add("--column", metavar="C", help="its name, or its number from 1 on")
@@ -90,11 +90,7 @@ def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) 
 
 
 def read_asked(options: argparse.Namespace) -> ReadSeries:
-    """The series that ``options`` ask for.
-
-    Raises:
-        UsageError: it cannot be read so.
-    """
+    """Return the series that ``options`` ask for."""
     with naming("--series"):
         found = read_series(
             options.series,

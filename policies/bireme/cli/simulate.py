@@ -1,19 +1,19 @@
-"""``bireme simulate``: a workload under several policies, side by side.
+"""``bireme simulate``: compare policies on a workload.
 
 The table goes to standard output, progress to a terminal on standard error, all numbers to
 ``--json``, a page with plots to ``--html``.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 
-from bireme.cli.arguments import STANDARD_OUTPUT, check_target, naming, whole, write_text
+from bireme.cli.arguments import check_target, naming, number, whole, write_results
 from bireme.cli.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme.simulator.comparison import Comparison, compare
 from bireme.simulator.node_floors import FLOORS, REACTIVE
@@ -22,7 +22,6 @@ from bireme.simulator.reports import page, terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme simulate`` understands."""
     add = parser.add_argument
     add("--trace", required=True, metavar="SOURCE", help="philly:FILE, say, or gen:poisson")
     _add_machines(parser)
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("history", "stated", "true"),
         default="history",
         help="what policies know of run times: what the trace states and else what finished jobs "
-        "tell (as in a cluster), only what it states, or the truth; default: %(default)s",
+        "show (as in a cluster), only what it states, or the true ones; default: %(default)s",
     )
     add("--no-preemption", action="store_true", help="nothing running is stopped for others")
     add(
@@ -88,11 +87,6 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Simulate and report; the exit status.
-
-    Raises:
-        UsageError: an argument cannot be used.
-    """
     for argument, target in (("--json", options.json), ("--html", options.html)):
         check_target(argument, target)
     experiment = set_up(options)
@@ -108,13 +102,9 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         report = page.PageContent(comparison, outcomes, gpus, command, treatments)
         with naming("--html"):
             Path(options.html).write_text(page.render(report), encoding="utf-8")
-    if options.json:
-        numbers = document(experiment, comparison, command)
-        with naming("--json"):
-            write_text(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-    if options.json != STANDARD_OUTPUT:
-        columns = terminal.POOL_COLUMNS if experiment.pools else terminal.COLUMNS
-        sys.stdout.write(f"{_title(experiment)}\n\n{terminal.table(comparison, columns)}")
+    columns = terminal.POOL_COLUMNS if experiment.pools else terminal.COLUMNS
+    text = f"{_title(experiment)}\n\n{terminal.table(comparison, columns)}"
+    write_results(options.json, document(experiment, comparison, command), text)
     return 0
 
 
@@ -155,13 +145,7 @@ def _title(experiment: Experiment) -> str:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
-    return seconds
+    return number(text, lambda value: 0 <= value < inf, "is not a number of seconds from 0 on")
 
 
 def _seeds(text: str) -> list[int]:
@@ -172,7 +156,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def policy_names(text: str) -> list[str]:
-    """Parse ``--policy``: names, each once; ArgumentTypeError otherwise."""
+    """Return the names of a list with commas, each once."""
     return _once(text, [part.strip() for part in text.split(",")])
 
 

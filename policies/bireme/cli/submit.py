@@ -18,8 +18,8 @@ import pydantic
 
 from bireme.cli import cluster as common
 from bireme.cli import manifest_files
-from bireme.cli.arguments import naming
-from bireme.cli.cluster import ConsoleError, Json, Reader, ask, refused
+from bireme.cli.arguments import Json, naming
+from bireme.cli.cluster import ConsoleError, Reader, ask, refused
 from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names
@@ -48,8 +48,8 @@ class Findings:
 def lint(manifest: Json) -> Findings:
     """Check a manifest on its own."""
     found = Findings()
-    if stranger := _no_kind_of_ours(manifest):
-        found.errors.append(stranger)
+    if fault := _fault_of_kind_or_name(manifest):
+        found.errors.append(fault)
         return found
     try:
         MODELS[manifest["kind"]].model_validate(manifest)
@@ -73,7 +73,7 @@ def lint_queue(manifest: Json, queues: list[Json]) -> Iterator[str]:
         yield f"spec.queue: queue {name!r} is closed and admits nothing; name another one"
 
 
-def _no_kind_of_ours(manifest: Json) -> str:
+def _fault_of_kind_or_name(manifest: Json) -> str:
     kind, version = manifest["kind"], manifest.get("apiVersion", "")
     if kind not in MODELS or not str(version).startswith(f"{names.GROUP}/"):
         known = " and ".join(MODELS)
@@ -87,8 +87,8 @@ def _no_kind_of_ours(manifest: Json) -> str:
 def _problem(problem: Any) -> str:
     path = ".".join(str(part) for part in problem["loc"]) or "the manifest"
     given = "" if problem["type"] == "missing" else f", not {cleaned(ascii(problem['input']))[:80]}"
-    said = problem["msg"].removeprefix("Value error, ")
-    return f"{path}: {said[:1].lower()}{said[1:]}{given}"
+    text = problem["msg"].removeprefix("Value error, ")
+    return f"{path}: {text[:1].lower()}{text[1:]}{given}"
 
 
 def _hints(spec: Json) -> Iterator[str]:
@@ -108,16 +108,12 @@ def _hints(spec: Json) -> Iterator[str]:
         if pod.get("restartPolicy") == "Always":
             yield f"{at}.restartPolicy: Always never ends; the job would not either"
         for container in pod.get("containers") or ():
-            if not _asks(container):
+            resources = container.get("resources") or {}
+            if not (resources.get("requests") or resources.get("limits")):
                 yield (
                     f"{at}.containers[{container['name']}].resources: asks for nothing, so any"
                     " node looks large enough"
                 )
-
-
-def _asks(container: Json) -> bool:
-    resources = container.get("resources") or {}
-    return bool(resources.get("requests") or resources.get("limits"))
 
 
 _LOOK_SECONDS: Final = 1.0
@@ -125,7 +121,6 @@ _UNTIL: Final = {"running": frozenset({"Running"}) | ENDED, "succeeded": ENDED}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme submit`` understands."""
     add = parser.add_argument
     add("manifest", nargs="+", metavar="MANIFEST", help="YAML files; - for standard input")
     add("--check", action="store_true", help="check only, and send nothing")
@@ -142,7 +137,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Check, send and follow; the exit status: 1 when a job failed or does not run in time."""
     manifests: list[Json] = []
     for name in options.manifest:
         with naming("MANIFEST"):
@@ -161,11 +155,11 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
             return 0
         return await follow(reader, sent, options.wait, options.until)
 
-    return ask(common.target(options), question)
+    return ask(options, question)
 
 
 async def check(reader: Reader, manifests: Sequence[Json]) -> None:
-    """Print all findings; ConsoleError when there are errors among them."""
+    """Print all findings; raise ConsoleError if there are errors among them."""
     queues = await reader.objects_if_allowed(names.path("queues"))
     wrong = 0
     for manifest in manifests:
@@ -174,7 +168,11 @@ async def check(reader: Reader, manifests: Sequence[Json]) -> None:
             found.errors += lint_queue(manifest, queues) if queues is not None else ()
             found.errors += await _refusal(reader, manifest)
         wrong += len(found.errors)
-        _print(manifest, found)
+        about = manifest.get("metadata") or {}
+        name = about.get("name") or about.get("generateName") or "?"
+        for severity, problems in (("error", found.errors), ("hint", found.hints)):
+            for problem in problems:
+                sys.stderr.write(f"{severity}: {manifest['kind']} {name}: {problem}\n")
     if wrong:
         raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
 
@@ -195,25 +193,13 @@ async def _refusal(reader: Reader, manifest: Json) -> list[str]:
     return []
 
 
-def _print(manifest: Json, found: Findings) -> None:
-    subject = _subject(manifest)
-    for said, problems in (("error", found.errors), ("hint", found.hints)):
-        for problem in problems:
-            sys.stderr.write(f"{said}: {subject}: {problem}\n")
-
-
-def _subject(manifest: Json) -> str:
-    about = manifest.get("metadata") or {}
-    return f"{manifest['kind']} {about.get('name') or about.get('generateName') or '?'}"
-
-
 def _collection(reader: Reader, manifest: Json) -> str:
     namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
     return names.path(names.PLURALS[manifest["kind"]], namespace)
 
 
 async def send(reader: Reader, manifest: Json) -> GangLine:
-    """Create the object and say so."""
+    """Create the object, and print that."""
     try:
         answer = await reader.client.create(_collection(reader, manifest), manifest)
     except ApiError as error:
@@ -224,18 +210,15 @@ async def send(reader: Reader, manifest: Json) -> GangLine:
 
 
 async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal: str) -> int:
-    """Tell every change until all run or have succeeded; 1 when one fails.
-
-    Raises ConsoleError when time is up.
-    """
+    """Print every change until all have reached the ``goal``; return 1 if one fails, else 0."""
     until = time.monotonic() + seconds
-    told: dict[str, tuple[str, str]] = {}
+    shown: dict[str, tuple[str, str]] = {}
     left = list(sent)
     while left:
         for gang in tuple(left):
             now = line_of(await reader.get(names.PLURALS[gang.kind], gang.name, gang.namespace))
-            if told.get(gang.key) != (now.phase, now.reason):
-                told[gang.key] = (now.phase, now.reason)
+            if shown.get(gang.key) != (now.phase, now.reason):
+                shown[gang.key] = (now.phase, now.reason)
                 sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
                 sys.stdout.flush()
             if now.phase in _UNTIL[goal]:
@@ -248,4 +231,4 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal:
             )
         if left:
             await asyncio.sleep(_LOOK_SECONDS)
-    return int(any(phase == "Failed" for phase, _ in told.values()))
+    return int(any(phase == "Failed" for phase, _ in shown.values()))

@@ -1,7 +1,7 @@
 """``bireme top``: what the cluster does now, again and again until Ctrl-C.
 
-One screen: how much is in use, every queue, who runs, who is next. Where the output is no
-terminal it is written once.
+One screen: how much is in use, every queue, what runs, what is next. If the output is no terminal,
+it is written once.
 """
 
 import argparse
@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bireme.cli import cluster as common
-from bireme.cli.cluster import Json, Reader, ask
+from bireme.cli.arguments import Json
+from bireme.cli.cluster import Reader, ask
 from bireme.cli.gangs import GangLine, in_line, is_owned, line_of
-from bireme.cli.queues import everyone, table
+from bireme.cli.queues import all_gangs, table
 from bireme.core.gpus import GPU
 from bireme.core.times import duration
 from bireme.kube import names, quantities
@@ -26,7 +27,6 @@ _CLEAR: Final = "\x1b[H\x1b[J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme top`` understands."""
     add = parser.add_argument
     add(
         "--interval",
@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Show; the exit status. Raises ConsoleError where nothing may be read."""
     is_live = sys.stdout.isatty() and not options.once
 
     async def question(reader: Reader) -> int:
@@ -54,12 +53,12 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
                 return 0
             await asyncio.sleep(options.interval)
 
-    return ask(common.target(options), question)
+    return ask(options, question)
 
 
 async def screen(reader: Reader, namespace: str | None) -> str:
-    """One picture of the cluster, as far as the caller may see it."""
-    manifests, remark = await everyone(reader, namespace)
+    """Return one picture of the cluster, as far as the caller may see it."""
+    manifests, remark = await all_gangs(reader, namespace)
     queues = await reader.objects_if_allowed(names.path("queues"))
     nodes = await reader.objects_if_allowed("/api/v1/nodes")
     now = time.time()  # noqa: TID251  # a person asks now
@@ -70,7 +69,9 @@ async def screen(reader: Reader, namespace: str | None) -> str:
     if remark:
         parts.append(f"({remark})\n")
     if queues:
-        parts.append("\n".join(aligned([_QUEUE_HEADER, *map(_queue, _sorted(queues))])) + "\n")
+        queues.sort(key=lambda queue: str(queue["metadata"]["name"]))
+        header = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]
+        parts.append("\n".join(aligned([header, *map(_queue, queues)])) + "\n")
     if running:
         parts.append("\n".join(aligned(list(_running(running, now)), left=3)) + "\n")
     parts.append(table(line, now))
@@ -82,28 +83,21 @@ def _summary(
 ) -> str:
     held = sum(gang.gpus or 0 for gang in running)
     asked = sum(gang.gpus or 0 for gang in line)
-    said = f"{quantities.format_timestamp(now)}  {held} GPUs in use"
+    text = f"{quantities.format_timestamp(now)}  {held} GPUs in use"
     if nodes is not None:
         ready = [node for node in nodes if _is_ready(node)]
         there = sum(
             quantities.parse_quantity(GPU, (node.get("status") or {})["allocatable"].get(GPU, 0))
             for node in ready
         )
-        said += f" of {there} on {len(ready)} of {len(nodes)} nodes"
-    return f"{said}; {len(running)} jobs run, {len(line)} wait for {asked} GPUs\n"
+        text += f" of {there} on {len(ready)} of {len(nodes)} nodes"
+    return f"{text}; {len(running)} jobs run, {len(line)} wait for {asked} GPUs\n"
 
 
 def _is_ready(node: Json) -> bool:
     status = node.get("status") or {}
     ready: Json = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
     return ready.get("status") == "True" and bool(status.get("allocatable"))
-
-
-_QUEUE_HEADER: Final = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]
-
-
-def _sorted(queues: list[Json]) -> list[Json]:
-    return sorted(queues, key=lambda queue: str(queue["metadata"]["name"]))
 
 
 def _queue(queue: Json) -> list[str]:

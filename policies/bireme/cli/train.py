@@ -8,10 +8,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from bireme.cli.arguments import UsageError, count, minutes, naming
+from bireme.cli.arguments import UsageError, naming, number, whole
 from bireme.cli.experiment import find_own
 from bireme.cli.series import add_series_arguments, read_asked, span
 from bireme.simulator.reports.terminal import duration
@@ -33,12 +34,11 @@ NAMES: Final = ", ".join([*RECIPES, *FORECASTERS])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``bireme train``."""
     add = parser.add_argument
     add("name", metavar="NAME", help=f"{NAMES}, or package.module:Class of your own")
     add("--out", type=Path, metavar="DIR", help="where to; default: runs/NAME")
-    add("--seed", type=count, default=0, metavar="N", help="default: %(default)s")
-    add("--minutes", type=minutes, default=30.0, metavar="M", help="at most; default: %(default)g")
+    add("--seed", type=_seed, default=0, metavar="N", help="default: %(default)s")
+    add("--minutes", type=_minutes, default=30.0, metavar="M", help="at most; default: %(default)g")
     add("--data", type=Path, metavar="FOLDER", help="of traces, for recipes that learn from them")
     add("--resume", action="store_true", help="go on with the run in DIR, if there is one")
     add("--smoke", action="store_true", help="only show that everything works, in a minute")
@@ -54,11 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Train a policy; return the exit status.
-
-    Raises:
-        UsageError: an argument cannot be used, or what training needs is not installed.
-    """
     if options.data is not None and not options.data.is_dir():
         raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
     recipe = _recipe(options)
@@ -76,7 +71,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _recipe(options: argparse.Namespace) -> Trainable:
-    """Return the recipe called NAME, of the series where one is given."""
+    """Return the recipe called NAME; a forecaster's is for the series, if one is given."""
     if options.name in FORECASTERS:
         if options.series and options.data:
             raise UsageError("argument --data: with --series that alone is learned; leave one out")
@@ -131,3 +126,11 @@ def _next(name: str, recipe: Trainable, folder: str) -> str:
     setting = next(iter(cast(Recipe, recipe).settings), "NAME")
     own = "" if name in RECIPES else f" --recipe {name}"
     return f"bireme evaluate {folder}{own} --setting {setting} --seeds 20"
+
+
+def _seed(text: str) -> int:
+    return whole(text, least=0)
+
+
+def _minutes(text: str) -> float:
+    return number(text, lambda value: 0 < value < inf, "is not a number of minutes above 0")

@@ -1,7 +1,7 @@
 """``bireme why``: explain where a gang is, the dominant reason first.
 
-Then follow its position, every factor of its priority in numbers, the gangs ahead of it, when it
-should start, what its queue may still hold, and what would help. As JSON or as text.
+Then follow its position, every factor of its priority, the gangs ahead of it, its estimated start
+and the use of its queue.
 """
 
 import argparse
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from bireme.cli import cluster as common
-from bireme.cli.cluster import ConsoleError, Json, Reader, ask
+from bireme.cli.arguments import Json
+from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
 from bireme.core.reasons import Reason
 from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.kube.conditions import cleaned
 
-REMEDIES: Final[Mapping[Reason, str]] = {
+REMEDIES: Final[Mapping[str, str]] = {
     Reason.QUEUE_NOT_FOUND: "change spec.queue, or ask an administrator for the queue",
     Reason.QUEUE_CLOSED: "change spec.queue, or ask an administrator to open the queue",
     Reason.QUEUE_FORBIDDEN: "change spec.queue, or ask for the namespace to be selected",
@@ -50,7 +51,7 @@ REMEDIES: Final[Mapping[Reason, str]] = {
     Reason.POD_LOST: "nothing: it starts again. The pod's events say who did it",
     Reason.TASKS_EDITED: "nothing: it starts again as edited",
     Reason.POD_FAILED: "the logs of the replica that the message names",
-    Reason.BACKOFF_LIMIT_EXCEEDED: "mend what its logs show and create it anew, or allow more"
+    Reason.BACKOFF_LIMIT_EXCEEDED: "correct what its logs show and create it anew, or allow more"
     " restarts by spec.runPolicy.backoffLimit",
     Reason.DEADLINE_EXCEEDED: "a longer spec.runPolicy.activeDeadlineSeconds, in a new job",
     Reason.LOAD_FAILED: "correct what the message names; it is tried again every 30 s",
@@ -72,12 +73,12 @@ REMEDIES: Final[Mapping[Reason, str]] = {
     Reason.FORECAST_STALE: "the jobs of the forecast CronJob, and their logs",
     Reason.FORECAST_FAILED: "correct what the message names",
 }
-"""For every reason with which something is to be done, or only time helps."""
+"""Advice by reason; most reasons of gangs that have their places need none."""
 
 
 def remedy(reason: str) -> str:
-    """Return advice for a reason; empty where there is none."""
-    return next((said for known, said in REMEDIES.items() if known == reason), "")
+    """Return what helps against a reason, which may be one of a newer operator; "" for nothing."""
+    return REMEDIES.get(reason, "")
 
 
 _MOST_AHEAD: Final = 5
@@ -85,12 +86,9 @@ _MOST_AHEAD: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A gang and what surrounds it. ``line`` and ``queue`` are None where they may not be read.
+    """A gang, all that wait in order, and the manifest of its Queue, at ``now`` (POSIX seconds).
 
-    Attributes:
-        line: All gangs that wait, in order.
-        queue: The manifest of its Queue.
-        now: POSIX seconds.
+    ``line`` and ``queue`` are None if they may not be read.
     """
 
     gang: GangLine
@@ -100,16 +98,16 @@ class Explanation:
 
     @property
     def ahead(self) -> Sequence[GangLine]:
-        """Those in front of it, the first of all first."""
+        """The gangs in front of it, in order."""
         position = self.gang.position
         if self.line is None or position is None:
             return ()
         return [other for other in self.line if other.position and other.position < position]
 
     def to_json(self) -> Json:
-        """Everything as data; times as RFC 3339, lengths in seconds."""
+        """Return everything as data; times as RFC 3339, lengths in seconds."""
         gang = self.gang
-        told: Json = {
+        data: Json = {
             "kind": gang.kind,
             "namespace": gang.namespace,
             "name": gang.name,
@@ -126,7 +124,7 @@ class Explanation:
             **dict(gang.counters),
         }
         if gang.waits:
-            told |= {
+            data |= {
                 "position": gang.position,
                 "waiting": None if self.line is None else len(self.line),
                 "waitSeconds": round(gang.waiting_seconds(self.now)),
@@ -137,11 +135,11 @@ class Explanation:
                     "coveragePercent": gang.coverage_percent,
                 },
             }
-        return told
+        return data
 
     def text(self) -> str:
-        """For a terminal, a fact per line."""
-        lines = [f"{label:<10}{said}" if label else said for label, said in self._facts()]
+        """Return the text for a terminal, a fact per line."""
+        lines = [f"{label:<10}{fact}" if label else fact for label, fact in self._facts()]
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -209,7 +207,7 @@ class Explanation:
 
 
 def starts_in(gang: GangLine, now: float) -> str:
-    """Format the remaining wait; as a range where its coverage is known."""
+    """Return the time until the estimated start; as a range if its coverage is known."""
     if gang.earliest is None:
         return "-"
     soonest = duration(max(0.0, gang.earliest - now))
@@ -235,7 +233,7 @@ def _summary(other: GangLine, now: float) -> str:
 
 
 def _holdings(queue: Json) -> str:
-    """Format the use of the queue's limits, resource by resource."""
+    """Return the use of the queue's limits, resource by resource."""
     spec, status = queue.get("spec") or {}, queue.get("status") or {}
     used, limit = status.get("usage") or {}, spec.get("limit") or {}
     parts = []
@@ -265,7 +263,6 @@ _PLURALS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme why`` understands."""
     parser.add_argument(
         "job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup"
     )
@@ -274,35 +271,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Explain; the exit status. Raises ConsoleError without such a job or the right to see it."""
     kind, _, name = options.job.rpartition("/")
     plural = _PLURALS.get(kind.lower() or "trainingjob")
     if plural is None or not name:
         raise ConsoleError(
             f"argument JOB: {options.job!r} is no job; write its name, or podgroup/NAME"
         )
-
-    async def question(reader: Reader) -> Explanation:
-        return await explained(reader, plural, name)
-
-    found = ask(common.target(options), question)
+    found = ask(options, lambda reader: explained(reader, plural, name))
     common.write(options.output, found.to_json(), found.text())
     return 0
 
 
 async def explained(reader: Reader, plural: str, name: str) -> Explanation:
-    """One gang and, as far as the caller may read them, all that wait and its queue."""
+    """Return the explanation of one gang, as far as the caller may read what it needs."""
     gang = line_of(await reader.get(plural, name, reader.namespace))
-    everyone = await waiting(reader)
-    line = None if everyone is None else in_line(everyone)
+    manifests = await gangs_if_allowed(reader)
+    line = None if manifests is None else in_line(manifests)
     queue: Json | None = None
     with suppress(ConsoleError):  # it does not exist, as the reason says, or is not for the caller
         queue = await reader.get("queues", gang.queue)
     return Explanation(gang, line, queue, time.time())  # noqa: TID251  # a person asks now
 
 
-async def waiting(reader: Reader, namespace: str | None = None) -> list[Json] | None:
-    """All TrainingJobs and PodGroups; None where the caller may not list them."""
+async def gangs_if_allowed(reader: Reader, namespace: str | None = None) -> list[Json] | None:
+    """Return all TrainingJobs and PodGroups; None if the caller may not list them."""
     found: list[Json] = []
     for kind in names.GANG_KINDS:
         listed = await reader.objects_if_allowed(names.path(names.PLURALS[kind], namespace))

@@ -327,7 +327,7 @@ def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, 
 
 
 def _facts(raw: msgspec.Raw) -> PoolFacts:
-    return from_manifest(wire.decode(raw, _CUSTOM))
+    return from_manifest(_CUSTOM.decode(raw))
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,10 +1,9 @@
 """Allocations: gangs that hold places, from a plan and its pods to the core's RunningGang.
 
-Three steps. :func:`view_of` compares a plan with the pods that exist (:class:`GangView`); only
-trusted pods count: for a TrainingJob those that its uid owns and whose name is planned, for other
-controllers those whose UID is planned. An :class:`Allocation` adds the queue that it counts in.
-:func:`job_allocation`, :func:`of_leftovers` and :func:`of_others` turn it into a RunningGang with
-rows of the node table, and with the run time that finished jobs suggest (:class:`RunTimes`).
+:func:`view_of` compares a plan with the pods that exist (:class:`GangView`); only trusted pods
+count: for a TrainingJob those that its uid owns and whose name is planned, for other controllers
+those whose uid is planned. :func:`job_allocation`, :func:`of_leftovers` and :func:`of_others` turn
+an :class:`Allocation` into a RunningGang with rows of the node table.
 
 A plan belongs to a job by the owner's uid, never by name: what a deleted job left behind holds its
 places until it is removed, even if a new job has the same name.
@@ -66,20 +65,15 @@ class GangView:
         return tuple(member for member, pod in self.members if pod is None or not pod.node)
 
     @property
-    def is_bound(self) -> bool:
-        """Whether every member is on a node."""
-        return not self.unbound
-
-    @property
     def is_ready(self) -> bool:
-        """Whether every member is ready or has already succeeded."""
+        """True if every member is ready or has already succeeded."""
         return all(
             p is not None and (p.is_ready or p.phase == "Succeeded") for _, p in self.members
         )
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether every member is on its node and goes on, and no other pod is left."""
+        """True if every member is bound and has not ended, and no other pod is left."""
         return not self.leftovers and all(
             p is not None and p.node and not p.is_leaving and not p.is_terminal
             for _, p in self.members
@@ -88,10 +82,7 @@ class GangView:
     @property
     def plan_in_place(self) -> PlanFacts:
         """The plan with every bound member where it is, which only Score mode leaves open."""
-        members = tuple(
-            replace(m, node=pod.node) if pod is not None and pod.node else m
-            for m, pod in self.members
-        )
+        members = tuple(replace(member, node=_node(member, pod)) for member, pod in self.members)
         return replace(self.plan, members=members)
 
     @cached_property
@@ -101,13 +92,13 @@ class GangView:
 
     @cached_property
     def uids(self) -> frozenset[str]:
-        """Of all pods seen here."""
+        """UIDs of all pods, leftovers too."""
         there = (pod for _, pod in self.members if pod is not None)
         return frozenset(pod.uid for pod in itertools.chain(there, self.leftovers))
 
     @cached_property
     def demand(self) -> dict[str, int]:
-        """What the members that have not ended ask together, and leftovers until they have."""
+        """Sum of the requests of members and leftovers that have not ended."""
         total: dict[str, int] = {}
         for task, count in Counter(
             member.task for member, pod in self.members if not _released_its_place(member, pod)
@@ -119,28 +110,29 @@ class GangView:
 
     @cached_property
     def places(self) -> dict[str, dict[str, int]]:
-        """Task to node to how many members hold room there, bound or only planned."""
+        """Task to node to the number of members that hold room there, bound or only planned."""
         found: dict[str, dict[str, int]] = {}
         for member, pod in self.members:
             if not _released_its_place(member, pod):
-                node = pod.node if pod is not None and pod.node else member.node
-                nodes = found.setdefault(member.task, {})
+                nodes, node = found.setdefault(member.task, {}), _node(member, pod)
                 nodes[node] = nodes.get(node, 0) + 1
         return found
 
     @cached_property
     def anchor(self) -> str:
         """The node of replica 0 of the first task, where the others meet; empty for none."""
-        first = (pod.node if pod is not None and pod.node else m.node for m, pod in self.members)
-        return next(first, "")
+        return next((_node(member, pod) for member, pod in self.members), "")
 
     def usage(self) -> Iterable[tuple[str, Request]]:
         """Yield (node, request) of every member whose place no counted pod uses."""
         for member, pod in self.members:
             holds = pod is not None and pod.node and not pod.is_terminal
             if not holds and not _released_its_place(member, pod):
-                node = pod.node if pod is not None and pod.node else member.node
-                yield node, self.plan.requests.get(member.task, ())
+                yield _node(member, pod), self.plan.requests.get(member.task, ())
+
+
+def _node(member: Member, pod: PodFacts | None) -> str:
+    return pod.node if pod is not None and pod.node else member.node
 
 
 def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
@@ -155,13 +147,11 @@ def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AssumedPlan:
-    """A plan that was decided and is being written: its gang counts as placed already.
-
-    ``job_uid`` is empty for pods of other controllers, as in ``GroupFacts``.
-    """
+    """A plan that was decided and is being written: its gang counts as placed already."""
 
     queue: str
     job_uid: str
+    """Empty for pods of other controllers, as in ``GroupFacts``."""
     plan: PlanFacts
 
 
@@ -172,11 +162,12 @@ def pod_name(job: str, task: str, index: int) -> str:
 
 def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
     """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller."""
-    return of_job(key, job_uid, plan, pods) if job_uid else of_group(plan, pods)
-
-
-def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
-    """Return the view of a TrainingJob's gang."""
+    if not job_uid:
+        # A member whose pod is gone is dropped: its controller creates another pod with another
+        # uid, which waits for a place of its own.
+        by_uid = {pod.uid: pod for pod in pods}
+        there = tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid)
+        return GangView(plan, there, ())
     own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
     members: list[tuple[Member, PodFacts | None]] = []
     for member in plan.members:
@@ -188,16 +179,6 @@ def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) ->
         else:
             members.append((member, None))
     return GangView(plan, tuple(members), tuple(own.values()))
-
-
-def of_group(plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
-    """Return the view of a PodGroup with pods of another controller.
-
-    A member whose pod is gone is dropped: the controller creates another pod with another UID,
-    which waits for a place of its own.
-    """
-    by_uid = {pod.uid: pod for pod in pods}
-    return GangView(plan, tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid), ())
 
 
 def in_the_way(
@@ -230,19 +211,11 @@ def in_the_way(
 
 
 class RunTimes:
-    """Run times of TrainingJobs, learned from those that succeeded.
+    """Run times of TrainingJobs, learned from those that succeeded in their first start.
 
     The API server knows no other owner of a job than its namespace, which is therefore the user of
     :class:`~bireme.core.estimates.RuntimeHistory`. The history lives in memory and is rebuilt from
     the finished jobs that still exist when a term of leadership begins.
-
-    A run time is the time from admission to the end, which reservations and backfill need. Only
-    jobs that succeeded in their first start count (:func:`run_seconds`): a failed or stopped run
-    ended early, and after a restart the last run may be only a part of the work, because the job
-    may have resumed from a checkpoint. Resized jobs do count, as similar jobs are resized too.
-
-    Pods of other controllers are not learned from. Their run time is estimated from the
-    TrainingJobs of their namespace, if they end at all.
     """
 
     def __init__(self) -> None:
@@ -282,7 +255,8 @@ class RunTimes:
     def of_group(self, key: Key, pods: Iterable[PodFacts | None]) -> float | None:
         """Return the estimated run time of another controller's ``pods``; None if unknown.
 
-        It is unknown as soon as one of them restarts whenever it ends.
+        It is unknown if one of them restarts whenever it ends. Others are estimated from the
+        TrainingJobs of their namespace, because nothing is learned from pods of others.
         """
         if any(pod is not None and pod.runs_forever for pod in pods):
             return None
@@ -290,7 +264,12 @@ class RunTimes:
 
 
 def run_seconds(job: JobFacts) -> float | None:
-    """Return the seconds that a succeeded job held its places; None if it was ever restarted."""
+    """Return the seconds that a succeeded job held its places; None if it was ever restarted.
+
+    Reservations and backfill need the time from admission to the end.
+    """
+    # After a restart the last run may be only a part of the work: the job may have resumed from a
+    # checkpoint. Resized jobs do count, as similar jobs are resized too.
     started, admitted, ended = (
         quantities.parse_timestamp(job.status.get(name))
         for name in ("startTime", "admittedTime", "completionTime")
@@ -305,15 +284,13 @@ def run_seconds(job: JobFacts) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Plan and pods of a gang that holds places: an assumed plan, or one that is written.
-
-    ``queue`` is the queue they count in. ``job_uid`` is empty for pods of other controllers, as in
-    ``GroupFacts``.
-    """
+    """Plan and pods of a gang that holds places: an assumed plan, or one that is written."""
 
     key: Key
     job_uid: str
+    """Empty for pods of other controllers, as in ``GroupFacts``."""
     queue: str
+    """The queue they count in."""
     view: GangView
 
 
@@ -353,11 +330,7 @@ def queue_usage(
 
 
 def job_allocation(
-    job: JobFacts,
-    held: Allocation,
-    tenancy: Tenancy,
-    run_times: RunTimes,
-    nodes: NodeTable,
+    job: JobFacts, held: Allocation, tenancy: Tenancy, run_times: RunTimes, nodes: NodeTable
 ) -> RunningGang | None:
     """Return a TrainingJob's gang where it runs; None if it has no place on existing nodes."""
     view = held.view
@@ -397,7 +370,7 @@ def _arrived(job: JobFacts, view: GangView) -> float:
 
 
 def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:
-    """Return the pods that a job's gang has given up as a leaving gang; None without any."""
+    """Return the pods that a job's plan does not name as a leaving gang; None without any."""
     pods: dict[str, list[PodFacts]] = {}
     for pod in held.view.held_by_leftovers:
         pods.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
@@ -474,16 +447,10 @@ def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
     plan = view.plan
     known_names = {task.name for task in known}
     planned = Counter(member.task for member, _ in view.members)
-    added = [
-        _only_planned(view, name, count)
-        for name, count in planned.items()
-        if name not in known_names
-    ]
+    added = []
+    for name, count in planned.items():
+        if name not in known_names:
+            role = Role(plan.roles[name]) if plan.roles.get(name) in set(Role) else Role.WORKER
+            request = plan.requests.get(name, ())
+            added.append(Task(name, count, request, role, priority=role.default_priority))
     return (*(replace(t, request=plan.requests.get(t.name, t.request)) for t in known), *added)
-
-
-def _only_planned(view: GangView, name: str, replicas: int) -> Task:
-    text = view.plan.roles.get(name, "")
-    role = Role(text) if text in set(Role) else Role.WORKER
-    request = view.plan.requests.get(name, ())
-    return Task(name, replicas, request, role, priority=role.default_priority)

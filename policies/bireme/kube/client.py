@@ -6,9 +6,7 @@ level-triggered and only need to know whether to try again later. Nothing is ret
 exception: after a 401 or an unknown CA the client reloads its credentials and tries once more.
 
 Every write passes ``fence`` after a connection has been obtained and before its first byte is
-sent, so that a leader that lost its lease while it queued for a connection writes nothing. Such a
-write ends in :class:`NotLeader`, which is not an ApiError: the server is fine, this process must
-stop.
+sent, so that a leader that lost its lease while it queued for a connection writes nothing.
 """
 
 import re
@@ -26,13 +24,11 @@ from yarl import URL
 
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 
-__all__ = ["ApiClient", "ApiError", "NotLeader", "Params"]
-
 Params = Mapping[str, str | int]
 
 JSON: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""What to accept where the metadata of objects is enough."""
+"""Media type of lists that hold only the metadata of objects."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -47,7 +43,10 @@ _BIG_BODY_BYTES: Final = 1024 * 1024
 
 
 class NotLeader(Exception):  # noqa: N818  # a state, like StopIteration
-    """A write was stopped because this process does not hold the lease (any more)."""
+    """A write was stopped because this process does not hold the lease (any more).
+
+    It is no ApiError: the server is fine, and this process must stop.
+    """
 
 
 class ApiError(Exception):
@@ -58,11 +57,7 @@ class ApiError(Exception):
     """
 
     def __init__(
-        self,
-        status: int,
-        reason: str,
-        message: str,
-        retry_after_seconds: float | None = None,
+        self, status: int, reason: str, message: str, retry_after_seconds: float | None = None
     ) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
@@ -84,43 +79,38 @@ class ApiError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """Whether a precondition (resourceVersion, uid, field manager) did not hold."""
+        """True if a precondition (resourceVersion, uid, field manager) did not hold."""
         return self.status == 409 and not self.is_already_exists
 
     @property
     def is_already_exists(self) -> bool:
-        """Whether the object exists, perhaps by an own request whose answer was lost."""
+        """True if the object exists, perhaps by a request of ours whose answer was lost."""
         return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
     def is_not_found(self) -> bool:
-        """Whether there is no such object, or no such resource (its CRD is missing)."""
+        """True if there is no such object, or no such resource (its CRD is missing)."""
         return self.status == 404
 
     @property
     def is_gone(self) -> bool:
-        """Whether the resource version or continue token is too old, so that a new list is due."""
+        """True if the resource version or continue token is too old, so that a new list is due."""
         return self.status == 410
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the object itself is refused, so that sending it again is pointless."""
+        """True if the object itself is refused, so that sending it again is pointless."""
         return self.status in {400, 413, 422}
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether RBAC, a quota or admission control refused the request."""
+        """True if RBAC, a quota or admission control refused the request."""
         return self.status == 403
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request may succeed later: overload, server error, no connection."""
+        """True if the same request may succeed later: overload, server error, no connection."""
         return self.status in {0, 429} or self.status >= 500
-
-    @property
-    def wants_new_credentials(self) -> bool:
-        """Whether reading the token or the CA again may help."""
-        return self.status == 401 or self.reason == "BadCertificate"
 
 
 class _StatusDetails(msgspec.Struct, rename="camel"):
@@ -185,9 +175,7 @@ class ApiClient:
         )
 
     @classmethod
-    async def connect(
-        cls, kubeconfig: Path | None = None, *, fence: Callable[[], None] = lambda: None
-    ) -> Self:
+    async def connect(cls, kubeconfig: Path | None = None) -> Self:
         """Return a client for ``kubeconfig``, else ``$KUBECONFIG``, the pod's account, ``~/.kube``.
 
         Raises:
@@ -195,7 +183,7 @@ class ApiClient:
         """
         source = CredentialSource(kubeconfig)
         await source.current()
-        return cls(source, fence=fence)
+        return cls(source)
 
     async def close(self) -> None:
         """Close every connection, open streams too."""
@@ -327,7 +315,7 @@ class ApiClient:
         except aiohttp.ClientConnectorCertificateError:
             pass
         except ApiError as error:
-            if not error.wants_new_credentials:
+            if error.status != 401:
                 raise
         renewed = await self.credentials.after(used)
         return await self._send(renewed, method, target, body, headers, timeout)

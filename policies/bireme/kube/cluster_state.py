@@ -2,11 +2,8 @@
 
 Watches call ``put_*`` and ``delete_*``; nothing here performs I/O or decides. The operator and the
 extender have one each, filled with the kinds they need. The cache can be lost at any time: it is
-rebuilt from the API server.
-
-Usage is summed from the pods, never incremented. Only nodes whose pods changed are summed again, so
-that a cycle costs what changed, and a missed or doubled event cannot leave wrong usage behind: the
-next change on the node corrects it.
+rebuilt from the API server. A snapshot costs what has changed, because only nodes whose pods
+changed are summed again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,36 +29,8 @@ from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 
 
-class FixedUsage:
-    """Requests of pods that never leave their node: DaemonSets and static pods."""
-
-    def __init__(self) -> None:
-        self._node_of: dict[Key, str] = {}
-        self._pods_on: dict[str, dict[Key, Request]] = {}
-
-    def put(self, key: Key, node: str, request: Request) -> bool:
-        """Set the node the pod stays on, "" for none; return whether that is new."""
-        before = self._node_of.get(key, "")
-        if before == node and (not node or self._pods_on[node].get(key) == request):
-            return False
-        if before:
-            del self._pods_on[before][key]
-            del self._node_of[key]
-        if node:
-            self._node_of[key] = node
-            self._pods_on.setdefault(node, {})[key] = request
-        return True
-
-    def on(self, node: str) -> dict[str, int]:
-        """Return the sum of their requests on ``node``."""
-        total: dict[str, int] = {}
-        for request in self._pods_on.get(node, {}).values():
-            total = add(total, request)
-        return total
-
-
 class NodeUsage:
-    """Requests of bound, non-terminal pods by node."""
+    """Requests of pods by node, and their sums."""
 
     def __init__(self) -> None:
         self._node_of: dict[Key, str] = {}
@@ -70,31 +39,29 @@ class NodeUsage:
         self._table: NodeTable | None = None
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
 
-    def put(self, key: Key, node: str, request: Request) -> bool:
+    def put(self, key: Key, node: str, request: Request = ()) -> bool:
         """Set what the pod uses on ``node``, "" for none; return whether that is new."""
-        before = self._node_of.get(key, "")
-        if before == node and (not node or self._pods_on[node].get(key) == request):
-            return False
-        self._leave(key, before)
+        before = self._node_of.pop(key, "")
         if node:
             self._node_of[key] = node
+        if before == node and (not node or self._pods_on[node].get(key) == request):
+            return False
+        if before:
+            del self._pods_on[before][key]
+            if not self._pods_on[before]:
+                del self._pods_on[before]
+            self._changed.add(before)
+        if node:
             self._pods_on.setdefault(node, {})[key] = request
             self._changed.add(node)
         return True
 
-    def remove(self, key: Key) -> None:
-        """Remove the pod's usage."""
-        self._leave(key, self._node_of.get(key, ""))
-
-    def _leave(self, key: Key, node: str) -> None:
-        if not node:
-            return
-        del self._node_of[key]
-        pods = self._pods_on[node]
-        del pods[key]
-        if not pods:
-            del self._pods_on[node]
-        self._changed.add(node)
+    def on(self, node: str) -> dict[str, int]:
+        """Return the sum of the requests on ``node``."""
+        total: dict[str, int] = {}
+        for request in self._pods_on.get(node, {}).values():
+            total = add(total, request)
+        return total
 
     def matrix(self, nodes: NodeTable) -> IntArray:
         """Return usage per node and resource: int64, shape (nodes, resources), a fresh copy."""
@@ -102,6 +69,7 @@ class NodeUsage:
             self._table = nodes
             self._used = np.zeros_like(nodes.allocatable)
             self._changed = set(self._pods_on)
+        # Summed anew, never incremented: a missed or doubled event leaves no wrong usage behind.
         for name in self._changed:
             row = nodes.row.get(name)
             if row is not None:
@@ -127,7 +95,7 @@ Reserved = Mapping[Key, AssumedPlan]
 """Assumed plans of gangs that are being admitted."""
 Fault = tuple[Reason, str]
 OnError = Callable[[Key, Exception], None]
-"""Called with a gang and the exception it caused, which is a bug; other gangs are not affected."""
+"""Called with a gang and the exception it caused, which is a bug; it stops no other gang."""
 
 
 def _raise(_: Key, error: Exception) -> None:
@@ -173,7 +141,8 @@ class ClusterState:
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
-        self._fixed = FixedUsage()
+        self._fixed = NodeUsage()
+        """Usage of pods that never leave their node: DaemonSets and static pods."""
 
     def requeue(self, gang: Key) -> None:
         """Have the gang reconciled again, although nothing that is watched has changed."""
@@ -187,15 +156,13 @@ class ClusterState:
     # --- nodes and pods -------------------------------------------------------------------
 
     def put_node(self, key: Key, node: wire.V1Node) -> None:
-        """Take in a node; heartbeats that change no fact are ignored."""
         facts = nodes.from_manifest(node)
-        if self._nodes.get(facts.name) != facts:
+        if self._nodes.get(facts.name) != facts:  # a heartbeat changes no fact
             self._nodes[facts.name] = facts
             self._table = None
             self._on_change()
 
     def delete_node(self, key: Key, node: wire.V1Node) -> None:
-        """Remove a node."""
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
             self._on_change()
@@ -209,11 +176,9 @@ class ClusterState:
         return self._table
 
     def node(self, name: str) -> Node | None:
-        """Return one node, or None."""
         return self._nodes.get(name)
 
     def put_member(self, key: Key, pod: wire.V1Pod) -> None:
-        """Take in a pod of a gang."""
         facts = pods.from_manifest(pod)
         gated = self.gated.get(key)
         if self.members.get(key) == facts and (gated is None or gated.spec == pod.spec):
@@ -229,10 +194,9 @@ class ClusterState:
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
 
     def delete_member(self, key: Key, pod: wire.V1Pod) -> None:
-        """Remove a pod of a gang."""
         if key in self.members:
             self._forget_member(key)
-            self._usage.remove(key)
+            self._usage.put(key, "")
 
     def _forget_member(self, key: Key) -> None:
         facts = self.members.pop(key, None)
@@ -256,9 +220,8 @@ class ClusterState:
             self._table = None
 
     def delete_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
-        """Remove a pod of no gang."""
-        self._usage.remove(("", f"{key[0]}/{key[1]}"))
-        if self._fixed.put(key, "", ()):
+        self._usage.put(("", f"{key[0]}/{key[1]}"), "")
+        if self._fixed.put(key, ""):
             self._table = None
         self._on_change()
 
@@ -267,35 +230,31 @@ class ClusterState:
         return [self.members[key] for key in self._members_of.get(group, ())]
 
     def pods_of(self, job: JobFacts) -> list[PodFacts]:
-        """The pods that ``job`` owns, of whichever start."""
+        """Return the pods that ``job`` owns, of all its starts."""
         return [pod for pod in self.members_of(job.key) if job.uid in pod.owner_uids]
 
     # --- jobs and groups ------------------------------------------------------------------
 
     def put_job(self, key: Key, job: wire.CustomObject) -> None:
-        """Take in a TrainingJob."""
         self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
         self._touch(key)
 
     def delete_job(self, key: Key, job: wire.CustomObject) -> None:
-        """Remove a TrainingJob."""
         self.jobs.pop(key, None)
         self._touch(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
-        """Take in a PodGroup."""
         self.groups[key] = pod_groups.from_manifest(group)
         self._touch(key)
 
     def delete_group(self, key: Key, group: wire.CustomObject) -> None:
-        """Remove a PodGroup."""
         self.groups.pop(key, None)
         self._touch(key)
 
     # --- gangs ----------------------------------------------------------------------------
 
     def view(self, key: Key) -> GangView | None:
-        """Return the plan of a gang beside its pods; None if it has no plan."""
+        """Return the plan of a gang with its pods; None if it has no plan."""
         view, group = self._views.get(key), self.groups.get(key)
         if view is None and group is not None and group.plan is not None:
             view = allocations.view_of(key, group.job_uid, group.plan, self.members_of(key))
@@ -364,16 +323,15 @@ class ClusterState:
         return used
 
     def _placed(self, reserved: Reserved) -> Iterator[Allocation]:
-        """Every gang that holds places: as promised or as written."""
+        """Yield every gang that holds places: by an assumed plan, or by a written one."""
         for key, group in self.groups.items():
             view = None if key in reserved else self.view(key)
             if view is not None and group.spec is not None:
                 yield Allocation(key, group.job_uid, allocations.queue_of(group, view.plan), view)
-        for key, promise in reserved.items():
-            # Pods appear and are bound while the promise is kept: they hold their room themselves.
-            pods_now = self.members_of(key)
-            view = allocations.view_of(key, promise.job_uid, promise.plan, pods_now)
-            yield Allocation(key, promise.job_uid, promise.queue, view)
+        for key, assumed in reserved.items():
+            # Its pods appear while it is written: what is bound holds its room as a pod.
+            view = allocations.view_of(key, assumed.job_uid, assumed.plan, self.members_of(key))
+            yield Allocation(key, assumed.job_uid, assumed.queue, view)
 
     def snapshot(
         self,
@@ -407,6 +365,7 @@ class ClusterState:
 
     def _running(self, held: Allocation, on_error: OnError) -> Sequence[RunningGang | None]:
         job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
+        # A plan is its job's by uid: a new job may have the name of one that was deleted.
         try:
             if job is not None and job.uid == held.job_uid:
                 gang = allocations.job_allocation(job, held, self.tenancy, self.run_times, table)

@@ -22,16 +22,16 @@ def with_condition(
     Its transition time changes only when ``is_true`` does.
     """
     value = "True" if is_true else "False"
-    old = {c["type"]: c for c in status.get("conditions") or ()}
-    before = old.get(kind)
-    same = before is not None and before["status"] == value
-    old[kind] = {
+    known = {c["type"]: c for c in status.get("conditions") or ()}
+    before = known.get(kind)
+    changed = quantities.format_timestamp(now)
+    if before is not None and before["status"] == value:
+        changed = before["lastTransitionTime"]
+    known[kind] = {
         "type": kind,
         "status": value,
         "reason": str(reason),
         "message": message,
-        "lastTransitionTime": before["lastTransitionTime"]
-        if before is not None and same
-        else quantities.format_timestamp(now),
+        "lastTransitionTime": changed,
     }
-    status["conditions"] = [old[name] for name in sorted(old)]
+    status["conditions"] = [known[name] for name in sorted(known)]

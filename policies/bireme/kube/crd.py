@@ -26,8 +26,12 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from bireme.kube import names
-from bireme.kube.api import NodePoolScaler, PodGroup, QueueResource, SchedulingPolicy, TrainingJob
 from bireme.kube.api.base import Resource
+from bireme.kube.api.node_pool_scaler import NodePoolScaler
+from bireme.kube.api.pod_group import PodGroup
+from bireme.kube.api.queues import QueueResource
+from bireme.kube.api.scheduling_policy import SchedulingPolicy
+from bireme.kube.api.training_job import TrainingJob
 
 Schema = dict[str, Any]
 
@@ -66,18 +70,11 @@ class ServedKind:
 
     @property
     def name(self) -> str:
-        """The kind as manifests name it, such as ``TrainingJob``."""
         return str(self.model.model_fields["kind"].default)
 
     @property
     def plural(self) -> str:
-        """The plural name in API paths."""
         return names.PLURALS[self.name]
-
-    @property
-    def short_name(self) -> str:
-        """The short name for kubectl."""
-        return names.SHORT_NAMES[self.name]
 
 
 KINDS: Final = (
@@ -310,7 +307,7 @@ def definition(kind: ServedKind) -> Schema:
                 "listKind": f"{singular}List",
                 "plural": kind.plural,
                 "singular": singular.lower(),
-                "shortNames": [kind.short_name],
+                "shortNames": [names.SHORT_NAMES[kind.name]],
                 "categories": ["bireme"],  # never "all": kubectl delete all must not reach jobs
             },
             "versions": [

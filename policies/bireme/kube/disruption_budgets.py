@@ -8,33 +8,16 @@ a budget whose status is older than its spec allows nothing.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
-from pydantic import ValidationError
 
 from bireme.kube import wire
 from bireme.kube.api.queues import LabelSelector
 from bireme.kube.pods import PodFacts
 
 
-class _Spec(wire.Wire, frozen=True):
-    selector: dict[str, Any] | None = None
-
-
-class _Status(wire.Wire, frozen=True):
-    disruptions_allowed: int = 0
-    observed_generation: int = 0
-
-
-class _Manifest(wire.Wire, frozen=True):
-    metadata: wire.V1ObjectMeta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
 class _List(wire.Wire, frozen=True):
-    items: tuple[_Manifest, ...] | None = None
+    items: tuple[wire.CustomObject, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +46,14 @@ def read(answer: bytes) -> tuple[Budget, ...]:
     return tuple(map(_budget, msgspec.json.decode(answer, type=_List).items or ()))
 
 
-def _budget(manifest: _Manifest) -> Budget:
-    given, status = manifest.spec.selector, manifest.status
-    is_current = status.observed_generation >= manifest.metadata.generation
-    selector = None
-    if given is not None:
-        try:
-            selector = LabelSelector.model_validate(given, extra="ignore")
-        except ValidationError:
-            selector = None
+def _budget(manifest: wire.CustomObject) -> Budget:
+    given, status = manifest.spec.get("selector"), manifest.status
+    is_current = status.get("observedGeneration", 0) >= manifest.metadata.generation
     return Budget(
         name=manifest.metadata.name,
-        allowed=max(0, status.disruptions_allowed) if is_current else 0,
+        allowed=max(0, status.get("disruptionsAllowed", 0)) if is_current else 0,
         selects_nothing=given is None,
-        selector=selector,
+        selector=None if given is None else LabelSelector.read(given)[0],
     )
 
 

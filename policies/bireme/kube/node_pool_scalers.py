@@ -63,14 +63,13 @@ class NodePoolScalers:
         self._on_change = on_change
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        """Take in a NodePoolScaler; a new status alone is not a change."""
         before, facts = self.known.get(key[1]), from_manifest(manifest)
         self.known[key[1]] = facts
+        # A new status is no change.
         if before is None or (before.uid, before.generation) != (facts.uid, facts.generation):
             self._on_change()
 
     def delete(self, key: Key, manifest: wire.CustomObject) -> None:
-        """Remove a NodePoolScaler."""
         if self.known.pop(key[1], None) is not None:
             self._on_change()
 

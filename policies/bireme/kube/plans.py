@@ -8,6 +8,7 @@ the usage of planned members that are not bound yet is recomputed from it.
 import hashlib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,14 +52,14 @@ class PlanFacts:
     roles: dict[str, str]
     members: tuple[Member, ...]
     resized: float = -math.inf
-    """When members were last added or given up, POSIX seconds; minus infinity for never."""
+    """Time of the last resize, POSIX seconds; minus infinity for never."""
     queue: str = ""
     """The queue it was admitted in; empty if an earlier version wrote the plan."""
 
     @property
     def label(self) -> str:
         """Value of the plan label on pods created from this plan."""
-        return plan_label(self.epoch, self.attempt)
+        return f"{self.epoch}.{self.attempt}"
 
     @cached_property
     def node_by_index(self) -> dict[tuple[str, int], str]:
@@ -81,15 +82,7 @@ class PlanFacts:
     @cached_property
     def replicas(self) -> dict[str, int]:
         """Number of planned members by task name."""
-        counts: dict[str, int] = {}
-        for member in self.members:
-            counts[member.task] = counts.get(member.task, 0) + 1
-        return counts
-
-
-def plan_label(epoch: int, attempt: int) -> str:
-    """Return the plan label of pods created by leader ``epoch`` for start ``attempt``."""
-    return f"{epoch}.{attempt}"
+        return Counter(member.task for member in self.members)
 
 
 def spec_digest(tasks: list[dict[str, Any]]) -> str:
@@ -163,25 +156,19 @@ def make_plan(
 def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFacts:
     """Return ``plan`` without members whose pods are gone, plus those of ``extension``."""
     kept = tuple(member for member in plan.members if member.uid in live_uids)
-    return PlanFacts(
-        epoch=extension.epoch,
+    return replace(
+        extension,
         attempt=plan.attempt,
-        spec_hash=extension.spec_hash,
-        mode=extension.mode,
-        planned=extension.planned,
         requests=plan.requests | extension.requests,
         roles=plan.roles | extension.roles,
         members=kept + extension.members,
-        queue=extension.queue,
     )
 
 
 def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float) -> PlanFacts:
     """Return ``plan`` of own replicas with the places of ``placement``; no member moves.
 
-    On every node the members with the highest indices are removed first. Added members get the
-    smallest indices that none had, in the order of the placement, so that neighbours in the cluster
-    are neighbours in index.
+    On every node the members with the highest indices are removed first.
     """
     room = {
         (task.task, nodes.names[row]): int(replicas)
@@ -196,6 +183,7 @@ def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float)
             stay.add(member)
     kept = tuple(member for member in plan.members if member in stay)
     unused = {task: _unused_indices(plan, task) for task in plan.replicas}
+    # Smallest indices in the order of the placement: neighbours in the cluster get near indices.
     added = [
         Member(task, node, next(unused[task]))
         for (task, node), more in room.items()

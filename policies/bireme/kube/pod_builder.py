@@ -6,6 +6,7 @@ find each other; (3) access to the progress endpoint. Everything else of the tem
 two safer defaults: pods are not restarted in place and get no API token.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,13 +58,14 @@ class Rendezvous:
         self._is_elastic = job.spec is not None and job.spec.is_elastic
         self._job = job
         self._plan = plan
-        order = sorted(job.tasks, key=lambda task: (not _leads(task), -task.priority))
+        leaders = (Role.MASTER, Role.CHIEF)
+        order = sorted(job.tasks, key=lambda task: (task.role not in leaders, -task.priority))
         self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
         self._tasks = {task.name: task for task in order}
 
     @property
     def needs_service(self) -> bool:
-        """Whether the replicas need a headless Service for their names."""
+        """True if the replicas need a headless Service for their names."""
         return self._kind != "none"
 
     def environment(self, task: str, index: int) -> dict[str, str]:
@@ -82,13 +84,9 @@ class Rendezvous:
 
     def _torch(self, task: str, index: int) -> dict[str, str]:
         first = next(iter(self._replicas))
-        before = 0
-        for name, replicas in self._replicas.items():
-            if name == task:
-                break
-            before += replicas
-        world, rank = sum(self._replicas.values()), before + index
-        master = self._address(first, 0)
+        earlier = itertools.takewhile(lambda name: name != task, self._replicas)
+        rank = sum(self._replicas[name] for name in earlier) + index
+        world, master = sum(self._replicas.values()), self._address(first, 0)
         return {
             "MASTER_ADDR": master,
             "MASTER_PORT": str(TORCH_PORT),
@@ -121,7 +119,7 @@ class Rendezvous:
             # Agents are ranked in the order of their addresses. Capitals come first, and are the
             # same name to DNS.
             "PET_LOCAL_ADDR": host.upper() if is_host else self._address(task, index),
-            # By default rank 0 tells its address in the first round alone (torch 2.4 to 2.15 at
+            # By default rank 0 shares its address in the first round alone (torch 2.4 to 2.15 at
             # least), and an agent that joins a later one waits for it in vain.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
@@ -135,17 +133,10 @@ class Rendezvous:
                 addresses = [f"{self._address(name, i)}:{TENSORFLOW_PORT}" for i in range(replicas)]
                 cluster.setdefault(role.value, []).extend(addresses)
         role = self._tasks[task].role
-        before = 0
-        for name, replicas in self._replicas.items():
-            if name == task:
-                break
-            before += replicas if self._tasks[name].role is role else 0
+        earlier = itertools.takewhile(lambda name: name != task, self._replicas)
+        before = sum(self._replicas[name] for name in earlier if self._tasks[name].role is role)
         own = {"type": role.value, "index": before + index}
         return msgspec.json.encode({"cluster": cluster, "task": own}).decode()
-
-
-def _leads(task: Task) -> bool:
-    return task.role in (Role.MASTER, Role.CHIEF)
 
 
 def _devices(task: Task) -> int:
@@ -157,21 +148,26 @@ def _devices(task: Task) -> int:
 
 def service_manifest(job: JobFacts) -> dict[str, Any]:
     """Return the headless Service that gives every replica its name, ready or not."""
-    namespace, name = job.key
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.JOB_LABEL: name},
-            "ownerReferences": [owner_reference(job)],
-        },
+        "metadata": _metadata(job),
         "spec": {
             "clusterIP": "None",
+            # Replicas look each other up before they are ready.
             "publishNotReadyAddresses": True,
-            "selector": {names.JOB_LABEL: name},
+            "selector": {names.JOB_LABEL: job.key[1]},
         },
+    }
+
+
+def _metadata(job: JobFacts) -> dict[str, Any]:
+    namespace, name = job.key
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": {names.JOB_LABEL: name},
+        "ownerReferences": [owner_reference(job)],
     }
 
 
@@ -251,11 +247,7 @@ class ProgressAccess:
         }
 
     def _volume(self) -> dict[str, Any]:
-        token = {
-            "audience": AUDIENCE,
-            "expirationSeconds": _TOKEN_SECONDS,
-            "path": _TOKEN_FILE,
-        }
+        token = {"audience": AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": _TOKEN_FILE}
         sources: list[dict[str, Any]] = [{"serviceAccountToken": token}]
         if self.ca_config_map:
             items = [{"key": _CA_FILE, "path": _CA_FILE}]
@@ -284,8 +276,7 @@ class PodFactory:
 
     def manifest(self, member: Member) -> dict[str, Any]:
         """Return the pod of one member, ready to be created."""
-        template = self._templates[member.task]
-        namespace, job = self._job.key
+        template, (namespace, job) = self._templates[member.task], self._job.key
         given = template.get("metadata") or {}
         name = pod_name(job, member.task, member.index)
         metadata: dict[str, Any] = {
@@ -330,7 +321,8 @@ class PodFactory:
             spec["hostname"] = name
             spec["subdomain"] = self._job.key[1]
         environment = self._rendezvous.environment(member.task, member.index)
-        if self._progress is not None and _may_report(template):
+        annotations = (template.get("metadata") or {}).get("annotations") or {}
+        if self._progress is not None and annotations.get(ANNOTATION) != "none":
             spec = self._progress.mounted(spec)
             environment |= self._progress.environment(self._job.key)
         if environment:
@@ -338,11 +330,6 @@ class PodFactory:
         if self._plan.mode == "Pinned":
             spec["affinity"] = pods.pinned_affinity(given, member.node)
         return spec
-
-
-def _may_report(template: dict[str, Any]) -> bool:
-    metadata = template.get("metadata") or {}
-    return (metadata.get("annotations") or {}).get(ANNOTATION) != "none"
 
 
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
@@ -357,7 +344,6 @@ def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, A
 
 def group_manifest(job: JobFacts) -> dict[str, Any]:
     """Return the PodGroup of a TrainingJob, created at its first admission."""
-    namespace, name = job.key
     spec: dict[str, Any] = {"minMember": job.gang(0).at_minimum.replicas}
     if job.spec is not None:
         spec["queue"] = job.spec.queue
@@ -366,11 +352,6 @@ def group_manifest(job: JobFacts) -> dict[str, Any]:
     return {
         "apiVersion": names.API_VERSION,
         "kind": "PodGroup",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.JOB_LABEL: name},
-            "ownerReferences": [owner_reference(job)],
-        },
+        "metadata": _metadata(job),
         "spec": spec,
     }

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
@@ -41,11 +39,8 @@ class GroupFacts:
 def from_manifest(group: wire.CustomObject) -> GroupFacts:
     """Return the facts of one PodGroup. Never raises: ``fault`` says what is wrong."""
     meta = group.metadata
-    spec, fault, plan = None, None, None
-    try:
-        spec = PodGroupSpec.model_validate(group.spec, extra="ignore")
-    except ValidationError as error:
-        fault = (Reason.SPEC_INVALID, str(error.errors(include_url=False)[0]["msg"]))
+    spec, problem = PodGroupSpec.read(group.spec)
+    plan = None
     if (raw := group.status.get("plan")) is not None:
         try:
             plan = plans.from_model(Plan.model_validate(raw, extra="ignore"))
@@ -64,7 +59,7 @@ def from_manifest(group: wire.CustomObject) -> GroupFacts:
         is_leaving=meta.deletion_timestamp is not None,
         job_uid=owners[0] if owners else "",
         spec=spec,
-        fault=fault,
+        fault=(Reason.SPEC_INVALID, problem) if problem else None,
         plan=plan,
         status=group.status,
     )
@@ -115,9 +110,8 @@ def waiting_gang(
     """Return the gated, unplanned pods of ``group`` as a gang, or None if it waits for nothing.
 
     ``placed`` members already have their place: further pods join a running group in any number.
-    A group that lost members may replace them ahead of the queue, as many as it needs and if they
-    request no more than the lost ones. A completed group waits again once its controller creates
-    new pods. ``learned_seconds`` is the estimated run time, None if unknown.
+    A completed group waits again once its controller creates new pods. ``learned_seconds`` is the
+    estimated run time, None if unknown.
     """
     spec, planned = group.spec, placed.count
     gated = sorted(members, key=lambda member: member[0].key)
@@ -132,12 +126,16 @@ def waiting_gang(
     kinds = {task.name for task in tasks} | (group.plan.replicas.keys() if group.plan else set())
     if len(kinds) > MAX_PLANNED_TASKS:
         tasks, fault = (), fault or _too_many(len(kinds))
+    foretold: Request = ()
+    if lack is not None and spec is not None:  # the group's request before its pods exist
+        least = spec.min_resources.items()
+        foretold = request_of({r: quantities.parse_quantity(r, asked) for r, asked in least})
     gang = replace(
         _bare_gang(group, tasks, _arrived(group, gated, max(needed, 1))),
         priority=priority,
         min_available=max(needed, 1),
         fault=group.fault or fault,
-        foretold=_least(spec) if lack is not None and spec is not None else (),
+        foretold=foretold,
         estimated_seconds=learned_seconds,
         is_learned_estimate=learned_seconds is not None,
         may_preempt=may_preempt,
@@ -161,23 +159,17 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Ga
 
 
 def _arrived(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> float:
-    """Return when the gang first could be placed, POSIX seconds: with the last pod it needed.
-
-    Time without waiting pods must not count as waiting, or old groups would go first.
-    """
+    """Return the creation of the last pod that the gang needed, POSIX seconds."""
+    # Time without waiting pods must not count as waiting, or old groups would go first.
     made = sorted(pod.gated_since for pod, _ in gated)
     return max([group.created, *made[:needed]])
 
 
-def _least(spec: PodGroupSpec) -> Request:
-    """Return ``minResources``: the total request of the group before its pods exist."""
-    return request_of(
-        {r: quantities.parse_quantity(r, asked) for r, asked in spec.min_resources.items()}
-    )
-
-
 def _as_replacement(gang: Gang, placed: Placed) -> Gang:
-    """Return ``gang`` as a displaced one of minimum size, if the lost members had as much."""
+    """Return ``gang`` as a displaced one of minimum size, if the lost members had as much.
+
+    Displaced gangs go ahead of the queue: only as many pods as the group needs, that ask no more.
+    """
     least = gang.at_minimum
     is_within = all(n <= placed.lost.get(name, 0) for name, n in least.demand.items())
     return replace(least, displaced=True) if is_within else gang

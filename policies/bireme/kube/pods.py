@@ -50,26 +50,23 @@ class PodFacts:
     is_ready: bool
     is_leaving: bool
     is_disrupted: bool
-    """Failed for a reason outside the pod: evicted, preempted, or its node is gone. The reason
-    Evicted alone does not count: the kubelet also gives it to a pod above its own storage limits,
-    but then without the condition DisruptionTarget (``pkg/kubelet/eviction``,
-    localStorageEviction)."""
+    """It failed for a reason outside the pod: evicted, preempted, or its node is gone."""
     failure: str
     """Exit code and message of the first failed container; empty unless the pod failed."""
     runs_forever: bool = False
-    """Whether its containers restart whenever they end, so that its end cannot be awaited."""
+    """Its containers restart whenever they end, so that it has no end to wait for."""
     gated_since: float = 0.0
     """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
     has_finalizers: bool = False
 
     @property
     def is_terminal(self) -> bool:
-        """Whether its containers have ended for good."""
+        """True if its containers have ended for good."""
         return self.phase in TERMINAL
 
     @property
     def is_only_kept(self) -> bool:
-        """Whether it has ended, is deleted, and stays only because of a finalizer."""
+        """True if it has ended, is deleted, and stays only because of a finalizer."""
         return self.is_terminal and self.is_leaving and self.has_finalizers
 
 
@@ -90,6 +87,8 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         is_gated=is_gated,
         is_ready=_holds(conditions.get("Ready")),
         is_leaving=meta.deletion_timestamp is not None,
+        # The reason Evicted alone does not count: the kubelet also gives it to a pod above its own
+        # storage limits, but without DisruptionTarget (pkg/kubelet/eviction, localStorageEviction).
         is_disrupted=status.reason in ("NodeLost", "Preempting", "NodeShutdown")
         or _holds(conditions.get("DisruptionTarget")),
         failure=_failure(status) if status.phase == "Failed" else "",
@@ -126,46 +125,40 @@ def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
     Raises:
         QuantityError: only with ``strict``.
     """
-    reader = _Reader(strict)
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.init_containers or ():
-        asked = reader.requested(container.resources)
+        asked = _requested(container.resources, strict)
         if container.restart_policy == "Always":  # a sidecar: it stays
             running = add(running, asked)
             peak = _larger(peak, running)
         else:
             peak = _larger(peak, add(running, asked))
     for container in spec.containers or ():
-        running = add(running, reader.requested(container.resources))
+        running = add(running, _requested(container.resources, strict))
     total = _larger(peak, running)
-    if spec.resources is not None:  # a limit counts only for a resource without request
-        given = spec.resources
-        total = reader.amounts(given.limits or {}) | total | reader.amounts(given.requests or {})
-    total = add(total, reader.amounts(spec.overhead or {}))
-    return request_of(total | {PODS: 1})
+    if (given := spec.resources) is not None:  # a limit counts only for a resource without request
+        total = _amounts(given.limits, strict) | total | _amounts(given.requests, strict)
+    return request_of(add(total, _amounts(spec.overhead, strict)) | {PODS: 1})
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    strict: bool
+def _requested(resources: wire.V1ResourceRequirements | None, strict: bool) -> dict[str, int]:
+    if resources is None:
+        return {}
+    # A resource with only a limit requests that limit (default of the API).
+    return _amounts(resources.limits, strict) | _amounts(resources.requests, strict)
 
-    def requested(self, resources: wire.V1ResourceRequirements | None) -> dict[str, int]:
-        """Return the requests; a resource with only a limit requests that limit (API default)."""
-        if resources is None:
-            return {}
-        return self.amounts(resources.limits or {}) | self.amounts(resources.requests or {})
 
-    def amounts(self, quantities: wire.Quantities) -> dict[str, int]:
-        return {name: self._amount(name, value) for name, value in quantities.items()}
-
-    def _amount(self, name: str, value: str | int | float) -> int:
+def _amounts(quantities: wire.Quantities | None, strict: bool) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for name, value in (quantities or {}).items():
         try:
-            return parse_quantity(name, value)
+            amounts[name] = parse_quantity(name, value)
         except QuantityError:
-            if self.strict:
+            if strict:
                 raise
-            return LARGEST
+            amounts[name] = LARGEST
+    return amounts
 
 
 def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
@@ -178,7 +171,10 @@ def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = None
     if required is not None:
-        terms = tuple(_term(term) for term in required.node_selector_terms or ())
+        terms = tuple(
+            SelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
+            for term in required.node_selector_terms or ()
+        )
     return NodeConstraints(
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         affinity_terms=terms,
@@ -189,16 +185,12 @@ def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
     )
 
 
-def _term(term: wire.V1NodeSelectorTerm) -> SelectorTerm:
-    return SelectorTerm(
-        tuple(_requirement(r) for r in term.match_expressions or ()),
-        tuple(_requirement(r) for r in term.match_fields or ()),
-    )
-
-
-def _requirement(requirement: wire.V1NodeSelectorRequirement) -> Requirement:
-    return Requirement(
-        requirement.key, SelectorOperator(requirement.operator), tuple(requirement.values or ())
+def _requirements(
+    given: Iterable[wire.V1NodeSelectorRequirement] | None,
+) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(each.key, SelectorOperator(each.operator), tuple(each.values or ()))
+        for each in given or ()
     )
 
 

@@ -1,11 +1,7 @@
-"""SchedulingPolicies: watch cache of which one decides, and loading them beside the event loop.
+"""SchedulingPolicies: a watch cache of them, and loading the wanted ones outside the event loop.
 
 Of those in stage Active the oldest counts, ties by name, so that a new object never takes over: to
 change the policy, the active one is edited or deleted.
-
-A policy is loaded in a thread, one after another and each spec once: what is loaded stays, whatever
-happens to its files. A failed load is tried again after a pause, because a checkpoint folder may
-appear later than the object that names it.
 """
 
 import asyncio
@@ -41,15 +37,12 @@ class PolicyFacts:
 
     @property
     def demand(self) -> tuple[str, int]:
-        """Key of what is loaded: uid and generation, so that another spec is another policy."""
+        """Key of the loaded policy: uid and generation, so that another spec is another policy."""
         return self.uid, self.generation
 
     @property
     def names(self) -> dict[str, str]:
-        """Return what its spec, which can be read, names by field; "" where it names nothing.
-
-        The keys are the fields of :class:`bireme.rl.lookup.PolicySource`.
-        """
+        """The fields of :class:`bireme.rl.lookup.PolicySource`, "" for what the spec leaves out."""
         assert self.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
         checkpoint = self.spec.checkpoint
         return {
@@ -87,14 +80,12 @@ class SchedulingPolicies:
         self.known: dict[str, PolicyFacts] = {}
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        """Take in a SchedulingPolicy; a new status alone is not a change."""
         before, facts = self.known.get(key[1]), from_manifest(manifest)
         self.known[key[1]] = facts
-        if before is None or before.demand != facts.demand:
+        if before is None or before.demand != facts.demand:  # a new status is no change
             self.on_change()
 
     def delete(self, key: Key, manifest: wire.CustomObject) -> None:
-        """Remove a SchedulingPolicy."""
         if self.known.pop(key[1], None) is not None:
             self.on_change()
 
@@ -110,8 +101,7 @@ class SchedulingPolicies:
 
 
 def _age(policy: PolicyFacts) -> tuple[str, str]:
-    """Order by creation; timestamps have one form and time zone, so text order is time order."""
-    return policy.created, policy.name
+    return policy.created, policy.name  # timestamps of one form and zone sort as text
 
 
 T = TypeVar("T")
@@ -129,7 +119,9 @@ class LoadOutcome(Generic[T]):
 class PolicyLoads(Generic[T]):
     """Loads the wanted policies with ``load`` and calls ``on_done`` with each outcome.
 
-    ``load`` runs in a thread and may raise anything.
+    ``load`` runs in a thread, for one policy at a time and once for each spec; what is loaded
+    stays, even if its files change. It may raise anything. A failed load is tried again after
+    ``RETRY_SECONDS``, because a checkpoint folder may appear later than the object that names it.
     """
 
     def __init__(

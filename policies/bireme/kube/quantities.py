@@ -1,10 +1,8 @@
 """Parse and format Kubernetes quantities, durations and timestamps.
 
 Quantities are read and written as apimachinery does, but as exact integers: CPU in millicores,
-every other resource in its base unit (bytes, GPUs, pods), so that arithmetic never meets a float.
-Requests round up and what a node offers rounds down, so the error of less than one unit is always
-on the safe side. Values that could break arithmetic (negative, not a number, above 2**53) are
-refused here, once.
+every other resource in its base unit (bytes, GPUs, pods). Requests round up and what a node offers
+rounds down, so the error of less than one unit is always on the safe side.
 """
 
 import math

@@ -1,10 +1,8 @@
 """Client of the ``/scale`` subresource of the objects that create nodes.
 
 Replicas that something else manages are left to it. To find out, a server-side apply without force
-is sent as a dry run: the API server then names the managers of the field. One that applied the
-field, or wrote it by ``/scale`` (an autoscaler, ``kubectl scale``), keeps it; one that only created
-the object with some number does not. A forced apply cannot be used to write: for custom resources
-the API server answers it with 500, as of 1.37.
+is sent as a dry run: the API server then names the managers of the field. A forced apply cannot be
+used to write: for custom resources the API server answers it with 500, as of 1.37.
 """
 
 import re
@@ -52,20 +50,17 @@ class Owner:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether it manages the replicas, and did not only create the object."""
+        """True if it manages the replicas, and did not only create the object with some number."""
+        # An autoscaler and kubectl scale write by /scale.
         return self.applied or (self.by_scale and self.manager != names.FIELD_MANAGER)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _Spec(msgspec.Struct, frozen=True):
+class _Spec(wire.Wire, frozen=True):
     replicas: int = 0
 
 
-class _Scale(msgspec.Struct):
-    metadata: _Meta
+class _Scale(wire.Wire, frozen=True):
+    metadata: wire.V1ObjectMeta
     spec: _Spec = _Spec()
 
 
@@ -84,7 +79,10 @@ class _Pods(wire.Wire, frozen=True):
 
 
 class ScaleTargets:
-    """Reads and writes scales; caches at which path each kind is served."""
+    """Reads and writes scales; caches the path at which each kind is served.
+
+    Every method raises ApiError if a request fails.
+    """
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -95,7 +93,6 @@ class ScaleTargets:
 
         Raises:
             ScaleFault: nothing of its kind can be scaled here.
-            ApiError: the request failed.
         """
         path = await self._path(target)
         try:
@@ -107,11 +104,7 @@ class ScaleTargets:
         return Scale(path, found.spec.replicas, found.metadata.resource_version)
 
     async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
-        """Return the managers that setting ``replicas`` would overrule. Writes nothing.
-
-        Raises:
-            ApiError: the request failed.
-        """
+        """Return the managers that setting ``replicas`` would overrule. Writes nothing."""
         name = scale.path.split("/")[-2]
         body = _manifest({"name": name}, replicas)
         params = {"fieldManager": names.FIELD_MANAGER, "force": "false", "dryRun": "All"}
@@ -125,11 +118,7 @@ class ScaleTargets:
         return ()
 
     async def write(self, scale: Scale, replicas: int) -> Scale:
-        """Set ``replicas`` if the target has not changed since it was read.
-
-        Raises:
-            ApiError: it has changed (a conflict), or the request failed.
-        """
+        """Set ``replicas`` if the target has not changed since it was read, else a conflict."""
         body = _manifest({"resourceVersion": scale.resource_version}, replicas)
         params = {"fieldManager": names.FIELD_MANAGER}
         answer = await self._patch(scale.path, params, body, "application/merge-patch+json")
@@ -137,11 +126,7 @@ class ScaleTargets:
         return Scale(scale.path, replicas, version)
 
     async def occupied(self, nodes: Iterable[str]) -> frozenset[str]:
-        """Return those of ``nodes`` with pods, ended or not, other than DaemonSet and static pods.
-
-        Raises:
-            ApiError: a request failed.
-        """
+        """Return those of ``nodes`` with pods, ended or not, but DaemonSet and static pods."""
         found = set()
         for node in nodes:
             params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}

@@ -7,8 +7,6 @@ queue's namespace selector is resolved to a set of names here.
 
 from collections.abc import Callable, Mapping
 
-from pydantic import ValidationError
-
 from bireme.core.gangs import Key
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
@@ -30,7 +28,6 @@ class Tenancy:
         self._priorities: dict[str, wire.V1PriorityClass] = {}
 
     def put_queue(self, key: Key, queue: wire.CustomObject) -> None:
-        """Take in a Queue."""
         self.queue_manifests[key[1]] = queue
         self._read_queues()
 
@@ -39,15 +36,13 @@ class Tenancy:
         self.queue_manifests.pop(key[1], None)
         self._read_queues()
 
-    def put_namespace(self, key: Key, namespace: wire.V1Namespace) -> None:
-        """Take in a namespace."""
+    def put_namespace(self, key: Key, namespace: wire.MetadataOnly) -> None:
         labels = namespace.metadata.labels or {}
         if self._namespaces.get(key[1]) != labels:
             self._namespaces[key[1]] = labels
             self._read_queues()
 
-    def delete_namespace(self, key: Key, namespace: wire.V1Namespace) -> None:
-        """Remove a namespace."""
+    def delete_namespace(self, key: Key, namespace: wire.MetadataOnly) -> None:
         self._namespaces.pop(key[1], None)
         self._read_queues()
 
@@ -61,12 +56,10 @@ class Tenancy:
             self._on_change()
 
     def put_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
-        """Take in a PriorityClass."""
         self._priorities[key[1]] = priority
         self._on_change()
 
     def delete_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
-        """Remove a PriorityClass."""
         self._priorities.pop(key[1], None)
         self._on_change()
 
@@ -106,9 +99,8 @@ def queue_from_manifest(
     A queue whose spec cannot be read is closed, so that it admits nothing.
     """
     name = queue.metadata.name
-    try:
-        spec = QueueSpec.model_validate(queue.spec, extra="ignore")
-    except ValidationError:
+    spec, _ = QueueSpec.read(queue.spec)
+    if spec is None:
         return Queue(name, is_open=False)
     allowed = None
     if spec.namespace_selector is not None:

@@ -6,8 +6,7 @@ unreadable quantity) becomes the gang's fault, so that one bad object stops noth
 Progress is kept in ``status.progress`` alone, so that a new leader knows as much as the old one:
 the last report, the speed at the latest sizes, and a thinned history of the loss. From these a
 speed law (Amdahl's; with only one size seen, at the usual serial share) and a loss curve (that of
-Optimus) are fitted whenever the status changes. :func:`with_report` adds a report,
-:func:`reported_progress` reads the result.
+Optimus) are fitted whenever the status changes.
 """
 
 import math
@@ -59,7 +58,7 @@ class ProgressReport:
     """One progress report, every number checked and clipped; None for what it leaves out.
 
     Attributes:
-        percentage: How much of the training is done, 0 to 100.
+        percentage: The part of the training that is done, 0 to 100.
         remaining_seconds: At least 0.
         accuracy: From 0 to 1.
     """
@@ -78,9 +77,9 @@ class ReportedRun:
 
     Attributes:
         replicas: Its size.
-        started: When it was admitted, POSIX seconds.
-        since: Since when it has had this size.
-        attained_seconds: For how long earlier starts ran.
+        started: Admission, POSIX seconds.
+        since: Start at this size, POSIX seconds.
+        attained_seconds: Run time of earlier starts.
     """
 
     replicas: int
@@ -242,7 +241,7 @@ class JobFacts:
     created: float
     is_leaving: bool
     orphans_pods: bool
-    """Whether it is being deleted without what it owns (``kubectl delete --cascade=orphan``)."""
+    """It is being deleted without what it owns (``kubectl delete --cascade=orphan``)."""
     spec: TrainingJobSpec | None
     raw_tasks: tuple[dict[str, Any], ...]
     tasks: tuple[Task, ...]
@@ -256,32 +255,32 @@ class JobFacts:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job has ended for good."""
+        """True if the job has ended for good."""
         return self.phase in FINISHED
 
     @property
     def keeps_pods(self) -> bool:
-        """Whether its pods run on when it has finished."""
+        """True if its pods run on when it has finished."""
         return self.spec is not None and self.spec.run_policy.clean_pod_policy == "None"
 
     @property
     def attempt(self) -> int:
-        """How often the gang was started again; 0 is the first start."""
+        """Number of restarts of the gang; 0 is the first start."""
         return int(self.status.get("attempt") or 0)
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the user asked for a pause."""
+        """True if the user asked for a pause."""
         return self.spec is not None and self.spec.run_policy.suspend
 
     @property
     def queued(self) -> float:
-        """When it last joined the queue."""
+        """The last time it joined the queue, POSIX seconds."""
         return quantities.parse_timestamp(self.status.get("queuedTime")) or self.created
 
     @property
     def is_displaced(self) -> bool:
-        """Whether it lost a node and has not been placed again."""
+        """True if it lost a node and has not been placed again."""
         conditions = self.status.get("conditions") or ()
         # The reason of the phase becomes that of the wait; the condition keeps why it last stopped.
         why = next((c.get("reason") for c in conditions if c.get("type") == "Running"), None)
@@ -299,7 +298,7 @@ class JobFacts:
 
     @cached_property
     def reported(self) -> ReportedProgress | None:
-        """What the job has reported about its training; None before the first report."""
+        """The progress that the job has reported; None before the first report."""
         return reported_progress(self.status)
 
     @cached_property
@@ -312,10 +311,8 @@ class JobFacts:
         """Digest that jobs of the same kind of work share: 16 hex digits.
 
         It covers of every task, in written order, the role, the replicas, the request of one (as
-        amounts: 1 equals 1000m), and of each init container and container the image, command and
-        arguments. Not covered: names of job, tasks and containers, labels, annotations,
-        environment, volumes, constraints, limits, minReplicas and maxReplicas, queue, priority, run
-        policy.
+        amounts: 1 equals 1000m), and of each container the image, command and arguments; no names,
+        labels, environment, volumes, constraints, limits, elastic bounds, queue or run policy.
         """
         return spec_digest(
             [
@@ -338,8 +335,7 @@ class JobFacts:
     ) -> Gang:
         """Return the job as a waiting gang; its wait is summed over all its times in the queue.
 
-        ``learned_seconds`` is the estimated run time if the owner gave none. What follows
-        from its progress is for :func:`bireme.core.estimates.believed` to say.
+        ``learned_seconds`` is the estimated run time if the owner gave none.
         """
         gang = Gang(
             uid=self.uid,
@@ -415,7 +411,7 @@ def from_manifest(job: wire.CustomObject, topology_levels: tuple[str, ...] = ())
 def _affinity_fault(
     spec: TrainingJobSpec, topology_levels: tuple[str, ...]
 ) -> tuple[Reason, str] | None:
-    """Return the fault of a role affinity that could only be ignored, if it is one."""
+    """Return the fault of a role affinity that could not be followed, if there is one."""
     wish = spec.role_affinity
     if wish.mode == "None":
         return None
@@ -438,19 +434,8 @@ def _spec(given: dict[str, Any]) -> tuple[TrainingJobSpec | None, tuple[Reason, 
     if wire.is_too_deep(given):
         limit = f"spec is nested more than {wire.DEPTH_LIMIT} levels deep; flatten its template"
         return None, (Reason.SPEC_INVALID, limit)
-    try:
-        return TrainingJobSpec.model_validate(given, extra="ignore"), None
-    except ValidationError as error:
-        return None, (Reason.SPEC_INVALID, _first_problem(error))
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_input=True)
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"]) or "spec"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    value = ascii(first.get("input"))[:80]
-    return f"spec.{where}: {first['msg']}; the value is {value}{more}"
+    spec, problem = TrainingJobSpec.read(given)
+    return spec, (Reason.SPEC_INVALID, problem) if problem else None
 
 
 def _programs(spec: dict[str, Any]) -> list[list[Any]]:
@@ -473,13 +458,14 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
             f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
             "use Never or OnFailure"
         )
+    role = Role(task.role)
     return Task(
         name=task.name,
         replicas=task.replicas,
         request=request,
-        role=Role(task.role),
+        role=role,
         min_replicas=task.min_replicas or 0,
         max_replicas=task.max_replicas or 0,
-        priority=task.effective_priority,
+        priority=role.default_priority if task.priority is None else task.priority,
         constraints=constraints,
     )

@@ -1,12 +1,10 @@
-"""A collection of the API server, mirrored in memory without ghosts.
+"""Reflector: a collection of the API server, mirrored in memory.
 
-List in pages, then watch from the list's version on, as client-go's Reflector does. Whatever was
-missed shows up as the difference between the next list and the cache: objects that vanished
-unseen are reported as deleted, which kopf's indices and the Python clients do not do. A stream
-that fails or falls silent is reopened from the last version with jittered backoff; a version too
-old for the server (410) means a new list; a missing resource (404) means an empty collection.
-
-One object that cannot be decoded is reported and left out; it never stops the stream.
+List in pages, then watch from the list's version on, as client-go's Reflector does. What was missed
+is the difference between the next list and the cache: objects that vanished unseen are reported as
+deleted. A stream that fails or falls silent is reopened from the last version with jittered
+backoff; a version too old for the server (410) means a new list; a missing resource (404) means an
+empty collection. An object that cannot be decoded is logged and left out.
 """
 
 import asyncio
@@ -26,48 +24,13 @@ from bireme.kube import wire
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme.kube.wire import V1ObjectMeta
 
-# How far a collection has been followed, and who waits until it has been followed further.
-
-
-class Versions:
-    """The newest resource version passed, bookmarks included; 0 before the first."""
-
-    def __init__(self) -> None:
-        self.newest = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-
-    def advance(self, version: int) -> None:
-        """``version`` has been passed; whoever waited for it, or an older one, goes on."""
-        self.newest = version
-        for wanted, seen in self._waiting:
-            if wanted <= version and not seen.done():
-                seen.set_result(None)
-
-    async def wait_past(self, version: int, timeout_seconds: float) -> None:
-        """Return once ``version`` has been passed.
-
-        Raises:
-            TimeoutError: it was not passed within ``timeout_seconds``.
-        """
-        if self.newest >= version:
-            return
-        seen = asyncio.get_running_loop().create_future()
-        waiting = (version, seen)
-        self._waiting.append(waiting)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await seen
-        finally:
-            self._waiting.remove(waiting)
-
-
 _log = structlog.get_logger(__name__)
 _SHORT_SECONDS = 1.0
-"""A watch that the server ended sooner, and without any news, is in trouble."""
+"""A watch that the server ended sooner, without any event, is in trouble."""
 
 
 class HasMetadata(Protocol):
-    """What a reflector needs to know of an object."""
+    """An object of the API server."""
 
     @property
     def metadata(self) -> V1ObjectMeta: ...
@@ -78,13 +41,13 @@ T = TypeVar("T", bound=HasMetadata)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How a reflector paces itself; the defaults suit a production API server."""
+    """Pace of a reflector; the defaults suit a production API server."""
 
     page_size: int = 500
     watch_seconds: tuple[float, float] = (240, 300)
     """Range of the lifetime asked of the server, so that reconnects spread."""
     inactivity_seconds: float = 70
-    """Not one byte for so long means a dead connection: bookmarks come once a minute."""
+    """A connection without a byte for so long is dead: bookmarks come once a minute."""
     backoff_first_seconds: float = 0.2
     backoff_limit_seconds: float = 10
     missing_retry_seconds: float = 2
@@ -92,16 +55,12 @@ class Timing:
     """List again after so long even if nothing went wrong."""
 
 
-def ignore_bad(key: Key | None, error: Exception) -> None:
-    """The default ``on_bad``: the reflector has logged it, nobody else needs to know."""
-
-
 class Reflector(Generic[T]):
     """Keeps ``objects`` equal to the collection at ``path`` while :meth:`run` runs.
 
     ``on_put(key, obj)`` follows every creation or change, ``on_delete(key, last)`` every
     disappearance; a replacement under the same name (another uid) is a delete and a put.
-    Exceptions of the callbacks end :meth:`run`: a shell that misses events must not go on.
+    Exceptions of the callbacks end :meth:`run`: a program that misses events must not go on.
     """
 
     def __init__(
@@ -112,7 +71,6 @@ class Reflector(Generic[T]):
         *,
         on_put: Callable[[Key, T], None],
         on_delete: Callable[[Key, T], None],
-        on_bad: Callable[[Key | None, Exception], None] = ignore_bad,
         params: Params | None = None,
         name: str = "",
         timing: Timing = Timing(),  # frozen
@@ -122,18 +80,18 @@ class Reflector(Generic[T]):
     ) -> None:
         self.objects: dict[Key, T] = {}
         self.synced = asyncio.Event()
-        """Set once the first list (or the knowledge that there is nothing to list) is in."""
+        """Set once the first list is in, or there is nothing to list."""
         self.is_live = False
-        """Whether a watch is open, or was ended by the server in good order and is renewed."""
-        self._versions = Versions()
+        """A watch is open, or was ended by the server in good order and is renewed."""
+        self.resource_version = 0
+        """The newest version passed, bookmarks included; 0 before the first list."""
         self.last_contact_seconds = clock()
-        """When the server was last heard, by ``clock``."""
+        """Time of the server's last byte, by ``clock``."""
         self._client = client
         self._path = path
         self._decoder = msgspec.json.Decoder(type_)
         self._on_put = on_put
         self._on_delete = on_delete
-        self._on_bad = on_bad
         self._params = dict(params or {})
         self._timing = timing
         self._clock = clock
@@ -144,13 +102,15 @@ class Reflector(Generic[T]):
         self._needs_list = True
         self._missing = False
         self._failures = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> None:
-        """Mirror until cancelled. API errors are logged and outlived."""
+        """Mirror until cancelled. API errors are logged and retried."""
         while True:
             began = self._clock()
             try:
                 had_news = await self._follow()
+                # In a burst the server ends watches that lag: a pause would make them lag more.
                 if not had_news and self._clock() - began < _SHORT_SECONDS:
                     await self._pause(None, self._clock() - began)
             except ApiError as error:
@@ -160,24 +120,31 @@ class Reflector(Generic[T]):
                 else:
                     await self._pause(error, self._clock() - began)
 
-    @property
-    def resource_version(self) -> int:
-        """The newest version passed, bookmarks included."""
-        return self._versions.newest
-
     async def wait_past(self, resource_version: int, timeout_seconds: float) -> None:
         """Return once ``resource_version`` of this resource has been seen.
 
         Raises:
             TimeoutError: it was not seen within ``timeout_seconds``.
         """
-        await self._versions.wait_past(resource_version, timeout_seconds)
+        if self.resource_version >= resource_version:
+            return
+        seen = asyncio.get_running_loop().create_future()
+        waiting = (resource_version, seen)
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await seen
+        finally:
+            self._waiting.remove(waiting)
+
+    def _advance(self, version: int) -> None:
+        self.resource_version = version
+        for wanted, seen in self._waiting:
+            if wanted <= version and not seen.done():
+                seen.set_result(None)
 
     async def _follow(self) -> bool:
-        """One connection's life: list if needed, then watch; True if the stream brought news.
-
-        In a burst the server ends watches that lag: a pause would make them lag even more.
-        """
+        """List if needed, then watch until the stream ends; return whether it brought events."""
         if self._needs_list or self._resync_is_due():
             await self._list()
         before = self.resource_version
@@ -203,7 +170,7 @@ class Reflector(Generic[T]):
         await self._sleep(delay)
 
     async def _wait_for_resource(self) -> None:
-        """The resource does not exist (its CRD was removed), so neither do its objects."""
+        """Empty the cache: without the resource (its CRD was removed) there are no objects."""
         if not self._missing:
             self._log.warning("no such resource; taken as empty until it is back", path=self._path)
         self._missing = self._needs_list = True
@@ -223,7 +190,7 @@ class Reflector(Generic[T]):
         self._replace(listed)
         self._needs_list = self._missing = False
         self._listed_at = self._clock()
-        self._versions.advance(version)
+        self._advance(version)
         self.synced.set()
 
     async def _page(self, token: str) -> wire.ListPage:
@@ -253,7 +220,7 @@ class Reflector(Generic[T]):
             self._path,
             params,
             read_timeout_seconds=self._timing.inactivity_seconds,
-            on_open=self._opened,
+            on_open=self._set_live,
         )
         async with aclosing(stream) as lines:
             async for line in lines:
@@ -262,32 +229,28 @@ class Reflector(Generic[T]):
                 if self._resync_is_due():
                     return
 
-    def _opened(self) -> None:
+    def _set_live(self) -> None:
         self.is_live = True
 
     def _take_event(self, line: bytes) -> None:
-        """Take in one line; what is no event breaks the stream, which is resumed before it."""
         event = wire.event(line)
         stub = self._stub(event.object)
         if stub is None or stub.version < self.resource_version:
-            return  # older: a line sent twice, and taking it in again would bring the dead back
+            return  # a line sent twice: taking it in again could restore a deleted object
         match event.type:
             case "ADDED" | "MODIFIED":
-                self._take_object(stub.key, event.object)
+                obj = self._decoded(stub.key, event.object)
+                if obj is None:
+                    self._delete(stub.key)
+                else:
+                    self._put(stub.key, obj)
             case "DELETED":
                 self._delete(stub.key)
             case "BOOKMARK":
                 pass
-            case other:
+            case other:  # ends the stream, which is resumed before this line
                 raise ApiError(0, "BadAnswer", f"unknown type of watch event: {other!r}")
-        self._versions.advance(stub.version)
-
-    def _take_object(self, key: Key, raw: msgspec.Raw) -> None:
-        obj = self._decoded(key, raw)
-        if obj is None:
-            self._delete(key)
-        else:
-            self._put(key, obj)
+        self._advance(stub.version)
 
     def _stub(self, raw: msgspec.Raw) -> wire.ObjectStub | None:
         try:
@@ -298,14 +261,13 @@ class Reflector(Generic[T]):
 
     def _decoded(self, key: Key, raw: msgspec.Raw) -> T | None:
         try:
-            return wire.decode(raw, self._decoder)
+            return self._decoder.decode(raw)
         except wire.UNDECODABLE as error:
             self._report_bad(key, error)
             return None
 
     def _report_bad(self, key: Key | None, error: Exception) -> None:
         self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
-        self._on_bad(key, error)
 
     def _replace(self, listed: dict[Key, T]) -> None:
         for key in [key for key in self.objects if key not in listed]:

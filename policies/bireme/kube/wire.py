@@ -6,7 +6,7 @@ takes a tenth of the memory. Quantities stay text or numbers here and become int
 :mod:`bireme.kube.quantities`.
 
 Lists and watch events are opened first, with their objects still raw bytes, and each object is
-decoded alone, so that one bad object spoils no other.
+decoded alone, so that one bad object stops no other.
 """
 
 import re
@@ -165,11 +165,9 @@ class V1Pod(Wire, frozen=True):
     status: V1PodStatus = V1PodStatus()
 
 
-class V1Namespace(Wire, frozen=True):
-    metadata: V1ObjectMeta
+class MetadataOnly(Wire, frozen=True):
+    """An object of which only the metadata is read: a namespace or a Service."""
 
-
-class V1Service(Wire, frozen=True):
     metadata: V1ObjectMeta
 
 
@@ -194,11 +192,10 @@ class CustomObject(Wire, frozen=True):
 
 # --- lists and watch events -----------------------------------------------------------------------
 #
-# Depth needs care: the API server stores objects nested 10000 levels deep, but the decoder fails
-# with a RecursionError at about a thousand, and one such object would make a whole page, or a
-# watch, unreadable for ever. A slow path therefore replaces everything below DEPTH_LIMIT with a
-# mark. In a typed field the mark makes that one object undecodable; in plain data
-# :func:`is_too_deep` finds it.
+# The API server stores objects nested 10000 levels deep, but the decoder fails with a
+# RecursionError at about a thousand, and one such object would make a whole page, or a watch,
+# unreadable for ever. A slow path therefore replaces everything below DEPTH_LIMIT with a mark. In a
+# typed field the mark makes that object undecodable; in plain data :func:`is_too_deep` finds it.
 
 DEPTH_LIMIT: Final = 256
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -223,12 +220,10 @@ class ObjectStub(msgspec.Struct):
 
     @property
     def key(self) -> Key:
-        """Namespace and name."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def version(self) -> int:
-        """Resource version."""
         return self.metadata.resource_version
 
     @property
@@ -254,7 +249,7 @@ class _ListMeta(
     resource_version: int
     next: str = ""
     remaining: int | None = None
-    """How many items follow this page; None at the end, and where the server does not count."""
+    """Number of items after this page; None at the end, and if the server does not count."""
 
 
 class ListPage(msgspec.Struct):
@@ -299,15 +294,6 @@ def stub(raw: msgspec.Raw) -> ObjectStub:
         UNDECODABLE: it has none.
     """
     return msgspec.json.decode(raw, type=ObjectStub, strict=False)
-
-
-def decode(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Decode a raw object.
-
-    Raises:
-        UNDECODABLE: it does not fit.
-    """
-    return decoder.decode(raw)
 
 
 def is_too_deep(value: object) -> bool:

@@ -7,7 +7,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import names, nodes, plans, wire
+from bireme.kube import names, plans, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlanFacts
 from bireme.testing import a_node
@@ -15,6 +15,7 @@ from tests.support.objects.facts import (
     CREATED,
     a_job,
     a_plan,
+    node_manifest,
     pod_manifest,
     served,
     through_the_wire,
@@ -39,7 +40,7 @@ class ClusterStateFeed:
         self.changes += 1
 
     def node(self, name: str, gpus: int = 8, **fields: Any) -> None:
-        made = through_the_wire(nodes.to_manifest(a_node(name, gpus, **fields)), wire.V1Node)
+        made = through_the_wire(node_manifest(a_node(name, gpus, **fields)), wire.V1Node)
         self.state.put_node(("", name), made)
 
     def member(self, manifest: Manifest) -> None:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bireme.core.nodes import CORDON, Node
 from bireme.kube import (
     allocations,
     names,
@@ -134,7 +135,7 @@ def a_pod(
 
 
 def a_view(job: JobFacts, plan: PlanFacts, there: Iterable[PodFacts]) -> GangView:
-    return allocations.of_job(job.key, job.uid, plan, there)
+    return allocations.view_of(job.key, job.uid, plan, there)
 
 
 def running(job: JobFacts, plan: PlanFacts, **phases: str) -> list[PodFacts]:
@@ -167,3 +168,25 @@ def gated_pod(
         },
         f"{name}-uid",
     )
+
+
+def node_manifest(node: Node) -> Manifest:
+    """The Node object that :mod:`bireme.kube.nodes` reads back as ``node``."""
+    taints = [
+        {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        for taint in node.taints
+        if taint != CORDON
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "spec": {"taints": taints} | ({"unschedulable": True} if node.is_cordoned else {}),
+        "status": {
+            "allocatable": {
+                name: quantities.format_quantity(name, amount)
+                for name, amount in node.allocatable.items()
+            },
+            "conditions": [{"type": "Ready", "status": "True" if node.is_ready else "False"}],
+        },
+    }

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names, quantities
-from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.server import resources
 from tests.support.fakeapi.store import Object
+from tests.support.objects.facts import node_manifest
 from tests.support.operator_term.term import leading
 from tests.support.scenario.pools import pool_scaler
 from tools.controlplane.karpenter import NODE_POOL_LABEL
@@ -47,7 +47,7 @@ def replicas(api: FakeApi, name: str = POOL) -> int:
 def add_nodes(api: FakeApi, *nodes: str) -> None:
     for name in nodes:
         made = a_node(name, 8, cpu_millis=96_000, labels={NODE_POOL_LABEL: POOL})
-        api.put(f"{NODES}/{name}", to_manifest(made))
+        api.put(f"{NODES}/{name}", node_manifest(made))
 
 
 class FakeAutoscaler:

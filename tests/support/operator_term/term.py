@@ -10,13 +10,13 @@ from typing import Any
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
-from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
+from tests.support.objects.facts import node_manifest
 from tests.support.scenario.manifests import Manifest, queue
 
 PATIENCE_SECONDS = 120.0
@@ -42,7 +42,8 @@ async def leading(
 
     ``fence`` is asked before every write. A term that ends by itself fails the test.
     """
-    client = await ApiClient.connect(api.kubeconfig(folder), fence=fence)
+    client = await ApiClient.connect(api.kubeconfig(folder))
+    client.fence = fence
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
     term = LeaderTerm(
@@ -73,7 +74,7 @@ async def until(condition: Callable[[], object], timeout_seconds: float = PATIEN
 def furnish(api: FakeApi, nodes: int = 2, *, gpus: int = 8) -> None:
     """Create nodes n0, n1, ... and an open queue."""
     for index in range(nodes):
-        api.put(f"/api/v1/nodes/n{index}", to_manifest(a_node(f"n{index}", gpus)))
+        api.put(f"/api/v1/nodes/n{index}", node_manifest(a_node(f"n{index}", gpus)))
     api.put(f"{names.path('queues')}/default", queue("default"))
 
 

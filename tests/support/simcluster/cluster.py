@@ -7,11 +7,11 @@ from typing import Any
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
-from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from tests.support.fakeapi.recording import recorded
 from tests.support.fakeapi.store import Object, Refusal, Store
 from tests.support.history.records import Key
+from tests.support.objects.facts import node_manifest
 from tests.support.simcluster import objects
 from tests.support.simcluster.network import WORLD, ApiServer, NetworkConditions
 from tests.support.simcluster.nodes import Autoscaler, Kubelets
@@ -113,7 +113,7 @@ class SimulatedCluster:
 
     def add_node(self, name: str) -> bool:
         rack = f"r{int(name.removeprefix('n')) % 2}"
-        return self.put(NODES, to_manifest(a_node(name, rack=rack)))
+        return self.put(NODES, node_manifest(a_node(name, rack=rack)))
 
     # --- processes -------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from random import Random
 from typing import Final
 
 from bireme.kube import quantities
-from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from tests.support.fakeapi.answers import owner
 from tests.support.fakeapi.server import resources
 from tests.support.fakeapi.store import Change, Key, Object
+from tests.support.objects.facts import node_manifest
 from tests.support.scenario.pools import pool_scaler
 from tests.support.simcluster import objects
 from tests.support.simcluster.network import WORLD, ApiServer
@@ -260,7 +260,7 @@ class Autoscaler:
     def _make(self) -> None:
         self._made += 1
         node = a_node(f"{POOL}-{self._made}", cpu_millis=95_000, labels=LABELS)
-        self._store.create(NODES, ("", node.name), to_manifest(node))
+        self._store.create(NODES, ("", node.name), node_manifest(node))
 
     async def _remove(self, count: int) -> None:
         if not count:

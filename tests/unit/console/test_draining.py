@@ -1,4 +1,4 @@
-"""What a drain would move: gangs start again whole, elastic ones shrink."""
+"""Previews of drains: gangs start again whole, elastic ones shrink."""
 
 from typing import Any
 
@@ -27,21 +27,21 @@ def cluster(nodes: int, *placed: tuple[Gang, dict[str, Any]]) -> ClusterSnapshot
     return with_running(snapshot, *running)
 
 
-def effects(moves: list[Move]) -> dict[str, tuple[int, bool, bool]]:
-    return {move.gang.name: (move.replicas, move.shrinks, move.starts_again) for move in moves}
+def effects(moves: list[Move]) -> dict[str, tuple[int, str]]:
+    return {move.gang.name: (move.replicas, move.effect) for move in moves}
 
 
 def test_a_gang_starts_again_whole_where_it_fits() -> None:
     snapshot = cluster(3, (workers("a", 4), {"n0": 2, "n1": 2}), (workers("b", 2), {"n2": 2}))
     moves = preview(snapshot, ["n0"], POLICY)
-    assert effects(moves) == {"a": (2, False, True)}
+    assert effects(moves) == {"a": (2, "restarts")}
     assert "4" in moves[0].message
 
 
-def test_a_gang_that_fits_nowhere_waits_and_the_reason_is_told() -> None:
+def test_a_gang_that_fits_nowhere_waits_with_the_reason() -> None:
     snapshot = cluster(2, (workers("a", 8), {"n0": 8}), (workers("b", 8), {"n1": 8}))
     (move,) = preview(snapshot, ["n0"], POLICY)
-    assert not move.starts_again
+    assert move.effect == "waits"
     assert move.message.startswith(("WaitingForCapacity", "NeverFits"))
 
 
@@ -49,26 +49,26 @@ def test_an_elastic_gang_goes_on_with_what_is_left() -> None:
     gang = workers("e", 4, least=2, is_elastic=True)
     snapshot = cluster(2, (gang, {"n0": 2, "n1": 2, "anchor": "n0"}))
     (move,) = preview(snapshot, ["n1"], POLICY)
-    assert move.shrinks
+    assert move.effect == "shrinks"
     assert move.message == "goes on with 2 replicas"
 
 
 def test_an_elastic_gang_that_loses_its_first_replica_starts_again() -> None:
     gang = workers("e", 4, least=2, is_elastic=True)
     snapshot = cluster(3, (gang, {"n0": 2, "n1": 2, "anchor": "n0"}))
-    assert effects(preview(snapshot, ["n0"], POLICY)) == {"e": (2, False, True)}
+    assert effects(preview(snapshot, ["n0"], POLICY)) == {"e": (2, "restarts")}
 
 
 def test_an_elastic_gang_below_its_minimum_starts_again() -> None:
     gang = workers("e", 4, least=3, is_elastic=True)
     snapshot = cluster(3, (gang, {"n0": 2, "n1": 2, "anchor": "n0"}))
-    assert effects(preview(snapshot, ["n1"], POLICY)) == {"e": (2, False, True)}
+    assert effects(preview(snapshot, ["n1"], POLICY)) == {"e": (2, "restarts")}
 
 
 def test_nothing_starts_again_on_any_of_the_drained_nodes() -> None:
     snapshot = cluster(2, (workers("a", 2), {"n0": 2}))
     (move,) = preview(snapshot, ["n0", "n1"], POLICY)
-    assert not move.starts_again
+    assert move.effect == "waits"
 
 
 def test_the_cluster_that_was_asked_about_stays_as_it_is() -> None:

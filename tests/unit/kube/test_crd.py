@@ -9,8 +9,7 @@ import yaml
 from pydantic import Field
 
 from bireme.kube import crd, names
-from bireme.kube.api import Condition
-from bireme.kube.api.base import ApiModel, Resource, Rule
+from bireme.kube.api.base import ApiModel, Condition, Resource, Rule
 from bireme.kube.crd import KINDS, Schema, ServedKind
 
 EVERY_KIND = [pytest.param(kind, id=kind.plural) for kind in KINDS]

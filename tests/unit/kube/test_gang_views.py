@@ -29,7 +29,7 @@ def seen(*pods_there: PodFacts) -> GangView:
 
 def test_a_whole_gang_is_bound_and_ready() -> None:
     view = seen(*running(JOB, PLAN))
-    assert (view.is_bound, view.is_ready, view.missing, view.leftovers) == (True, True, (), ())
+    assert (view.unbound, view.is_ready, view.missing, view.leftovers) == ((), True, (), ())
     assert list(view.usage()) == []
     assert view.demand == PLAN.demand
 
@@ -60,7 +60,7 @@ def test_members_that_failed_keep_their_room_until_the_plan_is_given_back() -> N
     view = seen(*running(JOB, PLAN, worker_0="Failed"))
     assert view.demand["pods"] == 4
     assert len(list(view.usage())) == 1
-    assert view.is_bound
+    assert not view.unbound
     assert not view.is_ready
 
 
@@ -96,7 +96,7 @@ def test_a_pod_of_another_plan_is_a_leftover_under_the_same_name() -> None:
 def test_an_own_pod_that_the_plan_does_not_name_is_a_leftover() -> None:
     small = replace(PLAN, members=PLAN.members[:2])
     extra = a_pod(JOB, PLAN, PLAN.members[3])
-    view = allocations.of_job(JOB.key, JOB.uid, small, [extra])
+    view = allocations.view_of(JOB.key, JOB.uid, small, [extra])
     assert view.leftovers == (extra,)
 
 
@@ -130,13 +130,13 @@ FOREIGN = PlanFacts(
 def test_members_of_others_are_known_by_uid_alone() -> None:
     recreated = replace(other_pod("a", "n0"), uid="new-uid")
     renamed = replace(other_pod("zzz", "n1"), uid="b-uid")
-    view = allocations.of_group(FOREIGN, [recreated, renamed])
+    view = allocations.view_of(("default", "group"), "", FOREIGN, [recreated, renamed])
     assert [(m.uid, p) for m, p in view.members] == [("b-uid", renamed)]
     assert view.leftovers == ()
 
 
 def test_a_member_whose_pod_is_gone_holds_no_room_any_more() -> None:
-    view = allocations.of_group(FOREIGN, [other_pod("a")])
+    view = allocations.view_of(("default", "group"), "", FOREIGN, [other_pod("a")])
     assert list(view.usage()) == [("n0", FOREIGN.requests["pod"])]
     assert view.demand == {"cpu": 1000, "pods": 1}
 

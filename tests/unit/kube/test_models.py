@@ -13,14 +13,10 @@ from pydantic import ValidationError
 
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import names
-from bireme.kube.api import (
-    QueueResource,
-    TrainingJobSpec,
-    TrainingJobStatus,
-)
 from bireme.kube.api.base import Resource
 from bireme.kube.api.pod_group import NodePlacement, Plan, compress, expand
-from bireme.kube.api.queues import LabelSelector
+from bireme.kube.api.queues import LabelSelector, QueueResource
+from bireme.kube.api.training_job import TrainingJobSpec, TrainingJobStatus
 from bireme.kube.crd import KINDS
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
@@ -123,23 +119,6 @@ def test_an_uncountable_request_is_refused_with_the_name_of_the_resource(value: 
 def test_a_resource_name_with_a_control_character_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"'cpu\\n' is no resource name"):
         QueueResource.model_validate({"spec": {"limit": {"cpu\n": 1}}})
-
-
-def test_a_task_is_as_small_and_as_large_as_it_may_get() -> None:
-    tasks = task(name="ps", role="ps"), task(replicas=6, minReplicas=3, maxReplicas=9)
-
-    assert [(t.fewest_replicas, t.most_replicas) for t in spec(*tasks).tasks] == [(2, 2), (3, 9)]
-
-
-@pytest.mark.parametrize(
-    ("role", "priority"),
-    [("master", 100), ("chief", 100), ("ps", 90), ("worker", 50), ("evaluator", 10)],
-)
-def test_a_task_is_placed_by_the_priority_of_its_role_unless_it_has_its_own(
-    role: str, priority: int
-) -> None:
-    assert spec(task(role=role)).tasks[0].effective_priority == priority
-    assert spec(task(role=role, priority=0)).tasks[0].effective_priority == 0
 
 
 def test_a_status_is_written_without_nulls_and_with_utc_times() -> None:

@@ -55,7 +55,7 @@ def test_usage_is_what_the_pods_that_exist_ask(steps: list[tuple[object, ...]]) 
                 usage.put(("ns", str(pod)), where, request)
                 pods[pod] = (where, request)
             case ("remove", int(pod)):
-                usage.remove(("ns", str(pod)))
+                usage.put(("ns", str(pod)), "")
                 pods.pop(pod, None)
             case ("look", int(table)):
                 np.testing.assert_array_equal(

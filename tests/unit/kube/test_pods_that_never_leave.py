@@ -7,9 +7,9 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.nodes import to_manifest
 from bireme.registry import make_policy
 from bireme.testing import a_node
+from tests.support.objects.facts import node_manifest
 
 SETTINGS = SchedulingSettings()
 
@@ -32,7 +32,7 @@ def a_pod(owner_kind: str, gpus: int) -> wire.V1Pod:
 
 def a_state() -> ClusterState:
     state = ClusterState(SETTINGS)
-    node = msgspec.json.decode(msgspec.json.encode(to_manifest(a_node("n0"))), type=wire.V1Node)
+    node = msgspec.json.decode(msgspec.json.encode(node_manifest(a_node("n0"))), type=wire.V1Node)
     state.put_node(("", "n0"), node)
     queue = {"metadata": {"name": "default"}, "spec": {}}
     state.tenancy.put_queue(

@@ -30,7 +30,7 @@ class Told:
 
     def namespace(self, name: str, **labels: str) -> None:
         manifest = {"metadata": {"name": name, "labels": labels}}
-        self.standing.put_namespace(("", name), through_the_wire(manifest, wire.V1Namespace))
+        self.standing.put_namespace(("", name), through_the_wire(manifest, wire.MetadataOnly))
 
     def priority(self, name: str, value: int, **fields: Any) -> None:
         manifest = {**priority_class(name, value), **fields}
@@ -87,7 +87,7 @@ def test_a_queue_admits_the_namespaces_it_selects_as_they_come_and_go() -> None:
     assert told.standing.queues["q"].namespaces == frozenset({"one"})
     told.namespace("two", team="a")
     assert told.standing.queues["q"].namespaces == frozenset({"one", "two"})
-    gone = wire.V1Namespace(metadata=wire.V1ObjectMeta(name="one"))
+    gone = wire.MetadataOnly(metadata=wire.V1ObjectMeta(name="one"))
     told.standing.delete_namespace(("", "one"), gone)
     assert told.standing.queues["q"].namespaces == frozenset({"two"})
 

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from bireme.cli.conversion import ConversionError, Effect, Note
-from bireme.cli.convert import convert
+from bireme.cli.convert import ConversionError, Effect, Note, convert
 
 JOB = """
 apiVersion: batch.volcano.sh/v1alpha1

@@ -6,7 +6,7 @@ from bireme.core.decision import Hold
 from bireme.core.eta import StartRange
 from bireme.core.reasons import Reason
 from bireme.kube import quantities
-from bireme.kube.api import TrainingJobStatus
+from bireme.kube.api.training_job import TrainingJobStatus
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition

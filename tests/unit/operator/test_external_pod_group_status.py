@@ -36,7 +36,7 @@ def a_view(**where: tuple[str, str]) -> GangView:
         made = gated_pod(name, schedulingGates=[], nodeName=node)
         made["status"] = {"phase": phase}
         found.append(pods.from_manifest(through_the_wire(made, wire.V1Pod)))
-    return allocations.of_group(PLAN, found)
+    return allocations.view_of(("default", "group"), "", PLAN, found)
 
 
 def said(group: GroupFacts, view: GangView) -> Mapping[str, Any]:

@@ -1,11 +1,11 @@
 """Which nodes can be trusted with what was planned on them."""
 
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import nodes, wire
+from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.testing import ManualClock, a_node
 from bireme_operator.reconcile import NodeHealth
-from tests.support.objects.facts import through_the_wire
+from tests.support.objects.facts import node_manifest, through_the_wire
 from tests.support.scenario.manifests import pod
 
 
@@ -20,7 +20,7 @@ class World:
 
     def put(self, *, is_ready: bool = True, is_cordoned: bool = False, gpus: int = 8) -> None:
         node = a_node("n", gpus, is_ready=is_ready, is_cordoned=is_cordoned)
-        made = through_the_wire(nodes.to_manifest(node), wire.V1Node)
+        made = through_the_wire(node_manifest(node), wire.V1Node)
         self.state.put_node(("", "n"), made)
 
     def put_pod(self, gpus: int) -> None:

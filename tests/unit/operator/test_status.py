@@ -12,8 +12,7 @@ from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
-from bireme.kube.api import TrainingJobStatus
-from bireme.kube.api.training_job import Priority
+from bireme.kube.api.training_job import Priority, TrainingJobStatus
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_gang, racks
 from bireme_operator import status

@@ -40,9 +40,10 @@ def _section(kind: ServedKind) -> str:
     version = made["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     columns = ", ".join(column["name"] for column in version["additionalPrinterColumns"])
+    (short_name,) = made["names"]["shortNames"]
     parts = [
         f"## {made['names']['kind']}\n\n{schema['description']}\n\n",
-        f"{made['scope']}; `kubectl get {kind.plural}` or `{kind.short_name}` shows {columns}.\n",
+        f"{made['scope']}; `kubectl get {kind.plural}` or `{short_name}` shows {columns}.\n",
     ]
     for name, title in (("spec", "Spec of {}"), ("status", "Status of {}, written by Bireme")):
         part = schema["properties"][name]

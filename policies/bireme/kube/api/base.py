@@ -51,13 +51,17 @@ class ApiModel(BaseModel):
 
     @classmethod
     def read(cls, spec: Mapping[str, Any]) -> tuple[Self | None, str]:
-        """Return the model of a ``spec`` off the wire and "", or None and what is wrong with it."""
+        """Return the model of a ``spec`` off the wire and "", or None and its first problem."""
         try:
+            # Fields of a newer CRD must not stop an older operator.
             return cls.model_validate(spec, extra="ignore"), ""
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            return None, f"spec.{where}: {first['msg']}; correct it, or update Bireme"
+            first, *others = error.errors(include_url=False)
+            path = ".".join(map(str, ("spec", *first["loc"])))
+            more = f" (and {len(others)} more)" if others else ""
+            value = f"{ascii(first['input'])[:80]}{more}"
+            problem = f"{path}: {first['msg']}; the value is {value}; correct it, or update Bireme"
+            return None, problem
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,7 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Timestamp = AwareDatetime
 
 Quantity = Annotated[
-    StrictInt | StrictStr,
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 32}),
+    StrictInt | StrictStr, WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 32})
 ]
 
 

@@ -1,4 +1,4 @@
-"""NodePoolScaler: how many nodes a pool should have, from its history and what waits now.
+"""NodePoolScaler: the number of nodes of a pool, from its history and what waits now.
 
 Cluster scoped and written by administrators. Two programs write the status, each its own fields:
 the operator what it counts and does, the nightly job (`bireme forecast-pools`) the forecast. A
@@ -15,13 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from bireme.core.pool_history import (
-    HISTORY_DAYS,
-    NO_HISTORY,
-    PoolHistory,
-    hours_at,
-    oldest_hour,
-)
+from bireme.core.pool_history import HISTORY_DAYS, NO_HISTORY, PoolHistory, hours_at, oldest_hour
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 from bireme.kube.api.base import (
@@ -138,7 +132,7 @@ Labels = Annotated[dict[str, LabelValue], Field(max_length=64)]
 
 
 class PoolSelector(ApiModel):
-    """Which nodes form the pool."""
+    """The nodes that form the pool."""
 
     match_labels: dict[str, LabelValue] = Field(min_length=1, max_length=8)
     """Labels that every node of the pool has, and no other node. Those that exist are counted by
@@ -156,7 +150,7 @@ class ScaleTarget(ApiModel):
     """Such as NodePool or MachineDeployment."""
     name: DnsSubdomain
     namespace: DnsLabel | None = None
-    """Of a kind that has namespaces; left out for the others."""
+    """For a kind that has namespaces; left out for the others."""
 
 
 class PoolTaint(ApiModel):
@@ -168,42 +162,42 @@ class PoolTaint(ApiModel):
 
 
 class NodeTemplate(ApiModel):
-    """What one more node of the pool would be."""
+    """The next node of the pool."""
 
     allocatable: ResourceMap = Field(min_length=1)
-    """What pods can use of it, as in a node's status.allocatable."""
+    """The resources that pods can use of it, as in a node's status.allocatable."""
     labels: Labels = Field(default={})
     """Beside those of nodeSelector."""
     taints: tuple[PoolTaint, ...] = Field(default=(), max_length=16)
 
 
 class ScaleIn(ApiModel):
-    """Whether nodes may go again."""
+    """When nodes may be removed."""
 
     policy: Literal["Never", "WhenEmpty"] = "Never"
     """Never leaves that to others. WhenEmpty lowers the replicas by nodes on which nothing is left
     but what never leaves a node, and only while more of them are there than the floor asks."""
     cool_down_seconds: Annotated[int, Field(ge=60, le=604_800)] = 1800
-    """How long a node has been empty before it may go."""
+    """Seconds that a node has been empty before it may go."""
 
 
 class PrometheusHistory(ApiModel):
     """A range query that the nightly job asks."""
 
     url: Annotated[str, Field(pattern="^https?://[^ ]+$", max_length=1024)]
-    """Of the server, such as http://prometheus.monitoring:9090."""
+    """The server, such as http://prometheus.monitoring:9090."""
     query: Annotated[str, Field(min_length=1, max_length=4096)]
     """PromQL with one series as its result: nodes asked for, or tasks finished per hour."""
 
 
 class HistorySource(ApiModel):
-    """What the forecast is made from."""
+    """The data that the forecast is made from."""
 
     model_config = ConfigDict(
         json_schema_extra=checked_by(
             Rule(
                 "(has(self.source) && self.source == 'Prometheus') == has(self.prometheus)",
-                "source {self.source} does not go with what is said of prometheus: give its url"
+                "source {self.source} does not go with the field prometheus: give its url"
                 " and query with source Prometheus, and leave it out otherwise",
             )
         )
@@ -218,7 +212,7 @@ class HistorySource(ApiModel):
 
 
 class NodePoolScalerSpec(ApiModel):
-    """Which nodes, within which bounds, and by whom."""
+    """The nodes of the pool, their bounds, and the object that is scaled."""
 
     model_config = ConfigDict(
         json_schema_extra=checked_by(
@@ -250,16 +244,16 @@ class NodePoolScalerSpec(ApiModel):
     """The most nodes by which a forecast raises replicas in an hour. Gangs that wait are not
     limited by it."""
     quantile_percent: Annotated[int, Field(ge=50, le=99)] = 90
-    """How sure the floor is: demand is forecast to stay at or below it in this share of hours."""
+    """Certainty of the floor: demand is forecast to stay at or below it in this share of hours."""
     lead_seconds: Seconds = 600
-    """How long a node takes from being asked for to being ready; the floor looks so far ahead."""
+    """Seconds from asking for a node until it is ready; the floor looks so far ahead."""
     node_template: NodeTemplate | None = None
-    """What a new node would offer. Without it, what the newest node of the pool does; a pool
+    """The resources of a new node. Without it, those of the newest node of the pool; a pool
     without nodes and without it does not grow for gangs that wait."""
     scale_in: ScaleIn = ScaleIn()
     history: HistorySource = HistorySource()
     time_zone: Annotated[str, Field(pattern="^[A-Za-z0-9_+/-]+$", max_length=64)] = "UTC"
-    """By whose clock days and weeks repeat, as in Europe/Berlin. Hours are stored in UTC."""
+    """Time zone in which days and weeks repeat, as in Europe/Berlin. Hours are stored in UTC."""
 
 
 class RecordedDay(ApiModel):
@@ -274,7 +268,7 @@ class RecordedDay(ApiModel):
 
 
 class RecordedHistory(ApiModel):
-    """What the operator counted, oldest day first."""
+    """The hours that the operator counted, oldest day first."""
 
     days: tuple[RecordedDay, ...] = Field(default=(), max_length=HISTORY_DAYS + 1)
 
@@ -299,7 +293,7 @@ class ForecastModel(ApiModel):
     accuracy: float | None = None
     """1 - WAPE on the latest days, 1 at best."""
     why: Message = ""
-    """Why this model was chosen."""
+    """The reason for the choice of this model."""
 
 
 class NodePoolScalerStatus(ApiModel):
@@ -316,11 +310,11 @@ class NodePoolScalerStatus(ApiModel):
     replicas: Count | None = None
     """Replicas of the scale target."""
     why: Message | None = None
-    """Why the floor is what it is, and what is done about it."""
+    """The reason for the floor, and what is done about it."""
     history: RecordedHistory | None = None
     forecast: tuple[ForecastHour, ...] = Field(default=(), max_length=FORECAST_HOURS)
     forecast_time: Timestamp | None = None
-    """When the forecast was made."""
+    """The time at which the forecast was made."""
     model: ForecastModel | None = None
     tomorrow: ShortText | None = None
     """The forecast of the next day in a few words."""
@@ -330,7 +324,7 @@ class NodePoolScalerStatus(ApiModel):
 
 
 class NodePoolScaler(Resource):
-    """How many nodes a pool should have, from what it needed before and what waits now."""
+    """The number of nodes of a pool, from what it needed before and what waits now."""
 
     kind: Literal["NodePoolScaler"] = "NodePoolScaler"
     spec: NodePoolScalerSpec

@@ -73,7 +73,7 @@ class PodGroupSpec(ApiModel):
     priority_class_name: DnsSubdomain | None = None
     """A stock PriorityClass; its value is the gang's part of the combined priority."""
     min_resources: ResourceMap = Field(default={})
-    """What the gang needs in total, to be known before its pods exist."""
+    """The total request of the gang, to be known before its pods exist."""
 
 
 class PlannedTask(ApiModel):
@@ -82,7 +82,7 @@ class PlannedTask(ApiModel):
     name: LabelValue
     role: str | None = Field(default=None, max_length=32)
     requests: ResourceMap = Field(default={})
-    """What each replica asks for."""
+    """The request of each replica."""
     replicas: Replicas
 
 
@@ -105,7 +105,7 @@ class Plan(ApiModel):
     epoch: Count
     """Lease transitions of the leader that admitted the gang."""
     attempt: Count
-    """How often the gang was started again; 0 is the first start."""
+    """Number of restarts of the gang; 0 is the first start."""
     spec_hash: str = Field(max_length=64)
     """Digest of the spec that was planned; another digest means the plan is stale."""
     queue: DnsLabel | None = None
@@ -114,7 +114,7 @@ class Plan(ApiModel):
     """Pinned: each pod has its node. Score: the extender's scores choose among nodes."""
     planned_time: Timestamp
     resized_time: Timestamp | None = None
-    """When members were last added or given up; absent while they are those it started with."""
+    """The last time members were added or removed; absent before a resize."""
     tasks: tuple[PlannedTask, ...] = Field(
         default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=keyed_by("name")
     )
@@ -128,7 +128,7 @@ class PodGroupStatus(ApiModel):
     reason: Reason | None = None
     message: Message | None = None
     conditions: Conditions = ()
-    """Of a group that users made. Admitted: it has its places. Running: minMember of its pods have
+    """For a group that users made. Admitted: it has its places. Running: minMember of its pods have
     come onto their nodes; this is not taken back, see phase."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""

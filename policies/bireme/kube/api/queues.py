@@ -1,4 +1,4 @@
-"""Queue: where jobs wait, which namespaces may use it, its limits and its priority.
+"""Queue: jobs wait in it; it has limits, a priority, and namespaces that may use it.
 
 Queues are cluster scoped and written by administrators: a tenant chooses a queue but cannot
 raise its own weight. They form a tree by ``parent``; :mod:`bireme.core.queue_tree` describes how
@@ -97,8 +97,8 @@ class QueueSpec(ApiModel):
     """Its part, beside the other queues of its parent, of what none of them is guaranteed. Where
     one of them sets a weight, the lowest share goes first, and no weight counts as 1."""
     guaranteed: ResourceMap = Field(default={})
-    """What its gangs, and those of queues below it, can take back from queues that hold more than
-    is guaranteed to them. Name the same resources in all queues of a parent."""
+    """Resources that its gangs, and those of queues below it, can take back from queues that hold
+    more than is guaranteed to them. Name the same resources in all queues of a parent."""
     limit: ResourceMap = Field(default={})
     """The most its admitted gangs may ask for together; a resource not named is unlimited."""
     user_priority: Annotated[int, Field(ge=0, le=100)] = 50
@@ -119,7 +119,7 @@ class QueueStatus(ApiModel):
     pending: Count | None = None
     """Gangs that wait."""
     usage: ResourceMap = Field(default={})
-    """What the admitted gangs ask for together."""
+    """The total request of the admitted gangs."""
 
 
 _QUEUE_RULES: Final = checked_by(
@@ -137,7 +137,7 @@ _QUEUE_RULES: Final = checked_by(
 
 
 class QueueResource(Resource):
-    """Where jobs wait."""
+    """A queue in which jobs wait."""
 
     model_config = ConfigDict(json_schema_extra=_QUEUE_RULES)
 

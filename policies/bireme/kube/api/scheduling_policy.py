@@ -26,12 +26,12 @@ class CheckpointReference(ApiModel):
     """A folder below the setting `checkpointDirectory`, or else a checkpoint that comes with
     Bireme."""
     sha256: Sha256 | None = None
-    """Of the folder's card.json, which holds those of its other files. Any other checkpoint under
-    the name is refused; without it the name is enough."""
+    """The digest of the folder's card.json, which holds those of its other files. Any other
+    checkpoint under the name is refused; without it the name is enough."""
 
 
 class SchedulingPolicySpec(ApiModel):
-    """What decides. A part left out is the checkpoint's if it has one, else as in the settings."""
+    """The parts that decide. One left out is the checkpoint's if it has it, else the settings'."""
 
     model_config = ConfigDict(
         json_schema_extra=checked_by(
@@ -55,11 +55,11 @@ class SchedulingPolicySpec(ApiModel):
     )
 
     orderer: PolicyName | None = None
-    """Who goes first: a name that `bireme policies` lists, or `package.module:Class`."""
+    """It orders the gangs: a name that `bireme policies` lists, or `package.module:Class`."""
     placer: PolicyName | None = None
-    """Where a gang goes, named likewise."""
+    """It chooses the nodes of a gang, named likewise."""
     sizer: PolicyName | None = None
-    """How large elastic gangs are, named likewise."""
+    """It chooses the size of elastic gangs, named likewise."""
     checkpoint: CheckpointReference | None = None
     """A trained policy for the parts that are left out."""
     stage: Literal["Active", "Shadow"] = "Active"
@@ -67,7 +67,7 @@ class SchedulingPolicySpec(ApiModel):
 
 
 class ShadowStatus(ApiModel):
-    """How a shadow compares with the policy that decided."""
+    """Comparison of a shadow with the policy that decided."""
 
     decisions: Count | None = None
     """Cycles compared: those in which either of the two started a gang."""
@@ -77,7 +77,7 @@ class ShadowStatus(ApiModel):
     """The share of elastic gangs that both gave the same size, lately: of those that both started
     or any of both resized."""
     regret: float | None = None
-    """How much longer waiting gangs are forecast to take on average in the active order than in
+    """By how much longer waiting gangs are forecast to take on average in the active order than in
     the shadow's, lately, in seconds; above zero where the shadow would do better."""
 
 
@@ -88,19 +88,19 @@ class SchedulingPolicyStatus(ApiModel):
     """Loaded: it decides, or is compared as a shadow. Degraded: the rules lately had to decide in
     its place."""
     checkpoint_sha256: Sha256 | None = None
-    """Of the checkpoint that was loaded."""
+    """The digest of the checkpoint that was loaded."""
     decisions: Count | None = None
     """Cycles in which it started, stopped or resized a gang, since it was loaded."""
     fallbacks: Count | None = None
     """Cycles in which the rules had to answer in its place, since it was loaded."""
     shadow: ShadowStatus | None = None
-    """Of a policy in stage Shadow."""
+    """For a policy in stage Shadow."""
     observed_generation: Count | None = None
     """The generation of the spec that the status describes."""
 
 
 class SchedulingPolicy(Resource):
-    """What decides who goes first, where to and how large."""
+    """The choice of the policy that orders, places and sizes gangs."""
 
     kind: Literal["SchedulingPolicy"] = "SchedulingPolicy"
     spec: SchedulingPolicySpec

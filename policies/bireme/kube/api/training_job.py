@@ -1,4 +1,4 @@
-"""TrainingJob: one distributed training run, its tasks, and how it is scheduled.
+"""TrainingJob: one distributed training run, its tasks, and its scheduling.
 
 A task is a group of equal replicas with a role. The replicas of all tasks form one gang: at
 least ``minAvailable`` of them run, or none does. A waiting job has no pods; once it is admitted
@@ -66,9 +66,9 @@ class ProgressStatus(ApiModel):
     """The progress that the job itself has reported, clipped to what is plausible."""
 
     reported_time: Timestamp
-    """When the last report arrived."""
+    """The arrival of the last report."""
     percentage: float | None = Field(default=None, ge=0, le=100)
-    """How much of the training is done, in percent."""
+    """The part of the training that is done, in percent."""
     remaining_seconds: NotNegative | None = None
     """The remaining run time by the last report."""
     step: NotNegative | None = None
@@ -167,7 +167,7 @@ class TrainingJobStatus(ApiModel):
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     estimated_start: EstimatedStart | None = None
-    """When it should start; absent without a reservation or without an estimate."""
+    """The expected start; absent without a reservation or without an estimate."""
     priority: Priority | None = None
     tasks: tuple[TaskStatus, ...] = Field(
         default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
@@ -178,20 +178,20 @@ class TrainingJobStatus(ApiModel):
     """GPUs (nvidia.com/gpu) that the gang requests in total; other devices do not count here."""
     placement: PlacementSummary | None = None
     progress: ProgressStatus | None = None
-    """What the job has reported about its training; scheduling trusts it within bounds only."""
+    """The reports of the job about its training; scheduling trusts them within bounds only."""
     attempt: Count | None = None
-    """How often the gang was started again; 0 is the first start."""
+    """Number of restarts of the gang; 0 is the first start."""
     restarts: Count | None = None
     """Restarts after failures of the job's own; these count against backoffLimit."""
     interruptions: Count | None = None
     """Restarts for reasons outside the job, such as a lost node."""
     preemptions: Count | None = None
-    """How often the gang was stopped to make room for another one."""
+    """Number of times the gang was stopped to make room for another one."""
     queued_time: Timestamp | None = None
-    """When it last joined the queue: at creation, resumption, or after an interruption."""
+    """The last time it joined the queue: at creation, resumption, or after an interruption."""
     admitted_time: Timestamp | None = None
     start_time: Timestamp | None = None
-    """When the whole gang was first running."""
+    """The time at which the whole gang was first running."""
     completion_time: Timestamp | None = None
     wait_seconds: Count | None = None
     """Time spent waiting for admission, over all its starts, until the last of them."""
@@ -255,10 +255,10 @@ class PodTemplate(ApiModel):
 
 
 class RunPolicy(ApiModel):
-    """What happens around the run: retries, time limits, cleaning up, pausing."""
+    """Retries, time limits, cleaning up and pausing."""
 
     backoff_limit: int = Field(default=3, ge=0, le=100)
-    """How often the gang is restarted after its own failures."""
+    """Number of restarts after failures of the job's own."""
     active_deadline_seconds: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """The job fails when it has held its places for longer, over all its starts. Time in the queue
     and suspended time do not count."""
@@ -268,21 +268,13 @@ class RunPolicy(ApiModel):
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """The finished job is deleted after this time; without it, never."""
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
-    """Which pods are deleted when the job finishes. What runs on holds its places, and
+    """The pods that are deleted when the job finishes. What runs on holds its places, and
     counts in the queue, until it ends."""
     suspend: bool = False
     """True stops the job and frees its resources; false lets it wait for admission again."""
 
 
 Role = Literal["master", "chief", "worker", "ps", "evaluator"]
-
-PRIORITY_BY_ROLE: Final[dict[Role, int]] = {
-    "master": 100,
-    "chief": 100,
-    "ps": 90,
-    "worker": 50,
-    "evaluator": 10,
-}
 
 _TASK_RULES: Final = checked_by(
     Rule(
@@ -313,9 +305,9 @@ class TaskSpec(ApiModel):
     name: TaskName
     """Part of the pod names: <job>-<task>-<index>."""
     role: Role
-    """What the replicas are to the training framework."""
+    """The part of the replicas in the training framework."""
     replicas: Replicas
-    """How many replicas to run."""
+    """Number of replicas to run."""
     min_replicas: Replicas | None = None
     """The fewest replicas the task makes progress with; without it, all of them."""
     max_replicas: Replicas | None = None
@@ -325,24 +317,9 @@ class TaskSpec(ApiModel):
     worker 50; evaluator 10."""
     template: PodTemplate
 
-    @property
-    def effective_priority(self) -> int:
-        """``priority``, or the default of the role."""
-        return PRIORITY_BY_ROLE[self.role] if self.priority is None else self.priority
-
-    @property
-    def fewest_replicas(self) -> int:
-        """``minReplicas``, or all replicas of a task that is not elastic."""
-        return self.replicas if self.min_replicas is None else self.min_replicas
-
-    @property
-    def most_replicas(self) -> int:
-        """``maxReplicas``, or ``replicas`` of a task that is not elastic."""
-        return self.replicas if self.max_replicas is None else self.max_replicas
-
 
 class RoleAffinitySpec(ApiModel):
-    """How close the workers of a job are placed to its parameter servers."""
+    """Placement of the workers of a job close to its parameter servers."""
 
     mode: Literal["Required", "Preferred", "None"] = "Preferred"
     topology_key: LabelKey = HOSTNAME_LABEL
@@ -414,7 +391,7 @@ _SPEC_RULES: Final = checked_by(
 
 
 class TrainingJobSpec(ApiModel):
-    """What to run and how to schedule it."""
+    """The run and its scheduling."""
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
@@ -430,23 +407,27 @@ class TrainingJobSpec(ApiModel):
     )
     role_affinity: RoleAffinitySpec = RoleAffinitySpec()
     rendezvous: Literal["torch", "tensorflow", "none"] = "none"
-    """Which environment the replicas find each other by: MASTER_ADDR and the like (torch),
+    """The environment by which the replicas find each other: MASTER_ADDR and the like (torch),
     TF_CONFIG (tensorflow), or nothing."""
     estimated_duration: Duration | None = None
-    """How long a run is expected to take, such as 2h30m. A job that says so may start ahead of a
+    """The expected time of a run, such as 2h30m. A job that has it may start ahead of a
     larger one that waits, where it ends in time to delay nobody."""
     run_policy: RunPolicy = RunPolicy()
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the job can change its size while it runs.
+        """True if the job can change its size while it runs.
 
         Only torchrun lets workers come and go (its rendezvous starts them anew from the last
         checkpoint), and only among equals: exactly one task may have room between minReplicas and
         maxReplicas, and its role is worker.
         """
-        elastic = [task for task in self.tasks if task.fewest_replicas < task.most_replicas]
-        return self.rendezvous == "torch" and [task.role for task in elastic] == ["worker"]
+        elastic = [
+            task.role
+            for task in self.tasks
+            if (task.min_replicas or task.replicas) < (task.max_replicas or task.replicas)
+        ]
+        return self.rendezvous == "torch" and elastic == ["worker"]
 
 
 _POD_NAME_FITS: Final = (
