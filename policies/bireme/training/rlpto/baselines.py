@@ -70,8 +70,6 @@ class RlptoBaseline:
 
     Attributes:
         sizer: Sets how many workers each task has.
-        heeds_progress: Whether sizes depend on progress, so that it is asked before every period,
-            not only when the set of running tasks changes.
         one_by_one: Whether a single task runs at a time.
         target: Share of the fall of the loss that ends a task.
         is_nearest_first: Whether tasks are taken by how near that is, not by arrival.
@@ -80,7 +78,6 @@ class RlptoBaseline:
     """
 
     sizer: Sizer
-    heeds_progress: bool = False
     one_by_one: bool = False
     target: float | None = None
     is_nearest_first: bool = False
@@ -88,12 +85,12 @@ class RlptoBaseline:
     iterations: float = ITERATIONS
 
 
-_TRADL: Final = RlptoBaseline(TradlSizer(TARGET), heeds_progress=True, target=TARGET)
+_TRADL: Final = RlptoBaseline(TradlSizer(TARGET), target=TARGET)
 BASELINES: Final[Mapping[str, RlptoBaseline]] = MappingProxyType(
     {
         "fs": RlptoBaseline(FairSharing()),
         "fcfs": RlptoBaseline(Maximum(), one_by_one=True),
-        "slaq": RlptoBaseline(Slaq(), heeds_progress=True),
+        "slaq": RlptoBaseline(Slaq()),
         "dolphin": RlptoBaseline(Dolphin()),
         "tradl": _TRADL,
         "tradl-nearest": replace(_TRADL, is_nearest_first=True),
@@ -110,11 +107,8 @@ def run_baseline(baseline: RlptoBaseline, config: RlptoEnvConfig, seed: int) -> 
     if baseline.target is not None and baseline.is_nearest_first:
         next_task = partial(gangs.nearest_first, baseline.target)
     clusters = RlptoClusters([config], [seed], baseline.iterations, next_task)
-    sized: BoolArray | None = None
     while not clusters.is_over.all():
-        if baseline.heeds_progress or sized is None or (sized != clusters.running).any():
-            gangs.resize(clusters, baseline.sizer)
-            sized = clusters.running
+        gangs.resize(clusters, baseline.sizer)
         clusters.advance(_EVERYWHERE)
         reached = clusters.running & (clusters.gain < baseline.least_gain)
         if baseline.target is not None:

@@ -28,14 +28,6 @@ def test_rivals_without_a_target_train_every_task_as_long(name: str) -> None:
     assert end.iterations == pytest.approx(np.full((1, 12), ITERATIONS))
 
 
-@pytest.mark.parametrize("name", ["fs", "fcfs", "dolphin"])
-def test_rules_that_go_by_who_runs_say_nothing_new_when_asked_more_often(name: str) -> None:
-    setting = CONFIGS["arrivals"]
-    seldom = run_baseline(BASELINES[name], setting, SEED)
-    always = run_baseline(replace(BASELINES[name], heeds_progress=True), setting, SEED)
-    assert (always.finished == seldom.finished).all()
-
-
 @pytest.mark.parametrize("name", sorted(BASELINES))
 def test_rivals_know_no_priorities_and_interrupt_nobody(name: str) -> None:
     mixed = CONFIGS["mix-4"]
