@@ -167,7 +167,7 @@ def _stacked(*steps: Array) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What was played; n is the number of active entries.
+    """The steps that were played; n is the number of active entries.
 
     Attributes:
         observations: By name, shape (n, ...).

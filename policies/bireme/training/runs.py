@@ -237,12 +237,12 @@ class TrainingRun:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """Where the finished checkpoint goes."""
+        """Folder of the finished checkpoint."""
         return self.folder / "checkpoint"
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, over all its starts."""
+        """Seconds that the run has taken, over all its starts."""
         return self._clock() - self._began
 
     def note(self, name: str, value: float) -> None:

@@ -21,7 +21,7 @@ FORMAT: Final = "bireme-training/1"
 
 @runtime_checkable
 class Storable(Protocol):
-    """What can be interrupted and resumed: algorithms, early stopping."""
+    """An algorithm or early stopping, which can be interrupted and resumed."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> object: ...

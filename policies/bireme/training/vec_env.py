@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EnvStep:
-    """What one step has led to.
+    """Outcome of one step.
 
     Attributes:
         observation: What is seen afterwards; of envs that are over, what was seen last.
@@ -50,7 +50,7 @@ class VecEnv(Protocol):
 
     @property
     def count(self) -> int:
-        """How many envs there are."""
+        """Number of envs."""
         ...
 
     def reset(self, seeds: Sequence[int]) -> Observation:

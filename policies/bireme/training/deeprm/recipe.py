@@ -50,7 +50,7 @@ _DECAY_TO: Final = 0.03
 
 @dataclass(frozen=True, slots=True)
 class DeepRmSchedule:
-    """How long training is, and how it is validated.
+    """Length of the training, and its validation.
 
     Attributes:
         envs: Environments that are stepped together.

@@ -32,7 +32,7 @@ REPLICAS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RlptoSchedule:
-    """How long each stage of training is, and how it is validated.
+    """Lengths of the stages of training, and its validation.
 
     Attributes:
         envs: Environments that are stepped together.
