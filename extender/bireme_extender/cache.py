@@ -1,10 +1,9 @@
 """The extender's own cache of the cluster: watches that feed one ClusterState.
 
 PodGroups are watched from the start: their plans are all that pinned pods need. Nodes and pods
-matter to score mode alone, so they are watched from the first plan in that mode on, members of
-gangs and all other pods as two streams that the API server separates. SchedulingPolicies choose the
-scorer; readiness does not wait for them. The verbs only read the cache, which starts empty and may
-lag behind the API server; :class:`PlanWaits` bridges that lag.
+matter to score mode alone, so they are watched from the first plan in that mode on.
+SchedulingPolicies choose the scorer; readiness does not wait for them. The cache starts empty and
+may lag behind the API server; :class:`PlanWaits` bridges that lag.
 """
 
 import asyncio
@@ -14,9 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.core.gangs import Key
-from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, pods, wire
-from bireme.kube.client import ApiClient, Params
+from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.watch import Reflector, Timing
 
@@ -29,111 +27,65 @@ _MOST_CREDITED_WAITS = 10
 
 
 class ClusterCache:
-    """The watches and the state they fill; ``on_group(key)`` is called when a PodGroup changes."""
+    """The watches that fill ``state``; ``on_group(key)`` is called when a PodGroup changes."""
 
     def __init__(
         self,
         client: ApiClient,
-        settings: SchedulingSettings,
+        state: ClusterState,
         contact_limit_seconds: float,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_group: Callable[[Key], None] = lambda _: None,
     ) -> None:
-        self.state = ClusterState(settings)
+        pace = timing or Timing()
+
+        def mirror(
+            path: str, kind: type[Any], put: Any, delete: Any, **options: Any
+        ) -> Reflector[Any]:
+            options |= {"on_put": put, "on_delete": delete, "timing": pace, "clock": clock}
+            return Reflector(client, path, kind, **options)
+
+        self.state = state
         self._on_group = on_group
         self._contact_limit_seconds = contact_limit_seconds
-        self.reflectors: dict[str, Reflector[Any]] = {}
-        self._for_scores: dict[str, Reflector[Any]] = {}
-        self._apart: dict[str, Reflector[Any]] = {}
+        self._clock = clock
         self._has_scores = asyncio.Event()
-        self._client, self._timing, self._clock = client, timing or Timing(), clock
-        self._watch_groups_and_policies()
-        self._watch_nodes_and_pods()
-
-    def _watch_groups_and_policies(self) -> None:
-        name, policies = "schedulingpolicies", self.state.policies
-        self._mirror(
-            self._apart, name, names.path(name), wire.CustomObject, policies.put, policies.delete
-        )
-        self._mirror(
-            self.reflectors,
-            "podgroups",
-            names.path("podgroups"),
-            wire.CustomObject,
-            self._put_group,
-            self._delete_group,
-        )
-
-    def _watch_nodes_and_pods(self) -> None:
-        state, scores = self.state, self._for_scores
-        self._mirror(
-            scores, "nodes", "/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node
-        )
-        self._mirror(
-            scores,
-            "members",
-            pods.PATH,
-            wire.V1Pod,
-            state.put_member,
-            state.delete_member,
-            pods.MEMBERS,
-        )
-        self._mirror(
-            scores,
-            "others",
-            pods.PATH,
-            wire.V1Pod,
-            state.put_other_pod,
-            state.delete_other_pod,
-            pods.OTHERS,
-        )
-
-    def _mirror(
-        self,
-        reflectors: dict[str, Reflector[Any]],
-        name: str,
-        path: str,
-        kind: type[Any],
-        put: Callable[..., None],
-        delete: Callable[..., None],
-        params: Params | None = None,
-    ) -> None:
-        """Add the reflector ``name`` to ``reflectors``."""
-        reflectors[name] = Reflector(
-            self._client,
-            path,
-            kind,
-            on_put=put,
-            on_delete=delete,
-            params=params,
-            name=name,
-            timing=self._timing,
-            clock=self._clock,
-        )
+        custom, pod, policies = wire.CustomObject, wire.V1Pod, state.policies
+        path = names.path("schedulingpolicies")
+        self._policies = mirror(path, custom, policies.put, policies.delete)
+        path = names.path("podgroups")
+        self._groups = mirror(path, custom, self._put_group, self._delete_group)
+        nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
+        put, delete, chosen = state.put_member, state.delete_member, pods.MEMBERS
+        members = mirror(pods.PATH, pod, put, delete, params=chosen, name="members")
+        put, delete, chosen = state.put_other_pod, state.delete_other_pod, pods.OTHERS
+        others = mirror(pods.PATH, pod, put, delete, params=chosen, name="others")
+        self._for_scores = {"nodes": nodes, "members": members, "others": others}
+        self._watched = {"podgroups": self._groups}
+        """What readiness depends on, by the name in metrics."""
 
     async def run(self) -> None:
         """Watch until cancelled; if one watch ends, all end."""
         async with asyncio.TaskGroup() as group:
-            for reflector in (*self.reflectors.values(), *self._apart.values()):
-                group.create_task(reflector.run())
+            group.create_task(self._groups.run())
+            group.create_task(self._policies.run())
             await self._has_scores.wait()
-            self.reflectors |= self._for_scores
+            self._watched |= self._for_scores
             for reflector in self._for_scores.values():
                 group.create_task(reflector.run())
 
     async def synced(self) -> None:
         """Return once everything that is watched has been listed."""
-        await asyncio.gather(*(r.synced.wait() for r in self.reflectors.values()))
+        await asyncio.gather(*(r.synced.wait() for r in self._watched.values()))
 
     @property
     def is_live(self) -> bool:
         """Whether all plans have been listed and their watch is open."""
-        plans = self.reflectors["podgroups"]
-        return plans.synced.is_set() and plans.is_live
+        return self._groups.synced.is_set() and self._groups.is_live
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
-        """Start to watch nodes and pods, and return whether all are listed within the time."""
+        """Watch nodes and pods from now on; return whether all are listed within the time."""
         self._has_scores.set()
         listed = [reflector.synced for reflector in self._for_scores.values()]
         if all(event.is_set() for event in listed):
@@ -148,11 +100,11 @@ class ClusterCache:
     def ages(self) -> dict[str, float]:
         """Return the seconds since each watch last heard from the API server."""
         now = self._clock()
-        return {name: now - r.last_contact_seconds for name, r in self.reflectors.items()}
+        return {name: now - r.last_contact_seconds for name, r in self._watched.items()}
 
     def troubles(self) -> list[str]:
         """Return what keeps the cache from being ready; empty when it is ready."""
-        unread = [n for n, r in self.reflectors.items() if not r.synced.is_set()]
+        unread = [n for n, r in self._watched.items() if not r.synced.is_set()]
         silent = [n for n, age in self.ages().items() if age > self._contact_limit_seconds]
         limit = f"{self._contact_limit_seconds:g} s"
         return [f"{name} have not been read yet" for name in unread] + [
@@ -174,10 +126,9 @@ class ClusterCache:
 class PlanWaits:
     """Short, bounded waits of filter calls for a plan that the watch has not delivered yet.
 
-    The watch may lag the pod by milliseconds. The scheduler asks about one pod at a time, so every
-    wait delays all others: a pod waits once in its life, and all waits together draw on a token
-    bucket that refills at a tenth of the time. Pods made to stall the scheduler empty the bucket
-    and are then refused at once.
+    The scheduler asks about one pod at a time, so every wait delays all others: a pod waits once in
+    its life, and all waits together draw on a token bucket that refills at a tenth of the time.
+    Pods made to stall the scheduler empty the bucket and are then refused at once.
 
     ``limit_seconds`` bounds one wait; 0 turns waiting off.
     """

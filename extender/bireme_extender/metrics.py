@@ -13,21 +13,15 @@ _SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 class Metrics:
-    """The extender's metrics in a registry of their own.
+    """The extender's metrics in a registry of their own."""
 
-    When metrics are read, ``cache_ages`` gives the seconds since each watch was last heard, and
-    ``troubles`` what keeps the extender from being ready.
-    """
-
-    def __init__(
-        self, cache_ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
-    ) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
         self._requests = Counter(
             "bireme_extender_requests",
             "Calls by verb and outcome",
             ["verb", "outcome"],
-            registry=self.registry,
+            registry=registry,
         )
         self._outcomes: dict[tuple[str, str], Counter] = {}
         seconds = Histogram(
@@ -35,50 +29,47 @@ class Metrics:
             "Time from the complete request to the answer",
             ["verb"],
             buckets=_SECONDS,
-            registry=self.registry,
+            registry=registry,
         )
         self.seconds = {verb: seconds.labels(verb) for verb in VERBS}
         refusals = Counter(
             "bireme_extender_refusals",
             "Filter calls that let no node pass",
             ["reason"],
-            registry=self.registry,
+            registry=registry,
         )
         self.refusals = {reason: refusals.labels(reason.value) for reason in RefusalReason}
         self.fallbacks = Counter(
             "bireme_extender_score_fallbacks",
             "Answers that the rules gave in place of a failed scorer",
-            registry=self.registry,
+            registry=registry,
         )
         self.plan_waits = Counter(
             "bireme_extender_plan_waits",
             "Filter calls that waited for a plan: it arrived, or it came too late",
             ["outcome"],
-            registry=self.registry,
+            registry=registry,
         )
-        ProcessCollector(registry=self.registry)
-        self._add_health(cache_ages, troubles)
-        self._add_policies()
-
-    def _add_health(
-        self, cache_ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
-    ) -> None:
-        self.registry.register(_CacheAges(cache_ages))
-        ready = Gauge("bireme_extender_ready", "1 while it answers calls", registry=self.registry)
-        ready.set_function(lambda: float(not troubles()))
-
-    def _add_policies(self) -> None:
         self.policy_loads = Counter(
             "bireme_extender_policy_loads",
             "SchedulingPolicies loaded",
             ["outcome"],
-            registry=self.registry,
+            registry=registry,
         )
         self.learned_scorer = Gauge(
             "bireme_extender_learned_scorer",
             "1 while a learned placer scores nodes, 0 while the rules do",
-            registry=self.registry,
+            registry=registry,
         )
+        ProcessCollector(registry=registry)
+
+    def show_cache(
+        self, ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
+    ) -> None:
+        """Serve the seconds since each watch was last heard, and whether nothing is in trouble."""
+        self.registry.register(_CacheAges(ages))
+        ready = Gauge("bireme_extender_ready", "1 while it answers calls", registry=self.registry)
+        ready.set_function(lambda: float(not troubles()))
 
     def count(self, verb: str, outcome: str) -> None:
         """Count a call of ``verb`` that ended in ``outcome``; both come from short fixed lists."""

@@ -11,11 +11,8 @@ from typing import Final
 import msgspec
 
 from bireme.kube import wire
-from bireme.kube.wire import UNDECODABLE
 
-__all__ = ["MALFORMED", "ExtenderArgs", "decode", "encode_names", "encode_refusal", "encode_scores"]
-
-MALFORMED: Final = UNDECODABLE
+MALFORMED: Final = wire.UNDECODABLE
 """What :func:`decode` raises."""
 
 REASONED_NODES: Final = 16

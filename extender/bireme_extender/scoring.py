@@ -7,7 +7,7 @@ scorer ranks the feasible nodes: the network of the Active SchedulingPolicy's pl
 learned one, else the default rule, which also answers when the network fails.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,38 +123,34 @@ def scorer_of(facts: PolicyFacts, directory: str) -> Scorer:
 
 
 class ScorerLoader:
-    """Follows the Active SchedulingPolicy of ``known`` and passes its scorer to ``use``.
+    """Scorer of the Active SchedulingPolicy, loaded beside the event loop.
 
-    A policy is loaded beside the event loop and takes over between two calls. One that cannot be
-    loaded takes over nothing: the scorer before it stays.
+    A policy that cannot be loaded takes over nothing: the scorer before it stays.
+
+    Attributes:
+        known: The SchedulingPolicies, to be fed by a watch.
+        scorer: The scorer that ranks nodes now.
     """
 
-    def __init__(
-        self,
-        known: SchedulingPolicies,
-        directory: str,
-        metrics: Metrics,
-        use: Callable[[Scorer], None],
-    ) -> None:
-        self._known = known
+    def __init__(self, directory: str, metrics: Metrics) -> None:
+        self.known = SchedulingPolicies(self._reload)
+        self.scorer: Scorer = _DEFAULT_SCORER
         self._metrics = metrics
-        self._use = use
         self._loads = PolicyLoads(lambda facts: scorer_of(facts, directory), self._loaded)
-        known.on_change = self._reload
 
     async def close(self) -> None:
         """Load nothing more."""
         await self._loads.close()
 
     def _reload(self) -> None:
-        active = self._known.active
+        active = self.known.active
         self._loads.want([] if active is None else [active])
         if active is None:
             self._switch(_DEFAULT_SCORER)
 
     def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[Scorer]) -> None:
         self._metrics.policy_loads.labels("failed" if outcome.fault else "loaded").inc()
-        active = self._known.active
+        active = self.known.active
         if outcome.value is None:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
         elif active is not None and active.demand == policy.demand:
@@ -163,4 +159,4 @@ class ScorerLoader:
 
     def _switch(self, scorer: Scorer) -> None:
         self._metrics.learned_scorer.set(scorer is not _DEFAULT_SCORER)
-        self._use(scorer)
+        self.scorer = scorer

@@ -21,9 +21,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bireme.connections import ConnectionLimiter
 from bireme.core.errors import SettingError
-from bireme.core.policy import Scorer
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
+from bireme.kube.cluster_state import ClusterState
 from bireme.kube.watch import Timing
 from bireme_extender.app import VERSION, BodyReader, make_app
 from bireme_extender.cache import ClusterCache, PlanWaits
@@ -75,15 +75,14 @@ class Program:
         timing: Timing | None = None,
     ) -> None:
         self._settings = settings
-        waits = PlanWaits(settings.plan_wait_seconds)
+        metrics, waits = Metrics(), PlanWaits(settings.plan_wait_seconds)
+        self._scorers = scorers = ScorerLoader(settings.checkpoint_directory, metrics)
+        state = ClusterState(scheduling, policies=scorers.known)
         self.cache = ClusterCache(
-            client, scheduling, settings.contact_limit_seconds, timing, on_group=waits.notify
+            client, state, settings.contact_limit_seconds, timing, on_group=waits.notify
         )
-        metrics = Metrics(self.cache.ages, self.cache.troubles)
-        self.verbs = Verbs(self.cache.state, waits, metrics, self.cache)
-        self._scorer_loader = ScorerLoader(
-            self.cache.state.policies, settings.checkpoint_directory, metrics, self._score_by
-        )
+        metrics.show_cache(self.cache.ages, self.cache.troubles)
+        self.verbs = Verbs(state, waits, metrics, self.cache, lambda: scorers.scorer)
         bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
         self.app = make_app(self.verbs, metrics, self.cache, bodies, settings.metrics_port)
         self._server = _Server(
@@ -118,7 +117,7 @@ class Program:
                     await self._server.serve([verbs])
                     freezing.cancel()
                     watching.cancel()
-                    await self._scorer_loader.close()
+                    await self._scorers.close()
             finally:
                 await self._server.door.close()
 
@@ -133,9 +132,6 @@ class Program:
         if port:
             with _naming("metrics", host, port):
                 self._server.door.open(host, port)
-
-    def _score_by(self, scorer: Scorer) -> None:
-        self.verbs.scorer = scorer
 
     def stop(self) -> None:
         """Finish the requests in progress, then end :meth:`run`."""

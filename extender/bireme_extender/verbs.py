@@ -10,6 +10,7 @@ a refusal would make the gang wait until something else changes in the cluster.
 """
 
 import time
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import structlog
@@ -59,9 +60,9 @@ class Freshness(Protocol):
 
 
 class Verbs:
-    """Answers both verbs from ``state``; ``freshness`` says how current that is.
+    """Answers both verbs from ``state``.
 
-    ``scorer`` may be replaced between two calls.
+    ``freshness`` knows how current the state is; ``scorer`` returns the scorer of one call.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class Verbs:
         waits: PlanWaits,
         metrics: Metrics,
         freshness: Freshness,
-        scorer: Scorer | None = None,
+        scorer: Callable[[], Scorer] = default_scorer,
     ) -> None:
         self._state = state
         self._waits = waits
         self._metrics = metrics
         self._freshness = freshness
-        self.scorer = scorer or default_scorer()
+        self._scorer = scorer
 
     async def filter(self, body: bytes) -> bytes:
         """Return the reply to a filter request.
@@ -155,7 +156,7 @@ class Verbs:
         if isinstance(feasible, Refusal):
             return "refused", protocol.encode_scores([])
         names = feasible.among(args.asked)
-        scores, fault = scoring.scores_for(feasible, names, self.scorer)
+        scores, fault = scoring.scores_for(feasible, names, self._scorer())
         if fault:
             _log.warning("the scorer failed, the rules answered", fault=fault)
             self._metrics.fallbacks.inc()

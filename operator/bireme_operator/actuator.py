@@ -6,7 +6,7 @@ missing follows from the plan and the pods that exist.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,25 @@ from bireme.kube.pod_builder import PodFactory, ProgressAccess, group_manifest
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import PendingAction
-from bireme_operator.rejections import AdmissionRejected, rejection_of
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
+
+
+class AdmissionRejected(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
+    """The API server will not take an object of the gang, and trying again at once is pointless."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def rejection_of(error: ApiError) -> AdmissionRejected | None:
+    """Return the rejection in an API error: invalid for good, or forbidden for now; else None."""
+    if error.is_invalid or "request is too large" in error.message:
+        return AdmissionRejected(Reason.TEMPLATE_INVALID, error.message)
+    if error.is_forbidden:
+        return AdmissionRejected(Reason.PODS_REFUSED, error.message)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +207,21 @@ class Actuator:
         if job is not None:
             phase = "Completed" if job.is_finished else phase
             phase = "Interrupted" if job.phase == "Restarting" else phase
-        written = await self.writes.write_group_status(
-            key, group.resource_version, {"phase": phase}
-        )
+        await self.write_group(key, group.resource_version, {"phase": phase})
+
+    async def write_group(
+        self, key: Key, version: str, status: Mapping[str, Any], *, report: bool = False
+    ) -> None:
+        """Write a PodGroup's status over ``version``, and wait until the cache has it."""
+        written = await self.writes.write_group_status(key, version, status, report=report)
         await self.watches.wait_for(self.watches.groups, key, written)
+
+    async def write_job(
+        self, job: JobFacts, status: Mapping[str, Any], *, can_wait: bool = False
+    ) -> None:
+        """Write a TrainingJob's status likewise."""
+        written = await self.writes.write_job_status(job, status, can_wait=can_wait)
+        await self.watches.wait_for(self.watches.jobs, job.key, written)
 
     async def roll_back(self, job: JobFacts) -> None:
         """Undo a rejected admission: delete what was created, then clear the plan."""

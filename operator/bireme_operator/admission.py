@@ -17,16 +17,15 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.actuator import Actuator
+from bireme_operator.actuator import Actuator, AdmissionRejected
 from bireme_operator.lifecycle import Transition
-from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
 from bireme_operator.settings import OperatorSettings
-from bireme_operator.workqueue import WorkQueue
+from bireme_operator.workqueue import AdmissionRejections, WorkQueue
 
 _DRY_RUNS_AT_ONCE = 4
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class JobAdmission:
     """Admits jobs; ``epoch`` is that of the leader and stamps every plan."""
 

@@ -1,18 +1,17 @@
 """Statuses of the cluster-scoped kinds: Queue, SchedulingPolicy, NodePoolScaler.
 
-At every sweep each object's status is worked out and compared with what it has. A condition that
+At every sweep each status is computed and compared with what the object has. A condition that
 changed is written at once, with an event; numbers alone now and then. What is not written now is
-worked out again at the next sweep, fresher. The gauges of the same facts are set beside it.
+computed again at the next sweep. The gauges of the same facts are set beside it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, TypeAlias
 
 import structlog
 
-from bireme.core.decision import Decision
 from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -35,22 +34,20 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 
 
-class ReportedObject(Protocol):
-    """An object whose status is written."""
+@dataclass(frozen=True, slots=True)
+class _QueueFacts:
+    name: str
+    uid: str
+    resource_version: str
+    status: dict[str, Any]
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def resource_version(self) -> str: ...
-    @property
-    def status(self) -> dict[str, Any]: ...
+
+ReportedObject: TypeAlias = _QueueFacts | PolicyFacts | PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """What all reports are written with; ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
+    """Collaborators of all reports; ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
 
     writes: Writes
     events: Events
@@ -60,25 +57,21 @@ class ReportContext:
 
 
 class StatusReports(ABC):
-    """Writes the statuses of one cluster-scoped kind.
-
-    Attributes:
-        kind: Its name.
-        news: Fields of the status whose change is written at once, like that of a condition.
-    """
+    """Writes the statuses of one cluster-scoped kind."""
 
     kind: ClassVar[str]
     news: ClassVar[tuple[str, ...]]
+    """Fields of the status whose change is written at once, like that of a condition."""
 
     def __init__(self, context: ReportContext) -> None:
         self._context = context
-        self._now = context.now
         self._written: dict[str, float] = {}
         self._tasks = Tasks()
 
     @abstractmethod
     def statuses(self) -> Iterator[tuple[ReportedObject, Status]]:
-        """Yield every object with the status it should have, while others are being written."""
+        """Yield every object with the status it should have."""
+        # Lazily: each is computed when its turn to be written comes.
 
     @abstractmethod
     def show(self) -> None:
@@ -119,25 +112,22 @@ class StatusReports(ABC):
 
     async def write(self, facts: ReportedObject, status: Status) -> None:
         """Write one status, and an event for every reason in it that is new."""
-        self._written[facts.name] = self._context.clock()
-        await self._context.writes.write_status(
-            self.kind, facts.name, facts.resource_version, status
-        )
+        name, given = facts.name, self._context
+        self._written[name] = given.clock()
+        await given.writes.write_status(self.kind, name, facts.resource_version, status)
         before = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
         for condition in _conditions(status):
             if (condition["type"], condition["reason"]) not in before:
-                reason, words = Reason(condition["reason"]), condition["message"]
-                await self._context.events.post(
-                    self.kind, ("", facts.name), facts.uid, reason, words
-                )
+                reason, message = Reason(condition["reason"]), condition["message"]
+                await given.events.post(self.kind, ("", name), facts.uid, reason, message)
 
 
 def is_news(before: Status, wanted: Status, names: tuple[str, ...]) -> bool:
     """Return whether a condition's status or reason differs, or a field of ``names``."""
-    facts = [
+    was, will_be = (
         {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, wanted)
-    ]
-    return facts[0] != facts[1] or any(before.get(name) != wanted.get(name) for name in names)
+    )
+    return was != will_be or any(before.get(name) != wanted.get(name) for name in names)
 
 
 def _conditions(status: Status) -> list[dict[str, Any]]:
@@ -145,14 +135,6 @@ def _conditions(status: Status) -> list[dict[str, Any]]:
 
 
 # --- Queue: how many gangs hold places and wait, and what they use -----------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _QueueFacts:
-    name: str
-    uid: str
-    resource_version: str
-    status: dict[str, Any]
 
 
 class QueueReports(StatusReports):
@@ -165,7 +147,7 @@ class QueueReports(StatusReports):
         super().__init__(context)
         self._state = state
         self._metrics = metrics
-        self._counted: dict[str, dict[str, Any]] = {}
+        self._counted: dict[str, Status] = {}
 
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Count the gangs of ``snapshot`` by queue, and submit the counts."""
@@ -173,15 +155,9 @@ class QueueReports(StatusReports):
         self.submit()
 
     def show(self) -> None:
-        """See :class:`StatusReports`."""
-        counts = {
-            name: {s: each[s] for s in ("admitted", "pending")}
-            for name, each in self._counted.items()
-        }
-        self._metrics.show_queues(counts)
+        self._metrics.show_queues(self._counted)
 
     def statuses(self) -> Iterator[tuple[_QueueFacts, Status]]:
-        """See :class:`StatusReports`."""
         for name, counted in self._counted.items():
             queue = self._state.tenancy.queue_manifests.get(name)
             if queue is not None:
@@ -189,8 +165,8 @@ class QueueReports(StatusReports):
                 facts = _QueueFacts(name, meta.uid, meta.resource_version, before)
                 yield facts, {**before, **counted}
 
-    def _count(self, snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
-        wanted: dict[str, dict[str, Any]] = {
+    def _count(self, snapshot: ClusterSnapshot) -> dict[str, Status]:
+        wanted: dict[str, Status] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
         for key, group in self._state.groups.items():
@@ -219,7 +195,7 @@ LOADED, DEGRADED = "Loaded", "Degraded"
 
 
 def policy_status(policy: PolicyFacts, policies: Policies, now: float) -> Status | None:
-    """Return the status of ``policy``; None while it is being loaded. ``now`` is POSIX seconds."""
+    """Return the status of ``policy``; None while it loads. ``now`` is POSIX seconds."""
     verdict = _verdict(policy, policies)
     if verdict is None:
         return None
@@ -238,7 +214,6 @@ def policy_status(policy: PolicyFacts, policies: Policies, now: float) -> Status
 
 
 def _verdict(policy: PolicyFacts, policies: Policies) -> tuple[bool, Reason, str] | None:
-    """Return whether it is loaded, and why or why not."""
     active, outcome = policies.known.active, policies.outcome(policy)
     if not policy.is_shadow and active is not None and active.uid != policy.uid:
         message = f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
@@ -272,7 +247,6 @@ def _add_stats(wanted: Status, policy: PolicyFacts, stats: PolicyStats, now: flo
 
 
 def _shadow_status(shadow: ShadowStats) -> Status:
-    """Return how a shadow compares; empty before the first comparison."""
     shown: Status = {}
     if shadow.cycles:
         shown["decisions"] = shadow.cycles
@@ -295,14 +269,12 @@ class PolicyReports(StatusReports):
         self._metrics = metrics
 
     def statuses(self) -> Iterator[tuple[PolicyFacts, Status]]:
-        """See :class:`StatusReports`."""
         for policy in list(self._policies.known.known.values()):
-            status = policy_status(policy, self._policies, self._now())
+            status = policy_status(policy, self._policies, self._context.now())
             if status is not None:
                 yield policy, status
 
     def show(self) -> None:
-        """See :class:`StatusReports`."""
         policies, metrics = self._policies, self._metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
         stats = {name: each.stats for name, each in deciders.items() if each is not None}
@@ -326,12 +298,7 @@ class PolicyReports(StatusReports):
 # The forecast in the status is the nightly job's; here it is only marked as stale.
 
 FORECAST, SCALING = "Forecast", "Scaling"
-_SCALES: Final = (
-    Reason.AT_FLOOR,
-    Reason.RAISED,
-    Reason.LOWERED,
-    Reason.AT_MAX,
-)
+_SCALES: Final = (Reason.AT_FLOOR, Reason.RAISED, Reason.LOWERED, Reason.AT_MAX)
 
 
 def pool_status(facts: PoolFacts, pool: ManagedPool | None, now: float) -> Status | None:
@@ -354,12 +321,12 @@ def pool_status(facts: PoolFacts, pool: ManagedPool | None, now: float) -> Statu
             history = history.with_hour(begin, demand, tasks)
         wanted["history"] = history_manifest(history)
     with_condition(wanted, SCALING, reason in _SCALES, reason, wanted["why"], now)
-    _judge_forecast(wanted, now)
+    _mark_stale(wanted, now)
     return wanted
 
 
 def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
-    """Return the reason of condition Scaling, and why the pool has the floor it has."""
+    """Return the reason of condition Scaling and the text of ``status.why``."""
     assert pool.decided is not None  # noqa: S101  # the caller looked
     message = pool.decided.message
     fault = pool.fault or (pool.requester.fault if pool.requester is not None else None)
@@ -379,7 +346,8 @@ def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
     return Reason(pool.decided.reason), message
 
 
-def _judge_forecast(wanted: Status, now: float) -> None:
+def _mark_stale(wanted: Status, now: float) -> None:
+    """Set the condition Forecast to False in ``wanted`` where the forecast is too old to count."""
     made = quantities.parse_timestamp(wanted.get("forecastTime"))
     if made is not None and now - made > STALE_AFTER_SECONDS:
         words = f"made {duration(now - made)} ago and not used; see why no forecast came since"
@@ -400,17 +368,17 @@ class PoolReports(StatusReports):
         self._metrics = metrics
 
     def statuses(self) -> Iterator[tuple[PoolFacts, Status]]:
-        """See :class:`StatusReports`."""
         for name, facts in sorted(self._pools.scalers.known.items()):
             pool = self._pools.known.get(name)
             if pool is None and facts.spec is not None:
                 continue  # it has just been created
-            status = pool_status(facts, pool if facts.spec is not None else None, self._now())
+            known = pool if facts.spec is not None else None
+            status = pool_status(facts, known, self._context.now())
             if status is not None:
                 yield facts, status
 
     async def write(self, facts: ReportedObject, status: Status) -> None:
-        """Write one status; hours that are in it need not be kept."""
+        """Write one status; drop the hours that are in it."""
         await super().write(facts, status)
         pool = self._pools.known.get(facts.name)
         if pool is not None and "history" in status:
@@ -419,7 +387,6 @@ class PoolReports(StatusReports):
                 del pool.hourly.over[begin]
 
     def show(self) -> None:
-        """See :class:`StatusReports`."""
         metrics, pools = self._metrics, self._pools.known
         decided = {name: p.decided for name, p in pools.items() if p.decided is not None}
         made = {name: pool.forecast_made for name, pool in pools.items()}
@@ -432,7 +399,8 @@ class PoolReports(StatusReports):
                 metrics.forecast_made: {name: at for name, at in made.items() if at is not None},
             }
         )
-        metrics.show_forecast({n: pool.expected(self._now()) for n, pool in pools.items()})
+        now = self._context.now()
+        metrics.show_forecast({name: pool.expected(now) for name, pool in pools.items()})
 
 
 # --- all of them ---------------------------------------------------------------------------
@@ -440,7 +408,7 @@ class PoolReports(StatusReports):
 
 @dataclass(frozen=True, slots=True)
 class ClusterReports:
-    """What administrators look at: statuses of the cluster-scoped kinds and gauges of gangs."""
+    """What administrators look at: statuses of the cluster-scoped kinds, and partial gangs."""
 
     state: ClusterState
     queues: QueueReports
@@ -454,10 +422,6 @@ class ClusterReports:
         self.policies.submit()
         self.pools.submit()
         self.metrics.show_partial(self.state, snapshot.now)
-
-    def show_waiting(self, decision: Decision, snapshot: ClusterSnapshot) -> None:
-        """Set the gauges of gangs that still wait after ``decision``."""
-        self.metrics.show_waiting(decision.held, snapshot)
 
     async def close(self) -> None:
         """Stop the writes under way."""

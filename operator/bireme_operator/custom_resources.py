@@ -2,9 +2,9 @@
 
 kopf (:mod:`bireme_operator.kopf_watch`) lists and watches; every event goes into the
 :class:`Mirror` of its kind. kopf runs a worker for each object, so events of different objects
-come in any order, and it misses some: what vanished before a relist is never reported. Therefore
-an audit compares each mirror with a list of metadata, both ways, after every list of kopf's and
-every ten minutes; a count each minute tells whether it must come sooner.
+come in any order, and objects that vanished before a relist are never reported. Therefore an audit
+compares each mirror with a list of metadata, both ways, after every list of kopf's and every ten
+minutes; a count each minute shows whether it must come sooner.
 
 kopf ends at many errors and is started again here, with backoff, while the term goes on. A kind
 that is not watched for too long ends the term, as does any exception that a mirror lets out.
@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -30,9 +30,9 @@ from bireme_operator.metrics import WatchMetrics
 
 _log = structlog.get_logger(__name__)
 _SLICE: Final = 200
-"""How many events are taken in at once, before the loop's other work has its turn."""
-_LONG_LIFE_SECONDS: Final = 60.0
-"""A life of kopf that lasted so long was a good one: the next starts without a long pause."""
+"""Events processed at once, before other work of the event loop."""
+_LONG_RUN_SECONDS: Final = 60.0
+"""A run of kopf that lasted so long was a good one: the next starts without a long pause."""
 
 
 class NotWatched(Exception):  # noqa: N818  # it ends the term and says why
@@ -40,25 +40,25 @@ class NotWatched(Exception):  # noqa: N818  # it ends the term and says why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """How watching is paced; the defaults suit a production API server. Times in seconds."""
+class AuditTiming:
+    """Intervals of audits and retries; the defaults suit a production API server."""
 
     audit_seconds: float = 600
     count_seconds: float = 60
     settle_seconds: float = 2
-    """What kopf has on its way is waited for as long as some of it comes within this time."""
+    """An audit waits for kopf's late events as long as one comes within this time."""
     missing_retry_seconds: float = 2
     discovery_seconds: float = 5
-    """kopf that has not asked for a kind that exists by then did not find it, and looks again."""
+    """kopf is restarted if by then it has not listed a kind that exists."""
     backoff_first_seconds: float = 0.1
     backoff_limit_seconds: float = 10
     idle_seconds: float = 0.5
-    """How soon kopf ends the worker of an object without news."""
+    """kopf ends the worker of an object after so long without an event."""
     page_size: int = 500
 
 
 class Source(Protocol):
-    """One kind as the operator knows it."""
+    """Objects of one kind."""
 
     @property
     def synced(self) -> asyncio.Event:
@@ -69,7 +69,7 @@ class Source(Protocol):
 
 
 class Sources(Protocol):
-    """Where the operator learns of its own kinds."""
+    """Objects of Bireme's own kinds."""
 
     def source(
         self,
@@ -79,28 +79,23 @@ class Sources(Protocol):
         *,
         is_needed: bool = True,
     ) -> Source:
-        """The source of one kind, to be asked for before :meth:`run`.
+        """Return the source of one kind, before :meth:`run`.
 
-        One that is not needed may stay without a watch for as long as it likes.
+        One that is not needed may stay without a watch for any time.
         """
 
     async def run(self) -> None:
         """Keep all sources up to date until cancelled."""
 
 
-# --- what is known of one kind ------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An object that exists, decodable or not."""
-
     uid: str
     version: int
 
 
 class Mirror:
-    """The objects of one kind. Of each key, only what is newer than all before is taken in.
+    """The objects of one kind; events that are older than what is known are dropped.
 
     ``on_put(key, obj)`` follows every creation or change, ``on_delete(key, last)`` every
     disappearance; a replacement under the same name (another uid) is a delete and a put. An
@@ -116,10 +111,10 @@ class Mirror:
         self.plural = plural
         self.objects: dict[Key, wire.CustomObject] = {}
         self.seen: dict[Key, _Seen] = {}
-        """All that exist, with those that cannot be decoded."""
+        """All that exist, decodable or not."""
         self.synced = asyncio.Event()
         self._gone: dict[Key, int] = {}
-        """The version at which a name was last seen to be free: events before it are late."""
+        """Versions at which names were last seen to be free: events before them are late."""
         self._waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = {}
         self._on_put = on_put
         self._on_delete = on_delete
@@ -127,12 +122,12 @@ class Mirror:
         self._log = _log.bind(kind=plural)
 
     def newest(self, key: Key) -> int:
-        """The version as of which ``key`` is known, existing or gone; 0 if it never was."""
+        """Return the version as of which ``key`` is known, existing or gone; 0 for never."""
         seen = self.seen.get(key)
         return seen.version if seen is not None else self._gone.get(key, 0)
 
     def put(self, raw: msgspec.Raw) -> None:
-        """Take in an object as it was created or changed, unless it is old news."""
+        """Apply a creation or change."""
         stub = self._stub(raw)
         if stub is None or stub.version <= self.newest(stub.key):
             return
@@ -149,13 +144,13 @@ class Mirror:
         self._wake(key)
 
     def remove(self, raw: msgspec.Raw) -> None:
-        """Take in that the object is gone that looked like this at last."""
+        """Apply a deletion; ``raw`` is the object's last state."""
         stub = self._stub(raw)
         if stub is not None:
             self.delete(stub.key, stub.uid, stub.version)
 
     def delete(self, key: Key, uid: str, version: int) -> None:
-        """Take in that the object with ``uid`` is gone, unless ``key`` has had a later one."""
+        """Remove the object with ``uid``, unless ``key`` has had a later one."""
         last, newest = self.seen.get(key), self.newest(key)
         if version <= newest and not (last is not None and last.uid == uid):
             return
@@ -165,13 +160,13 @@ class Mirror:
         self._wake(key)
 
     def clear(self) -> None:
-        """There is no such resource, so there are no objects of it."""
+        """Remove all objects."""
         for key in list(self.seen):
             self._drop(key)
         self._gone.clear()
 
     def forget(self, version: int) -> None:
-        """No event as old as ``version`` is on its way any more."""
+        """Forget names freed at ``version`` or before: no event as old is on its way any more."""
         self._gone = {key: gone for key, gone in self._gone.items() if gone > version}
 
     async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:
@@ -223,27 +218,24 @@ class Mirror:
         self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
 
 
-# --- how all kinds are watched ------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Kind:
-    """A mirror, and how kopf and the server stand to its kind."""
+    """A mirror, and the state of its kind in kopf and in the server."""
 
     mirror: Mirror
     is_needed: bool
     live_at: float
-    """When it was last known to be watched, or not to exist."""
+    """Time at which it was last known to be watched, or not to exist."""
     audited: tuple[float, int]
-    """When an audit last listed it, and at which version."""
+    """Time and version of the latest list of an audit."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_audit_wanted: bool = False
     is_missing: bool = False
     is_served: bool = False
     was_asked: bool = False
-    """By the present life of kopf."""
+    """Whether the present run of kopf has listed it."""
     watches: int = 0
-    """That kopf has open; 2 for a moment where one follows another."""
+    """Watches that kopf has open; 2 for a moment where one follows another."""
 
 
 class CustomResources:
@@ -255,7 +247,7 @@ class CustomResources:
         metrics: WatchMetrics,
         unwatched_limit_seconds: float = 60,
         *,
-        timing: Timing = Timing(),  # frozen
+        timing: AuditTiming = AuditTiming(),  # frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -268,8 +260,8 @@ class CustomResources:
         self._is_draining = False
         self._is_over = False
         self._bug: asyncio.Future[None] | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._life_began = 0.0
+        self._kopf: asyncio.Task[None] | None = None
+        self._kopf_began = 0.0
 
     def source(
         self,
@@ -279,7 +271,7 @@ class CustomResources:
         *,
         is_needed: bool = True,
     ) -> Mirror:
-        """The mirror of one kind, to be asked for before :meth:`run`."""
+        """Return the mirror of one kind, before :meth:`run`."""
         mirror = Mirror(plural, on_put, on_delete)
         self._kinds[plural] = _Kind(mirror, is_needed, self._clock(), (self._clock(), 0))
         return mirror
@@ -291,39 +283,44 @@ class CustomResources:
             kind.live_at = self._clock()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep_kopf_alive())
-                group.create_task(self._look_after_kopf())
+                group.create_task(self._run_kopf())
+                group.create_task(self._supervise_kopf())
                 for kind in self._kinds.values():
                     group.create_task(self._keep_complete(kind))
                 group.create_task(_raised(self._bug))
         finally:
             self._is_over = True
 
-    # --- kopf's lives ---------------------------------------------------------------------
+    # --- runs of kopf ---------------------------------------------------------------------
 
-    async def _keep_kopf_alive(self) -> None:
+    async def _run_kopf(self) -> None:
         """Start kopf again whenever it ends, with jittered backoff."""
         failures = 0
         while True:
-            self._life_began = self._clock()
-            life = KopfWatch(self._client.credentials, self._notify, self._timing.idle_seconds)
-            self._life = asyncio.create_task(life.run())
-            (error,) = await _outcome(self._life)
+            self._kopf_began = self._clock()
+            kopf = KopfWatch(self._client.credentials, self._notify, self._timing.idle_seconds)
+            self._kopf = asyncio.create_task(kopf.run())
+            error = await _outcome(self._kopf)
             for kind in self._kinds.values():
                 kind.watches, kind.was_asked, kind.is_served = 0, False, False
-                kind.woken.set()  # perhaps it ended because the resource did
-            failures = failures + 1 if self._age() < _LONG_LIFE_SECONDS else 1
-            first, limit = self._timing.backoff_first_seconds, self._timing.backoff_limit_seconds
-            delay = min(limit, first * 2 ** min(failures - 1, 30)) * random.uniform(0.5, 1)  # noqa: S311  # spreads
+                kind.woken.set()  # perhaps kopf ended because the resource did
+            failures = failures + 1 if self._age() < _LONG_RUN_SECONDS else 1
+            delay = self._back_off(failures - 1)
             self._metrics.restarts.inc()
             _log.warning("kopf ended", error=repr(error), restart_seconds=round(delay, 2))
             await asyncio.sleep(delay)
 
     def _age(self) -> float:
-        return self._clock() - self._life_began
+        return self._clock() - self._kopf_began
 
-    async def _look_after_kopf(self) -> None:
-        """End a life of kopf that knows too little, and the term when kopf is no use."""
+    def _back_off(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures more than one."""
+        ceiling: float = self._timing.backoff_first_seconds * 2 ** min(failures, 30)
+        spread = random.uniform(0.5, 1)  # noqa: S311  # spreads clients
+        return min(self._timing.backoff_limit_seconds, ceiling) * spread
+
+    async def _supervise_kopf(self) -> None:
+        """End a run of kopf that misses a kind, and the term where a kind stays unwatched."""
         while True:
             await asyncio.sleep(min(1.0, self._timing.discovery_seconds / 2, self._limit / 4))
             now, kinds = self._clock(), self._kinds.values()
@@ -333,19 +330,19 @@ class CustomResources:
                 elif kind.is_needed and now - kind.live_at > self._limit:
                     raise NotWatched(f"{kind.mirror.plural} not watched for {self._limit:.0f} s")
             unknown = any(kind.is_served and not kind.was_asked for kind in kinds)
-            if unknown and self._age() > self._timing.discovery_seconds and self._life is not None:
-                self._life.cancel()  # it looks at what is served only when it starts
+            if unknown and self._age() > self._timing.discovery_seconds and self._kopf is not None:
+                self._kopf.cancel()  # kopf discovers kinds only when it starts
 
     def _notify(self, notice: Notice) -> None:
-        """Called in kopf's thread."""
+        """Queue a notice; called in kopf's thread."""
         self._inbox.append(notice)
         if not self._is_draining and self._bug is not None:
             self._is_draining = True
             self._bug.get_loop().call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        """Take in what kopf said. A bug met here ends the term: what it left out is lost."""
-        self._is_draining = False  # first: whoever appends from here on calls again
+        """Process notices of kopf's. An exception ends the term: its notice would be lost."""
+        self._is_draining = False  # first: an append from here on schedules another call
         assert self._bug is not None  # noqa: S101  # run made it
         try:
             for _ in range(min(_SLICE, len(self._inbox))):
@@ -381,7 +378,7 @@ class CustomResources:
     # --- audits ---------------------------------------------------------------------------
 
     async def _keep_complete(self, kind: _Kind) -> None:
-        """Audit ``kind`` when kopf has listed it, when a count says so, and now and then."""
+        """Audit ``kind`` when kopf has listed it, when a count differs, and now and then."""
         failures = 0
         while True:
             kind.woken.clear()
@@ -401,14 +398,12 @@ class CustomResources:
             await self._rest(kind, failures)
 
     async def _rest(self, kind: _Kind, failures: int) -> None:
-        """Until an audit is wanted or the next count is due; not so long after a failure."""
+        """Wait until an audit is wanted or the next count is due; shorter after a failure."""
         timing = self._timing
         if kind.is_missing:
             await asyncio.sleep(timing.missing_retry_seconds)
         elif failures:
-            ceiling = timing.backoff_first_seconds * 2 ** min(failures, 30)
-            spread = random.uniform(0.5, 1)  # noqa: S311  # spreads clients
-            await asyncio.sleep(min(timing.backoff_limit_seconds, ceiling) * spread)
+            await asyncio.sleep(self._back_off(failures))
         else:
             try:
                 async with asyncio.timeout(timing.count_seconds):
@@ -417,32 +412,26 @@ class CustomResources:
                 pass
 
     async def _count_differs(self, kind: _Kind) -> bool:
-        """Return whether the server counts other than the mirror, or does not count.
-
-        Before the mirror is synced there is nothing to compare: kopf's list is waited for.
-        """
+        """Return whether the server's count differs from the mirror's, or is not known."""
         page = await self._metadata_page(kind, "", 1)
         if not kind.mirror.synced.is_set():
-            return False
+            return False  # kopf's first list is still awaited
         if page.metadata.next and page.metadata.remaining is None:
             return True
         return len(page.items or ()) + (page.metadata.remaining or 0) != len(kind.mirror.seen)
 
     async def _audit(self, kind: _Kind) -> None:
-        """Make a mirror equal to what the server lists, where kopf has not done so.
-
-        1. List the metadata of everything, at one version.
-        2. What was deleted by then, or changed up to then, may still be on its way through kopf:
-           wait while it arrives.
-        3. Delete what the list does not have, unless it is newer than the list.
-        4. Read what the list has and the mirror has not, or has older.
-        """
+        """Make a mirror equal to what the server lists, where kopf has not done so."""
         mirror = kind.mirror
+        # 1. List the metadata of everything, at one version.
         listed, version = await self._metadata(kind)
+        # 2. Earlier changes may still be on their way through kopf: wait while they arrive.
         ghosts, stale = await self._settled(mirror, listed, version)
+        # 3. Delete what the list does not have, unless it is newer than the list.
         for key in ghosts:
             self._metrics.repairs.labels(mirror.plural, "ghost").inc()
             mirror.delete(key, mirror.seen[key].uid, version)
+        # 4. Read what the list has and the mirror has not, or has older.
         for key in stale:
             self._metrics.repairs.labels(mirror.plural, "lost").inc()
             await self._read(mirror, key)
@@ -457,7 +446,7 @@ class CustomResources:
     async def _settled(
         self, mirror: Mirror, listed: Mapping[Key, int], version: int
     ) -> tuple[list[Key], list[Key]]:
-        """What differs for good: keys to delete, and keys to read."""
+        """Return what still differs when kopf is silent: keys to delete, and keys to read."""
         ghosts = [key for key in mirror.seen if key not in listed]
         stale = list(listed)
         clock, count = self._clock, -1
@@ -472,14 +461,14 @@ class CustomResources:
             await asyncio.sleep(0.02 if left < 100 else 0.1)
 
     async def _read(self, mirror: Mirror, key: Key) -> None:
-        """Put one object, by a list of one: no right to read single ones is needed."""
+        # A list of one: it needs no right to read single objects.
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
         for raw in wire.page(await self._client.get(path, params=params)).items or ():
             mirror.put(raw)
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
-        """The version of every object, and that of the list."""
+        """Return the version of every object, and that of the list."""
         listed: dict[Key, int] = {}
         token, version = "", 0
         while True:
@@ -504,7 +493,7 @@ class CustomResources:
         return page
 
     def _miss(self, kind: _Kind) -> None:
-        """The resource does not exist (its CRD was removed), so neither do its objects."""
+        """Record that the resource does not exist (its CRD was removed), nor do its objects."""
         if not kind.is_missing:
             _log.warning("no such resource; empty until it is back", kind=kind.mirror.plural)
         kind.is_missing, kind.is_served = True, False
@@ -516,12 +505,12 @@ async def _raised(bug: "asyncio.Future[None]") -> None:
     await bug
 
 
-async def _outcome(task: "asyncio.Task[Any]") -> tuple[BaseException | None]:
-    """Return how ``task`` ended. Whoever cancels this cancels it, and is cancelled."""
+async def _outcome(task: "asyncio.Task[None]") -> BaseException | None:
+    """Return the error that ``task`` ended with; cancelled, cancel it too and wait for its end."""
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait([task])
         raise
-    return (None if task.cancelled() else task.exception(),)
+    return None if task.cancelled() else task.exception()

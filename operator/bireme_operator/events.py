@@ -1,7 +1,7 @@
 """Kubernetes Events, aggregated: one per object and reason in five minutes, then a count.
 
 Events are for ``kubectl describe`` alone. Losing one is harmless, flooding etcd is not, so nothing
-is retried and repetition only counts.
+is retried.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _QUIET = (
     Reason.ANSWERS_VALID,
     Reason.AT_FLOOR,
     Reason.FORECAST_ONLY,
-    # These the nightly job writes.
+    # The nightly job writes these.
     Reason.FORECAST_MADE,
     Reason.SEASONAL_NAIVE_USED,
     Reason.TOO_LITTLE_HISTORY,
@@ -35,7 +35,7 @@ _QUIET = (
     Reason.HISTORY_UNAVAILABLE,
     Reason.FORECAST_FAILED,
 )
-"""Reported by conditions alone: an event each would cost every gang another write."""
+"""Reasons without an event: it would cost every gang another write."""
 _WARNINGS = frozenset(
     {
         Reason.GANG_NOT_BOUND_IN_TIME,
@@ -91,37 +91,37 @@ class Events:
         if series is not None and now - series.posted < _QUIET_SECONDS:
             series.count += 1
             return
-        self._forget_oldest()
+        while len(self._series) >= _REMEMBERED:
+            del self._series[next(iter(self._series))]
         if series is None:
             series = self._series[(uid, reason)] = _Series(now, now, 0)
         series.count += 1
         series.posted = now
         try:
-            await self._write(kind, key, uid, reason, message, series)
+            await self._write(self._event(kind, key, uid, reason, message, series))
         except ApiError as error:
             _log.info("event not posted", object=key, reason=reason.value, error=str(error))
 
-    async def _write(
-        self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
-    ) -> None:
-        event = self._event(kind, key, uid, reason, message, series)
-        name = event["metadata"]["name"]
+    async def _write(self, event: dict[str, Any]) -> None:
+        namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
         try:
-            await self._writes.post_event(_home(key), event)
+            await self._writes.post_event(namespace, event)
         except ApiError as error:
             if not error.is_already_exists:
                 raise
             change = {part: event[part] for part in ("lastTimestamp", "message", "count")}
-            await self._writes.patch_event(_home(key), name, change)
+            await self._writes.patch_event(namespace, name, change)
 
     def _event(
         self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
     ) -> dict[str, Any]:
         digest = hashlib.sha256(f"{uid}/{reason}".encode()).hexdigest()[:12]
+        name = f"{key[1][:200].rstrip('-.')}.{digest}"
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{key[1][:200].rstrip('-.')}.{digest}", "namespace": _home(key)},
+            # Events of cluster-scoped objects belong into the namespace default.
+            "metadata": {"name": name, "namespace": key[0] or "default"},
             "involvedObject": {
                 "apiVersion": names.API_VERSION,
                 "kind": kind,
@@ -139,12 +139,3 @@ class Events:
             "lastTimestamp": quantities.format_timestamp(series.posted),
             "count": series.count,
         }
-
-    def _forget_oldest(self) -> None:
-        while len(self._series) >= _REMEMBERED:
-            del self._series[next(iter(self._series))]
-
-
-def _home(key: Key) -> str:
-    """Return the namespace of an object's events; cluster-scoped objects have theirs in default."""
-    return key[0] or "default"

@@ -5,7 +5,7 @@ changed since is left alone; the next cycle decides on what is new.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.eta import StartRange, StartRanges
@@ -27,16 +27,16 @@ from bireme_operator.workqueue import WorkQueue
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a cycle decides on: the snapshot, and the objects that it was made of."""
+    """A snapshot to decide on, and the objects that it was made of."""
 
     snapshot: ClusterSnapshot
     jobs: Mapping[Key, JobFacts]
     groups: Mapping[Key, GroupFacts]
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class DecisionExecutor:
-    """Hands every action of a decision to the part that performs it; ``now`` is POSIX seconds."""
+    """Passes every action of a decision to its performer; ``now`` is POSIX seconds."""
 
     state: ClusterState
     work: WorkQueue
@@ -45,31 +45,34 @@ class DecisionExecutor:
     preemptions: Preemptions
     resizes: Resizes
     reports: StatusWriter
-    start_ranges: StartRanges
     errors: ReconcileErrors
     metrics: GangMetrics
     now: Callable[[], float]
+    start_ranges: StartRanges = field(default_factory=StartRanges)
 
     def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return ``snapshot`` with what is being carried out and not written yet."""
         return self.preemptions.applied_to(snapshot)
 
     def basis(self, snapshot: ClusterSnapshot) -> Basis:
-        """Return what is decided on: ``snapshot``, and the objects as they are now."""
+        """Return ``snapshot`` with the objects as they are now."""
         return Basis(snapshot, dict(self.state.jobs), dict(self.state.groups))
 
     def carry_out(self, decision: Decision, basis: Basis) -> None:
-        """Begin all that was decided."""
+        """Begin everything that was decided."""
         # 1. Admissions. A gang that is busy or has just failed keeps its place in the order, and
         #    is decided on again soon.
         free = self.work.is_free
         for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
             with self.errors.isolated(admit.gang.key):
                 self._admit(admit, basis)
-        # 2. Preemptions and resizes.
+        # 2. Preemptions: all victims of one preemptor together.
         self.preemptions.carry_out(decision, basis.jobs)
-        self.resizes.carry_out(decision, basis.snapshot, basis.groups)
-        # 3. Reports: why the others wait, and when they should start.
+        # 3. Resizes.
+        for resize in decision.resized:
+            with self.errors.isolated(resize.gang.key):
+                self.resizes.carry_out(resize, basis.snapshot, basis.groups)
+        # 4. Reports: why the others wait, and when they should start.
         starts = self.start_ranges.update(basis.snapshot, decision)
         for hold in (hold for hold in decision.held if free(hold.gang.key)):
             with self.errors.isolated(hold.gang.key):

@@ -1,4 +1,4 @@
-"""The operator's HTTP servers: a bounded server, and /healthz, /readyz and /metrics on one."""
+"""HTTP servers of the operator: one with bounded connections, and /healthz, /readyz, /metrics."""
 
 import ssl
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from bireme.connections import ConnectionLimiter
 
 
 class HttpServer:
-    """Serves one aiohttp application, with a bound on the connections that are open."""
+    """Serves one aiohttp application, with a bound on its open connections."""
 
     def __init__(self) -> None:
         self._runner: web.AppRunner | None = None
@@ -20,7 +20,7 @@ class HttpServer:
     async def start(
         self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> int:
-        """Listen on ``host:port``, with TLS if there is a context; the port.
+        """Listen on ``host:port``, with TLS if there is a context; return the port.
 
         Raises:
             OSError: the port is taken, or the address is not this machine's.
@@ -40,7 +40,7 @@ class HttpServer:
 
 
 class HealthEndpoint:
-    """/healthz, /readyz and /metrics; ``healthy`` and ``ready`` return what is wrong, or ""."""
+    """Endpoint of /healthz, /readyz and /metrics; each check returns what is wrong, or ""."""
 
     def __init__(
         self, registry: CollectorRegistry, healthy: Callable[[], str], ready: Callable[[], str]

@@ -22,21 +22,17 @@ from bireme_operator.metrics import GangMetrics
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
 from bireme_operator.status_writer import StatusWriter
-from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
-from bireme_operator.writes import Writes
 
 _STARTING_SECONDS = 5.0
 """A gang that runs within this time after its pods were made is reported once, as Running."""
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class JobReconciler:
     """The life cycle of TrainingJobs from their admission on; ``clock`` is monotonic seconds."""
 
     state: ClusterState
-    watches: Watches
-    writes: Writes
     work: WorkQueue
     actuator: Actuator
     admission: JobAdmission
@@ -117,11 +113,10 @@ class JobReconciler:
         if view is not None and not move.starts_again:
             wanted = status.counted(wanted, job, view)
         in_place = move.phase in lifecycle.ACTIVE
-        written = await self.writes.write_job_status(job, wanted, can_wait=in_place)
+        await self.actuator.write_job(job, wanted, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)
         self.admission.observe(job, move)
         self._pods_made.pop(job.uid, None)
-        await self.watches.wait_for(self.watches.jobs, job.key, written)
         await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
 
     def forget(self, uids: set[str]) -> None:

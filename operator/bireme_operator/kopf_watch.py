@@ -1,17 +1,15 @@
-"""One life of kopf, which lists and watches Bireme's own kinds and reports what it sees.
+"""One run of kopf, which lists and watches Bireme's own kinds and reports what it sees.
 
-kopf gets a thread and an event loop to itself: when it ends it cancels every task of its loop that
-was created after it started, and it takes the loop's signals over. In a loop of its own it can end,
-as it does at an in-stream error other than 410, and be started again beside a lease and a
-scheduling loop that notice nothing. What it sees goes through ``notify``, called in its thread.
+kopf gets a thread and an event loop of its own: when it ends it cancels every task of its loop that
+was created after it started, and it takes over the loop's signals. So it can end, as it does at an
+in-stream error other than 410, and be started again beside the lease and the scheduling loop.
 
 kopf also gets its HTTP session from here (:meth:`_Session.login`), for three reasons.
 
 1. Credentials are those of the operator's own clients, rotated tokens included.
 2. kopf gets the metadata of objects alone; their bytes wait for its handlers in a
-   :class:`_Backlog`. kopf would decode and copy whole objects by means that give up at about a
-   thousand levels of nesting, and API servers store ten thousand: one such object would end every
-   life of kopf.
+   :class:`_Backlog`. kopf's own decoding gives up at about a thousand levels of nesting, and API
+   servers store ten thousand: one such object would end every run of kopf.
 3. kopf handles one event after another, however far it is behind. Of an object whose handler it has
    not called yet it gets no second event: the handler finds the newest bytes when it is called.
 """
@@ -47,16 +45,16 @@ _BACKOFF_SECONDS: Final = (0.2, 10.0)
 _SHORT_SECONDS: Final = 1.0
 """A watch that the server ended sooner, and without any news, is in trouble."""
 _HANDLED_SECONDS: Final = 10.0
-"""An event that kopf has not called us for by then is handed to it again."""
+"""An event whose handler kopf has not called by then is passed to it again."""
 _CANCEL_SECONDS: Final = 5.0
-"""How long kopf's tasks are waited for at the end of a life."""
+"""Longest wait for kopf's tasks at the end of a run."""
 _JOIN_SECONDS: Final = 10.0
-"""How long that end is waited for by others."""
+"""Longest wait for that end, in the owner's loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """kopf called the handler of a kind; ``type`` is that of the watch event, None in a list."""
+    """An event of an object; ``type`` is that of the watch event, None in a list."""
 
     plural: str
     type: str | None
@@ -65,14 +63,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """kopf lists or watches a kind, so it has found it when it looked at what is served."""
+    """kopf lists or watches a kind, so it has discovered it."""
 
     plural: str
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """kopf has listed a kind to the end; the handlers have not seen all of it yet."""
+    """kopf has listed a whole kind; its handlers are still being called."""
 
     plural: str
 
@@ -87,7 +85,7 @@ class Watching:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A handler has a bug. kopf would log it and go on without the event."""
+    """An exception in a handler, which kopf would log and forget."""
 
     error: Exception
 
@@ -97,9 +95,12 @@ Notify = Callable[[Notice], None]
 
 
 class KopfWatch:
-    """One life of kopf; :meth:`run` is called once, in the loop that owns ``source``."""
+    """One run of kopf; ``notify`` is called in its thread.
 
-    def __init__(self, source: CredentialSource, notify: Notify, idle_seconds: float = 0.5) -> None:
+    :meth:`run` is called once, in the loop that owns ``source``.
+    """
+
+    def __init__(self, source: CredentialSource, notify: Notify, idle_seconds: float) -> None:
         self._source = source
         self._notify = notify
         self._idle_seconds = idle_seconds
@@ -119,12 +120,12 @@ class KopfWatch:
             self._end()
             await asyncio.wait([ended], timeout=_JOIN_SECONDS)
             if ended.done():
-                thread.join(1)  # that was its last word
+                thread.join(1)  # it has only to return
         if error is not None:
             raise error
 
     def _end(self) -> None:
-        """Tell kopf to end, whether it has begun or not."""
+        """End kopf, whether it has begun or not."""
         self._is_stopping = True
         if self._loop is not None:
             with suppress(RuntimeError):  # its loop is closed: it has ended by itself
@@ -144,7 +145,7 @@ class KopfWatch:
                 loop.run_until_complete(self._operate(owner))
             finally:
                 loop.close()
-        except BaseException as raised:  # noqa: BLE001  # it goes to whoever runs this life
+        except BaseException as raised:  # noqa: BLE001  # run raises it
             error = raised
         with suppress(RuntimeError):  # nobody waits any more, the owner's loop is closed
             owner.call_soon_threadsafe(_settle, ended, error)
@@ -192,14 +193,12 @@ class KopfWatch:
 
 
 async def _cancel_others() -> None:
-    """Cancel every other task of this loop, which is kopf's alone, and wait until they are done.
-
-    kopf's own way to end (``run_tasks``) closes its sessions before its watches: when one watch
-    fails, the others wait for a login that never comes, and kopf neither works nor ends. And a
-    watch that is just about to list again swallows a cancellation, so one is not enough.
-    """
+    """Cancel every other task of this loop, which is kopf's alone, and wait until they are done."""
+    # kopf's own way to end (run_tasks) closes its sessions before its watches: when one watch
+    # fails, the others wait for a login that never comes, and kopf neither works nor ends.
     clock = asyncio.get_running_loop().time
     deadline = clock() + _CANCEL_SECONDS
+    # One cancellation is not enough: a watch that is about to list again swallows it.
     while (others := asyncio.all_tasks() - {asyncio.current_task()}) and clock() < deadline:
         for task in others:
             task.cancel()
@@ -207,7 +206,7 @@ async def _cancel_others() -> None:
 
 
 def _quieten_kopf() -> None:
-    """Keep kopf's words on failed watches, without the traceback: a missing CRD is no bug."""
+    """Log failed watches without their tracebacks: a missing CRD is no bug."""
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # no signals
     for module in ("orchestration", "queueing", "running"):
         logging.getLogger(f"kopf._core.reactor.{module}").addFilter(_drop_traceback)
@@ -219,8 +218,8 @@ def _drop_traceback(record: logging.LogRecord) -> bool:
 
 
 def _ignore_leftovers(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Tasks that failed and that nobody waits for: kopf has logged their errors itself."""
-    _log.debug("in kopf's loop", trouble=context.get("message"))
+    # Tasks that failed and that nobody awaits: kopf has logged their errors itself.
+    _log.debug("in kopf's loop", message=context.get("message"))
 
 
 def _settle(ended: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
@@ -247,11 +246,9 @@ def _settings(idle_seconds: float) -> kopf.OperatorSettings:
 
 
 class _Backoffs:
-    """kopf's pauses between tries of one request: jittered, longer and longer, without end.
+    """kopf's pauses between attempts at one request: jittered, growing, endless."""
 
-    With an end, a kind that may not be read would end kopf, and with it the other four.
-    """
-
+    # With an end, a kind that may not be read would end kopf, and with it the other four.
     def __iter__(self) -> Iterator[float]:
         ceiling, limit = _BACKOFF_SECONDS
         while True:
@@ -260,7 +257,7 @@ class _Backoffs:
 
 
 class _NothingCompared(kopf.DiffBaseStorage):
-    """Nothing is kept on objects to find changes by: events are not compared to anything."""
+    """No storage of the last state on objects: events are not compared."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence({})
@@ -273,7 +270,7 @@ class _NothingCompared(kopf.DiffBaseStorage):
 
 
 class _NothingStored(kopf.ProgressStorage):
-    """Handlers of events have no progress."""
+    """No storage of progress: handlers of events have none."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -291,35 +288,33 @@ class _NothingStored(kopf.ProgressStorage):
         return essence
 
 
-# --- what kopf speaks HTTP with -----------------------------------------------------------
+# --- kopf's HTTP session ------------------------------------------------------------------
 
 
 class _Backlog:
-    """The newest bytes of every object that kopf has an event of and has not called us for yet."""
+    """The newest bytes of every object whose handler kopf has still to call."""
 
     def __init__(self) -> None:
         self._newest: dict[str, tuple[str | None, bytes, float]] = {}
 
     def offer(self, uid: str, type_: str | None, json: bytes) -> bool:
-        """Keep an event of an object; whether kopf must get it too.
-
-        kopf forgets what it has on an object at a deletion, so it gets all of those. And what it
-        has not handled for long it may have dropped.
-        """
+        """Keep an event of an object; return whether kopf must get it too."""
         now = time.monotonic()
         _, _, since = self._newest.get(uid, (None, b"", -math.inf))
+        # kopf drops its queue of an object at a deletion, so it gets every deletion; what it has
+        # not handled for long it may have dropped.
         is_late = now - since > _HANDLED_SECONDS
         self._newest[uid] = type_, json, now if is_late else since
         return is_late or type_ == "DELETED"
 
     def take(self, uid: str) -> tuple[str | None, bytes] | None:
-        """Type and bytes of the newest event; None when an earlier call has taken them."""
+        """Return type and bytes of the newest event; None if an earlier call has taken them."""
         newest = self._newest.pop(uid, None)
         return None if newest is None else newest[:2]
 
 
 class _Session:
-    """Makes the sessions of one life: kopf logs in when it starts and after every 401."""
+    """Makes the sessions of one run: kopf logs in when it starts and after every 401."""
 
     def __init__(
         self,
@@ -336,7 +331,7 @@ class _Session:
         self._used: Credentials | None = None
 
     async def login(self, **_: Any) -> kopf.AiohttpSession:
-        """kopf's login: the operator's credentials, or newer ones than those refused."""
+        """Log in with the operator's credentials, or newer ones than those refused."""
         credentials = self._used = await self._newer_than(self._used)
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls),
@@ -355,14 +350,14 @@ class _Session:
             await session.close()
 
     async def _newer_than(self, refused: Credentials | None) -> Credentials:
-        """From the source, which serves one loop: that of the operator's own clients."""
+        # The source belongs to the loop of the operator's own clients.
         loading = self._source.after(refused) if refused else self._source.current()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(loading, self._owner))
 
     async def _send(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send a request of kopf's, with the token as it is now."""
+        """Send a request with the current token."""
         used = self._used
         assert used is not None  # noqa: S101  # login made the session
         if plural := _plural(request.url):
@@ -377,13 +372,13 @@ class _Session:
         try:
             return await handler(request)
         except aiohttp.ClientConnectorCertificateError as error:
-            # kopf would try for ever with this authority; its next life logs in with a new one.
+            # kopf would try for ever with this authority; its next run logs in with a new one.
             await self._newer_than(used)
             raise CredentialsError(f"the server's certificate: {error}") from error
 
 
 def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResponse]:
-    """A response that hands kopf metadata, and says how far a list or a watch has got."""
+    """Return the response class that passes metadata to kopf and reports lists and watches."""
 
     class MetadataResponse(aiohttp.ClientResponse):
         async def start(self, connection: Any) -> "MetadataResponse":
@@ -448,7 +443,7 @@ class _Lines:
             await asyncio.sleep(random.uniform(0.5, 1))  # noqa: S311  # kopf reconnects at once
 
     def _shown(self, line: bytes) -> bytes:
-        """What kopf gets of a line, which may be nothing; errors and garbage stay as they are."""
+        """Return the part of a line for kopf, maybe none; errors and garbage stay as they are."""
         try:
             event = wire.event(line)
         except ApiError:
@@ -463,10 +458,10 @@ class _Lines:
 
 
 def _metadata_of(raw: msgspec.Raw) -> dict[str, dict[str, str]]:
-    """What kopf tells objects apart by; nothing of one that has none."""
+    """Return the metadata that kopf identifies an object by; empty without any."""
     try:
         meta = wire.stub(raw).metadata
-    except wire.UNDECODABLE:  # the mirror will say what is wrong
+    except wire.UNDECODABLE:  # the mirror reports it
         return {"metadata": {}}
     version = str(meta.resource_version)
     known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}

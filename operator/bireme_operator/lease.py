@@ -2,12 +2,9 @@
 
 A contender takes the lease over once it has seen it unchanged for a whole duration. The leader
 trusts its own leadership for two thirds of a duration after it *sent* its last successful renewal,
-so it always stops before anyone else can start; wall clocks, which jump, decide nothing. Every
-write is conditional on the version that was read, and every change of holder raises the epoch,
-which plans carry.
-
-Give the Lease an ApiClient of its own: its renewals must neither be fenced by itself nor queue
-for a connection behind the pods of a gang.
+so it always stops before another can start; wall clocks, which jump, decide nothing. Every write is
+conditional on the version that was read, and every change of holder raises the epoch, which plans
+carry.
 """
 
 import asyncio
@@ -24,10 +21,10 @@ import structlog
 from bireme.kube.client import ApiClient, ApiError, NotLeader
 
 _RENEWAL: Final = 2 / 15
-"""Of a duration: the pause between renewals, as rare as in client-go. The rarer, the older the last
-one is when an API server stops answering, and the sooner leadership ends."""
+"""Share of a duration between renewals, as in client-go. The more, the older the last renewal is
+when an API server stops answering, and the sooner leadership ends."""
 _ANSWER: Final = 4 / 15
-"""Of a duration: how long an answer is waited for; a leader can ask twice in its time."""
+"""Share of a duration that a request may take; a leader can ask twice in its time."""
 _UNSEEN: Final = "unseen"
 _ABSENT: Final = "absent"
 _log = structlog.get_logger(__name__)
@@ -56,8 +53,10 @@ def _wall_clock() -> datetime:
 class Lease:
     """One process's claim on the lease ``name`` in ``namespace``.
 
-    ``identity`` must be unique to the process (pod name and a random part): a restarted process
-    is another holder. ``epoch`` is 0 until the lease is acquired and grows with every holder.
+    ``client`` belongs to the lease alone: renewals must neither be fenced by the lease itself nor
+    queue for a connection behind the pods of a gang. ``identity`` must be unique to the process
+    (pod name and a random part): a restarted process is another holder. ``epoch`` is 0 until the
+    lease is acquired and grows with every holder.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Lease:
                 await self._try(self._hand_back)
 
     async def acquire(self) -> bool:
-        """One attempt to become the leader; False while another may be leading.
+        """Try once to become the leader; return False while another may be leading.
 
         Raises:
             ApiError: the lease can be neither read nor written.
@@ -134,7 +133,7 @@ class Lease:
         return await self._claim(self._highest_epoch + 1)
 
     async def renew(self) -> bool:
-        """One attempt to stay the leader; False when another holds the lease.
+        """Try once to stay the leader; return False when another holds the lease.
 
         Raises:
             ApiError: it is not known who holds it (try again while :meth:`is_leader`).
@@ -144,7 +143,7 @@ class Lease:
         except ApiError as error:
             if not (error.is_conflict or error.is_not_found or error.is_already_exists):
                 raise
-        # Someone touched the lease, or an earlier renewal arrived after we gave it up.
+        # Another client wrote the lease, or an earlier renewal arrived after its timeout.
         await self._observe()
         if self._record is None or self._record.spec.holder_identity == self._identity:
             return await self._claim(self.epoch)
@@ -163,7 +162,7 @@ class Lease:
             pause = self._duration * (_RENEWAL if renewed else 1 / 15)
 
     async def _try(self, step: Callable[[], Awaitable[bool]]) -> bool | None:
-        """The step's answer, or None when the API server gave none."""
+        """Return the step's result; None when the API server did not answer."""
         try:
             return await step()
         except (ApiError, msgspec.DecodeError) as error:
@@ -171,7 +170,7 @@ class Lease:
             return None
 
     async def _observe(self) -> None:
-        """Read the record; note by our own clock when it was last seen to change."""
+        """Read the record, and keep the time by our own clock at which it last changed."""
         try:
             raw = await self._request("GET", f"{self._collection}/{self._name}")
         except ApiError as error:
@@ -192,7 +191,7 @@ class Lease:
             self._seen_at = -math.inf if first_and_absent else self._clock()
 
     def _is_free(self) -> bool:
-        """Released, never there, or unchanged for as long as its holder may still trust it."""
+        # Released, never there, or unchanged for as long as its holder may still trust it.
         patience = self._duration
         if self._record is not None:
             spec = self._record.spec
@@ -202,7 +201,7 @@ class Lease:
         return self._clock() - self._seen_at >= patience
 
     async def _claim(self, epoch: int) -> bool:
-        """Write ourselves in as the holder, on condition that nothing changed since we looked."""
+        """Write this process as the holder, if the record has not changed since it was read."""
         now = self._stamp()
         spec: dict[str, object] = {
             "holderIdentity": self._identity,
@@ -219,13 +218,13 @@ class Lease:
         return True
 
     def _stamp(self) -> str:
-        """The time of day, never twice the same: a renewal that changes nothing is not seen."""
+        # Never the same twice: a renewal that changes nothing would not be seen by contenders.
         now = self._wall_clock()
         self._stamped = now if now != self._stamped else now + timedelta(microseconds=1)
         return self._stamped.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     async def _hand_back(self) -> bool:
-        """Empty the lease if it is ours, be it by a claim whose answer was not waited for."""
+        """Release the lease if it is ours, also by a claim whose answer was not awaited."""
         await self._observe()
         if self._record is not None and self._record.spec.holder_identity == self._identity:
             await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})

@@ -1,7 +1,7 @@
 """The one level-triggered loop: reconcile what changed, decide, carry out, repeat.
 
-A change only marks the loop dirty. Nothing is carried from turn to turn that could not be worked
-out again, except rejections and back-offs, which expire or end with an edit.
+A change only marks the loop dirty. Nothing is kept from turn to turn that could not be worked out
+again, except rejections and back-offs, which expire or end with an edit.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from bireme.core.decision import Decision
 from bireme.core.snapshot import ClusterSnapshot
 from bireme_operator.cluster_reports import ClusterReports
-from bireme_operator.cycles import CycleRunner
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
+from bireme_operator.policies import CycleRunner
 from bireme_operator.reconcile import GangReconciler
 from bireme_operator.settings import OperatorSettings
 
@@ -26,21 +26,16 @@ takes processor time from the writes that carry decisions out."""
 
 @dataclass(slots=True)
 class Pacing:
-    """When the next turn is due, and when a sweep, a turn that looks at everything.
-
-    Args:
-        dirty: Set by every change that can matter to a decision.
-        clock: Monotonic seconds.
-
-    Attributes:
-        finished_at: When the last turn ended; the liveness probe watches it.
-    """
+    """When the next turn is due, and when a sweep, a turn that looks at everything."""
 
     dirty: asyncio.Event
+    """Set by every change that can matter to a decision."""
     settings: OperatorSettings
     metrics: OperatorMetrics
     clock: Callable[[], float]
+    """Monotonic seconds."""
     finished_at: float = field(init=False)
+    """When the last turn ended; the liveness probe watches it."""
     _swept_at: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -51,6 +46,7 @@ class Pacing:
         try:
             async with asyncio.timeout(self.settings.sweep_interval_seconds):
                 await self.dirty.wait()
+            # A burst of changes becomes one turn.
             await asyncio.sleep(self.settings.cycle_debounce_seconds)
         except TimeoutError:
             pass
@@ -58,7 +54,7 @@ class Pacing:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure a turn, for the metrics and for the rest after it."""
+        """Measure a turn, for the metrics and the liveness probe."""
         with self.metrics.turns.time():
             yield
         self.finished_at = self.clock()
@@ -68,18 +64,13 @@ class Pacing:
         return self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
 
     def swept(self) -> None:
-        """Take note that everything was looked at."""
+        """Record that everything was looked at."""
         self._swept_at = self.clock()
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class SchedulingLoop:
-    """Runs until cancelled.
-
-    Args:
-        fence: Raises NotLeader in a process that does not lead.
-        now: POSIX seconds.
-    """
+    """The scheduling loop; ``fence`` raises NotLeader in a standby, ``now`` is POSIX seconds."""
 
     fence: Callable[[], None]
     now: Callable[[], float]
@@ -91,7 +82,7 @@ class SchedulingLoop:
     reports: ClusterReports
 
     async def run(self) -> None:
-        """Turn after turn, at the latest every ``sweep_interval_seconds``."""
+        """Run turn after turn until cancelled, at the latest every ``sweep_interval_seconds``."""
         while True:
             await self.pacing.next_turn()
             began = self.pacing.clock()
@@ -124,11 +115,11 @@ class SchedulingLoop:
         decision = await self._decide(snapshot)
 
         # 6. Grow and shrink node pools.
-        self.reports.show_waiting(decision, snapshot)
         self.pools.observe(snapshot, decision)
 
     async def _decide(self, snapshot: ClusterSnapshot) -> Decision:
         """Return the decision on ``snapshot``, once everything in it is under way."""
+        # What is being written already is not decided again.
         known = self.pools.applied_to(self.executor.applied_to(snapshot))
         if not (known.waiting or any(running.gang.is_elastic for running in known.running)):
             return self.cycles.skip(known)

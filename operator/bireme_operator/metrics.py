@@ -6,7 +6,7 @@ first so many: all others are counted together as ``(other)``, a name no queue h
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
@@ -21,26 +21,23 @@ from bireme_operator.lifecycle import Transition
 
 
 class MetricMaker:
-    """Makes metrics in one registry, all called ``bireme_...``.
-
-    ``meaning`` is their text in /metrics and docs/metrics.md.
-    """
+    """Makes metrics in one registry; ``meaning`` is their text in /metrics and docs/metrics.md."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        """Make a counter; its series end in ``_total``."""
+        """Make the counter ``bireme_<name>_total``."""
         return Counter(f"bireme_{name}", meaning, labels, registry=self._registry)
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        """Make a gauge."""
+        """Make the gauge ``bireme_<name>``."""
         return Gauge(f"bireme_{name}", meaning, labels, registry=self._registry)
 
     def seconds(
         self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
-        """Make a histogram of durations; its series begin with ``bireme_<name>_seconds``."""
+        """Make the histogram ``bireme_<name>_seconds`` of durations."""
         return Histogram(
             f"bireme_{name}_seconds", meaning, labels, buckets=buckets, registry=self._registry
         )
@@ -68,7 +65,7 @@ class QueueLabels:
 
 
 class GangMetrics:
-    """Metrics about gangs: how long they wait and why, which are not whole, how jobs went."""
+    """Metrics about gangs: waits and their reasons, partial gangs, phases of jobs."""
 
     def __init__(self, make: MetricMaker) -> None:
         self._queues = QueueLabels()
@@ -102,8 +99,6 @@ class GangMetrics:
             "partial_gang_age_seconds", "Age of the oldest plan of a gang with a replica on no node"
         )
 
-    # --- counters and histograms ------------------------------------------------------------
-
     def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Count a gang whose admission begins."""
         queue = self._queues.of(admit.gang.queue)
@@ -120,8 +115,6 @@ class GangMetrics:
         if move.phase in FINISHED and job.spec is not None:
             labels = self._completions.labels(self._queues.of(job.spec.queue), move.phase)
             labels.observe(max(0.0, now - job.created))
-
-    # --- gauges -----------------------------------------------------------------------------
 
     def show_waiting(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
         """Show the gangs that wait; one with a configuration fault counts only as a reason."""
@@ -140,12 +133,12 @@ class GangMetrics:
         _show(self._oldest, {(q,): snapshot.wait_seconds(gang) for q, gang in gangs.items()})
         _show(self._overdue, {(q,): snapshot.overdue_seconds(gang) for q, gang in gangs.items()})
 
-    def show_queues(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Show the number of gangs by queue and state."""
+    def show_queues(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Show the numbers of gangs ``admitted`` and ``pending`` by queue."""
         shown = Counts[tuple[str, ...]]()
         for queue, by_state in counts.items():
-            for state, count in by_state.items():
-                shown[self._queues.of(queue), state] += count
+            for state in ("admitted", "pending"):
+                shown[self._queues.of(queue), state] += by_state[state]
         _show(self._in_queue, shown)
 
     def show_partial(self, state: ClusterState, now: float) -> None:
@@ -156,14 +149,12 @@ class GangMetrics:
 
 
 def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
-    """Yield the seconds since the plan, or its last resize, of gangs with a replica on no node.
-
-    A job whose gang is over or stops has no such replicas: they are gone for good.
-    """
+    """Yield the seconds since the plan, or its last resize, of gangs with a replica on no node."""
     for key, group in state.groups.items():
         view, job = state.view(key), state.jobs.get(key)
         if view is None or not view.unbound:
             continue
+        # The missing replicas of a gang that is over or stops are gone for good.
         if group.job_uid and (job is None or not _is_starting(job, group.job_uid, view)):
             continue
         yield max(0.0, now - max(view.plan.planned, view.plan.resized))
@@ -234,15 +225,13 @@ class OperatorMetrics:
 
     def show_errors(self, counts: Sequence[Mapping[tuple[str, str], int]]) -> None:
         """Serve the sums of ``counts``, refused requests by (verb, status), likewise."""
-        meaning, labels = (
-            "Requests to the API server that failed; status none is no answer",
-            ("verb", "status"),
-        )
+        meaning = "Requests to the API server that failed; status none is no answer"
+        labels = ("verb", "status")
         self.registry.register(_Counts("bireme_api_errors", meaning, labels, counts))
 
 
 class WatchMetrics:
-    """Those about how the operator learns of Bireme's own kinds."""
+    """Metrics about the watches of Bireme's own kinds."""
 
     def __init__(self, make: MetricMaker) -> None:
         self.restarts = make.counter("watch_restarts", "Times kopf ended and was started again")
@@ -304,18 +293,14 @@ class PoolMetrics:
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
         """Show the forecast of every pool by quantile; series of others are removed."""
-        self.forecast.clear()
-        for name in sorted(pools)[:MOST_NAMES]:
-            for quantile, nodes in pools[name].items():
-                self.forecast.labels(name, quantile).set(nodes)
+        first = {name: pools[name] for name in sorted(pools)[:MOST_NAMES]}
+        _show(self.forecast, {(n, q): at for n, by in first.items() for q, at in by.items()})
 
 
 def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
     """Set gauges by the names of objects; series of others are removed."""
     for gauge, by_name in values.items():
-        gauge.clear()
-        for name in sorted(by_name)[:MOST_NAMES]:
-            gauge.labels(name).set(by_name[name])
+        _show(gauge, {(name,): by_name[name] for name in sorted(by_name)[:MOST_NAMES]})
 
 
 class _Counts(Collector):

@@ -89,7 +89,7 @@ def _as_manifest(term: wire.V1NodeSelectorTerm) -> dict[str, Any]:
     }
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class ExternalPodGroups:
     """Admits, releases and reconciles PodGroups that users made; ``clock`` is monotonic seconds."""
 
@@ -111,8 +111,7 @@ class ExternalPodGroups:
         self.work.start(group.key, self._admit(group, plan, wanted), assumed)
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, wanted: dict[str, Any]) -> None:
-        written = await self.writes.write_group_status(group.key, group.resource_version, wanted)
-        await self.watches.wait_for(self.watches.groups, group.key, written)
+        await self.actuator.write_group(group.key, group.resource_version, wanted)
         await self._release(group.key, plan)
 
     async def _release(self, key: Key, plan: PlanFacts) -> None:
@@ -218,10 +217,7 @@ class ExternalPodGroups:
         await self._write(group, wanted)
 
     async def _write(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
-        written = await self.writes.write_group_status(
-            group.key, group.resource_version, wanted, report=True
-        )
-        await self.watches.wait_for(self.watches.groups, group.key, written)
+        await self.actuator.write_group(group.key, group.resource_version, wanted, report=True)
 
 
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Which policy decides: that of the active SchedulingPolicy, or that of the settings.
+"""The policy that decides, its cycles, and the shadows that are compared with it.
 
-Another policy is loaded beside the loop and takes over between two cycles. One that cannot be
-loaded takes over nothing: the policy before goes on deciding, and no gang waits. Policies of stage
-Shadow are loaded likewise, decide on what the active policy saw, and are only compared with it.
+The active SchedulingPolicy decides, or the settings where there is none. Another policy is loaded
+beside the loop and takes over between two cycles; while it cannot be loaded, the one before goes on
+deciding. Policies of stage Shadow are loaded likewise and decide on what the active policy saw.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.rl.shadow import Difference
 from bireme.tasks import Tasks
-from bireme_operator.metrics import PolicyMetrics
+from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
+from bireme_operator.recording import Recording
 
 GOOD_CYCLES: Final = 20
 """A policy that was overruled counts as degraded until so many of its cycles went well."""
@@ -37,11 +38,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ShadowStats:
-    """How close a shadow is to the policy that decides.
-
-    Attributes:
-        cycles: Compared, since it was loaded.
-    """
+    """How close a shadow is to the policy that decides, lately; ``cycles`` since it was loaded."""
 
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
@@ -59,29 +56,29 @@ class ShadowStats:
 
     @property
     def agreement(self) -> float:
-        """The share of starts in common, from 0 to 1; the mean over the latest cycles."""
+        """Mean share of starts in common, from 0 to 1."""
         return fmean(each.agreement for each in self._latest)
 
     @property
     def regret_seconds(self) -> float:
-        """The mean likewise; positive where the shadow would have done better."""
+        """Mean regret per gang; positive where the shadow would have done better."""
         return fmean(each.regret_seconds for each in self._latest)
 
     @property
     def size_agreement(self) -> float | None:
-        """The share of elastic gangs with the same size, likewise; None before there were any."""
+        """Mean share of elastic gangs with the same size; None before there were any."""
         return fmean(self._sizes) if self._sizes else None
 
 
 @dataclass(slots=True)
 class PolicyStats:
-    """How a policy has done since it was loaded.
+    """Counts of a policy's cycles since it was loaded.
 
     Attributes:
         decisions: Cycles in which it started, stopped or resized a gang, or would have.
         fallbacks: Cycles in which its rules answered in its place.
-        why: What was wrong the last time.
-        good_cycles: Since the last time.
+        why: What was wrong at the latest fallback.
+        good_cycles: Cycles since then.
     """
 
     decisions: int = 0
@@ -102,7 +99,7 @@ class PolicyStats:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether it was overruled lately."""
+        """Whether it was overruled in one of its latest cycles."""
         return self.fallbacks > 0 and self.good_cycles < GOOD_CYCLES
 
 
@@ -113,7 +110,6 @@ class LoadedPolicy:
     Attributes:
         uid: Of the SchedulingPolicy; empty for the policy of the settings.
         source: The SchedulingPolicy, as records name it.
-        stats: How it has done.
     """
 
     policy: Policy
@@ -137,7 +133,7 @@ class Policies:
 
     Attributes:
         known: The SchedulingPolicies, to be fed by a watch.
-        deciding: What decides now.
+        deciding: The policy that decides now.
     """
 
     def __init__(
@@ -156,13 +152,12 @@ class Policies:
         self._loaded_one = asyncio.Event()
 
     def _observe(self) -> None:
-        """Load what the SchedulingPolicies ask for now."""
         active = self.known.active
         self._loads.want(([active] if active is not None else []) + self.known.shadows)
         self._choose()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[LoadedPolicy] | None:
-        """Return what came of loading it; None while it is loading, or not to be loaded."""
+        """Return the outcome of loading it; None while it is loading, or not to be loaded."""
         return self._loads.outcome(policy)
 
     @property
@@ -172,7 +167,7 @@ class Policies:
         return [each.value for each in found if each is not None and each.value is not None]
 
     def decider(self, policy: PolicyFacts) -> LoadedPolicy | None:
-        """Return what decides or is compared in its name, be it of an earlier spec."""
+        """Return the policy loaded for it, be it of an earlier spec; None without one."""
         if self.deciding.uid == policy.uid:
             return self.deciding
         outcome = self._loads.outcome(policy)
@@ -211,11 +206,7 @@ class Policies:
 
 
 class Shadows:
-    """Compares the shadows of ``policies``; ``clock`` gives monotonic seconds.
-
-    They run in a thread, in time that is left over: while they think, and for several times as
-    long afterwards, further cycles are skipped and counted.
-    """
+    """Compares the shadows of ``policies``, in a thread; ``clock`` gives monotonic seconds."""
 
     def __init__(
         self, policies: Policies, metrics: PolicyMetrics, clock: Callable[[], float]
@@ -227,7 +218,7 @@ class Shadows:
         self._rest_until = float("-inf")
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        """Have the shadows decide on ``snapshot`` too, unless they still think or rest."""
+        """Have the shadows decide on ``snapshot`` too; skip it while they still think or rest."""
         if not self._policies.shadows:
             return
         if self._tasks or self._clock() < self._rest_until:
@@ -263,3 +254,44 @@ def _compared(
 ) -> tuple[Decision, Difference]:
     theirs = run_cycle(snapshot, policy, explain=False)
     return theirs, shadow.compare(decision, theirs, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRunner:
+    """Runs cycles with the policy that decides; counts, records and compares them.
+
+    ``fence`` raises NotLeader in a process that does not lead.
+    """
+
+    policies: Policies
+    shadows: Shadows
+    recording: Recording
+    metrics: OperatorMetrics
+    fence: Callable[[], None]
+
+    async def decide(self, snapshot: ClusterSnapshot) -> Decision:
+        """Return the decision on ``snapshot``."""
+        decider = self.policies.deciding
+        with self.metrics.cycles.time():
+            decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy)
+        self.fence()  # the lease may have been lost in the meantime
+        self._observe(snapshot, decision, decider.source)
+        decider.stats.add(decision)
+        if decision.fallback:
+            self.metrics.fallbacks.inc()
+            _log.warning("policy overruled", why=decision.fallback)
+        return decision
+
+    def skip(self, snapshot: ClusterSnapshot) -> Decision:
+        """Return the empty decision on ``snapshot``, in which there is nothing to decide."""
+        decision = Decision()
+        self._observe(snapshot, decision, SETTINGS_SOURCE)
+        return decision
+
+    def compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+        """Have the shadows decide on ``snapshot`` too."""
+        self.shadows.submit(snapshot, decision)
+
+    def _observe(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
+        self.recording.submit(snapshot, decision, source)
+        self.metrics.gangs.show_waiting(decision.held, snapshot)

@@ -39,7 +39,7 @@ class _Victim:
     message: str
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class Preemptions:
     """Stops running gangs for others; ``clock`` is monotonic seconds, ``now`` POSIX ones."""
 

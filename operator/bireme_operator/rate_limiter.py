@@ -3,21 +3,20 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
+_MOST_KEYS = 8192
+"""Keys beyond that are forgotten, the oldest first; their buckets are full again."""
+
 
 class RateLimiter:
     """Lets ``burst`` requests of each key pass at once and ``per_second`` afterwards.
 
-    Of more than ``most`` keys, those not seen for longest are forgotten: their buckets are full
-    when they come again. ``clock`` is monotonic seconds.
+    ``clock`` is monotonic seconds.
     """
 
-    def __init__(
-        self, per_second: float, burst: float, clock: Callable[[], float], most: int = 8192
-    ) -> None:
+    def __init__(self, per_second: float, burst: float, clock: Callable[[], float]) -> None:
         self._per_second = per_second
         self._burst = float(burst)
         self._clock = clock
-        self._most = most
         self._tokens: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def take(self, key: Hashable) -> float:
@@ -27,7 +26,7 @@ class RateLimiter:
         tokens = min(self._burst, tokens + (now - at) * self._per_second)
         wait = max(0.0, (1 - tokens) / self._per_second)
         self._tokens[key] = (tokens if wait else tokens - 1, now)
-        while len(self._tokens) > self._most:
+        while len(self._tokens) > _MOST_KEYS:
             self._tokens.popitem(last=False)
         return wait
 

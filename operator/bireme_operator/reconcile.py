@@ -24,9 +24,8 @@ from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.pod_groups import ExternalPodGroups
-from bireme_operator.rejections import AdmissionRejections, Rejection
 from bireme_operator.status_writer import StatusWriter
-from bireme_operator.workqueue import WorkQueue
+from bireme_operator.workqueue import AdmissionRejections, Rejection, WorkQueue
 
 _OVERFULL_SECONDS = 2.0
 """How long a node may look overfull before it counts: a pod just bound and still planned."""
@@ -150,7 +149,7 @@ class NodeHealth:
         return ""
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class GangReconciler:
     """Takes the next step with every gang that changed, and collects those that want a decision."""
 

@@ -1,7 +1,7 @@
-"""Records of cycles, written beside the loop: it never waits for them and never fails by them.
+"""Records of cycles, written in a worker thread; the loop never waits for them or fails by them.
 
-A snapshot is immutable, so a worker thread can write it while the loop goes on. Where the disk does
-not keep up or refuses, cycles are lost and counted, and recording begins again after a pause.
+Where the disk does not keep up or refuses, cycles are lost and counted, and recording begins again
+after a pause.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.writer import RecordWriter
-from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
+from bireme.rl.lookup import PolicySource
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 
@@ -61,12 +61,7 @@ class Recording:
         )
         return cls(writer, metrics, clock)
 
-    def submit(
-        self,
-        snapshot: ClusterSnapshot,
-        decision: Decision,
-        source: PolicySource = SETTINGS_SOURCE,
-    ) -> None:
+    def submit(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         """Have this cycle, which ``source`` decided, written soon.
 
         It is lost where too many wait, or in the pause after an error.

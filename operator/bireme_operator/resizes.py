@@ -1,8 +1,7 @@
-"""Resizes running gangs: one write of the plan names the members, and the life cycle follows.
+"""Resizes of running gangs: one write of the plan names the members, and the life cycle follows.
 
 Pods that a plan no longer names are deleted, those that it names anew are created, and all the
-others run on: epoch, attempt and label of the plan stay. What is left to do follows from plan and
-pods, so a crash after any write loses nothing. While the plan is written, it is assumed.
+others run on: epoch, attempt and label of the plan stay. While the plan is written, it is assumed.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from bireme.core.decision import Decision, Resize
+from bireme.core.decision import Resize
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -21,26 +20,21 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
-from bireme_operator.actuator import Actuator
+from bireme_operator.actuator import Actuator, AdmissionRejected
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status_writer import StatusWriter
-from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
-from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class Resizes:
     """Changes the size of running gangs; ``now`` gives POSIX seconds."""
 
     state: ClusterState
-    watches: Watches
-    writes: Writes
     work: WorkQueue
     actuator: Actuator
     reports: StatusWriter
@@ -49,58 +43,42 @@ class Resizes:
     now: Callable[[], float]
 
     def carry_out(
-        self, decision: Decision, snapshot: ClusterSnapshot, groups: Mapping[Key, GroupFacts]
+        self, resize: Resize, snapshot: ClusterSnapshot, groups: Mapping[Key, GroupFacts]
     ) -> None:
-        """Begin the resizes of ``decision``, which was made on ``snapshot`` and ``groups``.
-
-        A gang that has changed since is left alone: the next cycle decides on what is new.
-        """
-        for resize in decision.resized:
-            key = resize.gang.key
-            job, group, view = self.state.jobs.get(key), groups.get(key), self.state.view(key)
-            if job is None or group is None or view is None:
-                continue
-            is_same = job.uid == resize.running.gang.uid and group is self.state.groups.get(key)
-            if (
-                is_same
-                and lifecycle.is_resizable(job)
-                and view.is_whole
-                and self._is_free(job, group)
-            ):
-                self._resize(job, group, view, resize, snapshot)
-
-    def _is_free(self, job: JobFacts, group: GroupFacts) -> bool:
-        is_written = self.reports.is_writing(job.uid) or self.reports.is_writing(group.uid)
-        return self.work.is_free(job.key) and not is_written
-
-    def _resize(
-        self,
-        job: JobFacts,
-        group: GroupFacts,
-        view: GangView,
-        resize: Resize,
-        snapshot: ClusterSnapshot,
-    ) -> None:
+        """Begin ``resize``, decided on ``snapshot`` and ``groups``; skip a gang changed since."""
+        key = resize.gang.key
+        job, group, view = self.state.jobs.get(key), groups.get(key), self.state.view(key)
+        if job is None or group is None or view is None:
+            return
+        is_same = job.uid == resize.running.gang.uid and group is self.state.groups.get(key)
+        can_change = is_same and lifecycle.is_resizable(job) and view.is_whole
+        if not (can_change and self._is_free(job, group)):
+            return
         before = view.plan_in_place
         plan = plans.resized(before, resize.placement, snapshot.nodes, self.now())
         if plan.members[:1] != before.members[:1]:
             _log.error("resize left out the replica that the others meet at", gang=job.key)
             return
-        work = self._write(job, plan, resize.reason, resize.message)
-        self.work.start(job.key, work, _assumed(group, plan))
+        self._start_write(job, group, plan, resize.reason, resize.message)
+
+    def _is_free(self, job: JobFacts, group: GroupFacts) -> bool:
+        is_written = self.reports.is_writing(job.uid) or self.reports.is_writing(group.uid)
+        return self.work.is_free(job.key) and not is_written
+
+    def _start_write(
+        self, job: JobFacts, group: GroupFacts, plan: PlanFacts, reason: Reason, message: str
+    ) -> None:
+        assumed = AssumedPlan(allocations.queue_of(group, plan), group.job_uid, plan)
+        self.work.start(job.key, self._write(job, plan, reason, message), assumed)
 
     def repair(self, job: JobFacts, group: GroupFacts, view: GangView, at: Situation) -> bool:
-        """Start what a running elastic gang needs to match its plan; return False for nothing.
-
-        For gangs that go on (:func:`bireme_operator.lifecycle.going_on`).
-        """
+        """Start what a running elastic gang needs to match its plan; return False for nothing."""
         if not lifecycle.is_resizable(job):
             return False
         if lost := lifecycle.lost(job, view, at):
             if self._is_free(job, group):
                 plan = plans.given_up(view.plan, lost, at.now)
-                work = self._write(job, plan, Reason.SHRUNK, _shrunk_message(lost))
-                self.work.start(job.key, work, _assumed(group, plan))
+                self._start_write(job, group, plan, Reason.SHRUNK, _shrunk_message(lost))
             return True
         is_same = view.plan.spec_hash == job.spec_hash
         if view.missing and not view.leftovers and is_same:
@@ -122,14 +100,9 @@ class Resizes:
         if group is None or group.plan is None or group.plan.label != plan.label:
             return
         status = {**group.status, "plan": plans.to_manifest(plan)}
-        written = await self.writes.write_group_status(job.key, group.resource_version, status)
+        await self.actuator.write_group(job.key, group.resource_version, status)
         self.metrics.resizes.labels(reason).inc()
-        await self.watches.wait_for(self.watches.groups, job.key, written)
         await self.events.post("TrainingJob", job.key, job.uid, reason, message)
-
-
-def _assumed(group: GroupFacts, plan: PlanFacts) -> AssumedPlan:
-    return AssumedPlan(allocations.queue_of(group, plan), group.job_uid, plan)
 
 
 def _shrunk_message(lost: Mapping[Member, str]) -> str:

@@ -18,6 +18,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.rate_limiter import RateLimiter
+from bireme_operator.settings import OperatorSettings
 from bireme_operator.status import Status, Urgency, urgency
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
@@ -30,33 +31,29 @@ _CONFLICT_SECONDS = 0.1
 
 
 class StatusWriter:
-    """Paced status writes of TrainingJobs and PodGroups; ``clock`` is monotonic seconds."""
+    """Paced status writes of TrainingJobs and PodGroups.
+
+    ``requeue`` is called with the key of an object after each write; ``clock`` is monotonic
+    seconds.
+    """
 
     def __init__(
         self,
         writes: Writes,
         watches: Watches,
         events: Events,
+        settings: OperatorSettings,
         clock: Callable[[], float],
-        refresh_seconds: float,
-        refreshes_per_second: float,
         requeue: Callable[[Key], None],
     ) -> None:
-        """Write numbers at most every ``refresh_seconds``, and ``refreshes_per_second`` in all.
-
-        ``requeue`` is called with the key of an object after each write.
-        """
         self._writes = writes
         self._watches = watches
         self._events = events
         self._clock = clock
-        self._refresh_seconds = refresh_seconds
+        self._refresh_seconds = settings.status_refresh_seconds
         self._requeue = requeue
-        self._refreshes = (
-            RateLimiter(refreshes_per_second, max(1.0, refreshes_per_second), clock)
-            if refreshes_per_second > 0
-            else None
-        )
+        rate = settings.refresh_writes_per_second
+        self._refreshes = RateLimiter(rate, max(1.0, rate), clock) if rate > 0 else None
         self._written: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._writing: set[str] = set()

@@ -1,4 +1,4 @@
-"""One task at a time for each gang, and back-off after failures.
+"""One task at a time for each gang; back-off after failures, and longer after rejections.
 
 While a task works on a gang, the gang is *busy*: it is neither reconciled nor decided on, and the
 plan that is assumed for it keeps its places reserved. A task ends only when the caches have seen
@@ -7,18 +7,21 @@ is not repeated here: the gang is reconciled again, from what is recorded, after
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from bireme.core.gangs import Key
+from bireme.core.reasons import Reason
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
+from bireme_operator.actuator import AdmissionRejected
+from bireme_operator.lifecycle import ACTIVE
 from bireme_operator.writes import PrioritySemaphore
 
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -26,6 +29,8 @@ _CONFLICT_SECONDS = 0.05
 """First pause after a conflict: another client wrote, and the cache is about to have it."""
 _PATIENCE = 3
 """After so many failures in a row, other gangs need not wait for this one any more."""
+_REMEMBERED_SECONDS = 3600.0
+Rejection = tuple[Reason, str]
 _log = structlog.get_logger(__name__)
 
 
@@ -40,9 +45,7 @@ class _Failure:
 class BackOffs:
     """Pauses of gangs after failures, ever longer while the gang does not move.
 
-    A failure after which something of the gang has changed counts as the first again, so that a
-    gang of many writes gets through an API server that fails now and then. ``clock`` is monotonic
-    seconds.
+    ``clock`` is monotonic seconds.
     """
 
     clock: Callable[[], float]
@@ -53,10 +56,10 @@ class BackOffs:
         return key not in self._last or self.clock() >= self._last[key].until
 
     def exhausted(self) -> list[Key]:
-        """Gangs in a pause that have failed too often for others to wait for them.
+        """Return the gangs in a pause that have failed too often for others to wait for them.
 
-        Until then a gang keeps its place in the order; otherwise one failed request of the API
-        server would give its turn to others.
+        Until then a gang keeps its place in the order: one failed request must not cost it its
+        turn.
         """
         now = self.clock()
         return [
@@ -68,6 +71,8 @@ class BackOffs:
     def add(self, key: Key, error: Exception, state: object) -> float:
         """Record a failure while the gang was in ``state``; return the pause in seconds."""
         last = self._last.get(key)
+        # Where something of the gang has changed since, this counts as the first failure: a gang
+        # of many writes gets through an API server that fails now and then.
         before = last.in_a_row if last is not None and last.state == state else 0
         pause = _PAUSES_SECONDS[min(before, len(_PAUSES_SECONDS) - 1)]
         if isinstance(error, ApiError):
@@ -86,12 +91,69 @@ class BackOffs:
         self._last = {key: last for key, last in self._last.items() if key in keys}
 
 
+@dataclass(frozen=True, slots=True)
+class _Rejected:
+    spec_hash: str
+    at: float
+    pause: float
+    rejection: Rejection
+
+
+@dataclass(slots=True)
+class AdmissionRejections:
+    """Jobs whose objects the API server rejects, by uid; ``clock`` is monotonic seconds.
+
+    A rejection holds until the job's spec changes, or for a while that doubles each time. It ends
+    by itself because its cause may: a quota is raised, an admission policy corrected (whose denial
+    looks like that of an invalid pod). The gang is then tried again where there is room.
+    """
+
+    clock: Callable[[], float]
+    _known: dict[str, _Rejected] = field(default_factory=dict)
+
+    def add(self, job: JobFacts, rejected: AdmissionRejected) -> None:
+        """Remember a rejection of the job as it is now, for twice as long as the one before."""
+        _log.info("gang rejected", gang=job.key, reason=rejected.reason.value, error=str(rejected))
+        first, most = (30.0, 300.0) if rejected.reason is Reason.PODS_REFUSED else (600.0, 1800.0)
+        before = self._known.get(job.uid)
+        again = before is not None and before.spec_hash == job.spec_hash
+        pause = min(2 * before.pause, most) if before is not None and again else first
+        rejection = (rejected.reason, str(rejected))
+        self._known[job.uid] = _Rejected(job.spec_hash, self.clock(), pause, rejection)
+
+    def current(self, jobs: Mapping[Key, JobFacts]) -> dict[str, Rejection]:
+        """Return the rejections that still hold, by uid; forget those of other jobs."""
+        if not self._known:
+            return {}
+        now = self.clock()
+        self._known = {
+            job.uid: known
+            for job in jobs.values()
+            if (known := self._known.get(job.uid)) and _is_worth_keeping(known, job, now)
+        }
+        return {uid: of.rejection for uid, of in self._known.items() if now < of.at + of.pause}
+
+    def may_preempt(self, uid: str) -> bool:
+        """Return whether others may be stopped for the job: it was not rejected within an hour."""
+        # Else running gangs would be stopped in vain again and again.
+        return uid not in self._known
+
+
+def _is_worth_keeping(known: _Rejected, job: JobFacts, now: float) -> bool:
+    if job.spec_hash != known.spec_hash:
+        return False
+    if now < known.at + known.pause:
+        return True
+    return job.phase not in ACTIVE and now < known.at + _REMEMBERED_SECONDS
+
+
 class WorkQueue:
     """Runs tasks on gangs.
 
     Args:
         slots: Gives every task its place in the order in which writes are sent.
         rejections: Remembers the jobs whose pods the API server rejects.
+        clock: Monotonic seconds.
 
     Attributes:
         busy: Gangs with a task under way, and the plan assumed for each, if any.
@@ -102,13 +164,13 @@ class WorkQueue:
         state: ClusterState,
         slots: PrioritySemaphore,
         rejections: AdmissionRejections,
-        back_offs: BackOffs,
+        clock: Callable[[], float],
     ) -> None:
         self.busy: dict[Key, AssumedPlan | None] = {}
         self._state = state
         self._slots = slots
         self._rejections = rejections
-        self._back_offs = back_offs
+        self._back_offs = BackOffs(clock)
         self._tasks = Tasks()
 
     def is_free(self, key: Key) -> bool:
@@ -120,14 +182,12 @@ class WorkQueue:
         return not self._back_offs.are_over(key)
 
     def assumed_plans(self) -> dict[Key, AssumedPlan]:
-        """Plans that count as written although the cache does not have them yet."""
+        """Return the plans that count as written although the cache does not have them yet."""
         return {key: plan for key, plan in self.busy.items() if plan is not None}
 
     def undecided(self) -> set[Key]:
-        """Gangs to leave out of a cycle.
-
-        Not all that are busy: one that is left out loses its place in the order.
-        """
+        """Return the gangs to leave out of a cycle."""
+        # Not all that are busy: one that is left out loses its place in the order.
         return {*self.assumed_plans(), *self._back_offs.exhausted()}
 
     def start(

@@ -13,6 +13,7 @@ from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
+from bireme.kube.cluster_state import ClusterState
 from bireme_extender.cache import ClusterCache
 from tests.support.fakeapi import FakeApi
 from tests.support.operator_term.term import until
@@ -56,7 +57,7 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
     cluster.add_gang("gang", cluster.nodes[:4], 2)
     cluster.add_others(5)
     (pod,) = cluster.plan_gang("late", cluster.nodes[4:5], 1, "Pinned")
-    cache = ClusterCache(client, SchedulingSettings(), 90.0)
+    cache = ClusterCache(client, ClusterState(SchedulingSettings()), 90.0)
     running = asyncio.create_task(cache.run())
     try:
         assert await cache.has_nodes(10)

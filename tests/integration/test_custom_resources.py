@@ -13,14 +13,14 @@ import pytest
 from bireme.core.gangs import Key
 from bireme.kube import names
 from bireme.kube.client import ApiClient
-from bireme_operator.custom_resources import CustomResources, NotWatched, Timing
+from bireme_operator.custom_resources import AuditTiming, CustomResources, NotWatched
 from bireme_operator.metrics import OperatorMetrics
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
 from tests.support.fakeapi.faults import Match
 from tests.support.operator_term.term import JOBS, until
 
 SCALERS = names.path("nodepoolscalers")
-FAST = Timing(
+FAST = AuditTiming(
     settle_seconds=0.2,
     missing_retry_seconds=0.05,
     discovery_seconds=0.3,
@@ -36,7 +36,7 @@ ERROR_500 = json.dumps(
 class Known:
     """What the operator knows of TrainingJobs, and the story that the callbacks tell."""
 
-    def __init__(self, client: ApiClient, timing: Timing, limit: float) -> None:
+    def __init__(self, client: ApiClient, timing: AuditTiming, limit: float) -> None:
         self.story: list[str] = []
         self.metrics = OperatorMetrics().watches
         self.resources = CustomResources(client, self.metrics, limit, timing=timing)
@@ -68,7 +68,7 @@ class Known:
 
 @asynccontextmanager
 async def knowing(
-    client: ApiClient, timing: Timing = FAST, *, limit: float = 60
+    client: ApiClient, timing: AuditTiming = FAST, *, limit: float = 60
 ) -> AsyncIterator[Known]:
     """Watch until the end of the block; what ends watching by itself fails the test."""
     known = Known(client, timing, limit)

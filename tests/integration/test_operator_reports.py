@@ -17,6 +17,7 @@ from bireme.testing import ManualClock
 from bireme_operator.custom_resources import CustomResources
 from bireme_operator.events import Events
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
 from bireme_operator.writes import PrioritySemaphore, Writes
@@ -40,8 +41,11 @@ class Desk:
         self.done: list[Key] = []
         sender = Writes(client, PrioritySemaphore(8))
         events = Events(sender, "me", self.clock)
+        settings = OperatorSettings(
+            status_refresh_seconds=REFRESH_SECONDS, refresh_writes_per_second=PER_SECOND
+        )
         self.reports = StatusWriter(
-            sender, self.watches, events, self.clock, REFRESH_SECONDS, PER_SECOND, self.done.append
+            sender, self.watches, events, settings, self.clock, self.done.append
         )
 
     async def job(self, name: str = "job") -> JobFacts:

@@ -147,7 +147,9 @@ class FixedFreshness:
 
 
 def make_metrics() -> Metrics:
-    return Metrics(dict, list)
+    metrics = Metrics()
+    metrics.show_cache(dict, list)
+    return metrics
 
 
 def _key(manifest: Manifest) -> tuple[str, str]:

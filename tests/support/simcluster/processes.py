@@ -10,12 +10,12 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from random import Random
 from typing import Any
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
+from bireme.kube.cluster_state import ClusterState
 from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_extender.scoring import ScorerLoader
@@ -178,12 +178,11 @@ class ExtenderProcess(Process):
     async def _live(self) -> None:
         clock = self.clock.monotonic
         waits = PlanWaits(0.2, clock)
-        cache = ClusterCache(
-            self.client(), self._scheduling, 90.0, clock=clock, on_group=waits.notify
-        )
-        metrics = ExtenderMetrics(cache.ages, cache.troubles)
-        self._verbs = verbs = Verbs(cache.state, waits, metrics, cache)
-        scorers = ScorerLoader(cache.state.policies, "", metrics, partial(setattr, verbs, "scorer"))
+        metrics = ExtenderMetrics()
+        scorers = ScorerLoader("", metrics)
+        state = ClusterState(self._scheduling, policies=scorers.known)
+        cache = ClusterCache(self.client(), state, 90.0, clock=clock, on_group=waits.notify)
+        self._verbs = Verbs(state, waits, metrics, cache, lambda: scorers.scorer)
         try:
             await cache.run()
         except asyncio.CancelledError:

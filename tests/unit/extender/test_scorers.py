@@ -8,7 +8,6 @@ import pytest
 
 from bireme.core.policy import Scorer
 from bireme.heuristics.scoring import BestFitScorer
-from bireme.kube.policy_source import SchedulingPolicies
 from bireme.rl.components import LearnedScorer
 from bireme_extender.scoring import ScorerLoader, scorer_of
 from tests.support.extender_calls import make_metrics
@@ -47,12 +46,12 @@ def test_only_a_learned_placer_scores_nodes(
 
 
 class Loader:
-    """A ScorerLoader, and the scorers it passed on."""
+    """A ScorerLoader and its metrics."""
 
     def __init__(self, trained: Path) -> None:
-        self.used: list[Scorer] = []
-        self.known, self.metrics = SchedulingPolicies(), make_metrics()
-        self.scorers = ScorerLoader(self.known, str(trained), self.metrics, self.used.append)
+        self.metrics = make_metrics()
+        self.scorers = ScorerLoader(str(trained), self.metrics)
+        self.known = self.scorers.known
 
     def sample(self, name: str, **labels: str) -> float:
         found = self.metrics.registry.get_sample_value(f"bireme_extender_{name}", labels)
@@ -66,9 +65,9 @@ async def test_a_scorer_takes_over_once_it_is_loaded_and_until_the_policy_is_gon
     put(loader.known, "shadow", stage="Shadow", checkpoint={"name": "first"})
     put(loader.known, "policy", checkpoint={"name": "last"})
     await settled(lambda: loader.sample("learned_scorer"))
-    assert isinstance(loader.used[-1], LearnedScorer)
+    assert isinstance(loader.scorers.scorer, LearnedScorer)
     delete(loader.known, "policy")
-    assert isinstance(loader.used[-1], BestFitScorer)
+    assert isinstance(loader.scorers.scorer, BestFitScorer)
     assert loader.sample("learned_scorer") == 0.0
     assert loader.sample("policy_loads_total", outcome="loaded") == 1.0
 
@@ -76,11 +75,11 @@ async def test_a_scorer_takes_over_once_it_is_loaded_and_until_the_policy_is_gon
 async def test_what_cannot_be_loaded_takes_over_nothing(trained: Path) -> None:
     loader = Loader(trained)
     put(loader.known, "policy", checkpoint={"name": "last"})
-    await settled(lambda: loader.used and isinstance(loader.used[-1], LearnedScorer))
-    before = list(loader.used)
+    await settled(lambda: isinstance(loader.scorers.scorer, LearnedScorer))
+    before = loader.scorers.scorer
     put(loader.known, "policy", generation=2, checkpoint={"name": "missing"})
     await settled(lambda: loader.sample("policy_loads_total", outcome="failed"))
-    assert loader.used == before
+    assert loader.scorers.scorer is before
     await loader.scorers.close()
 
 

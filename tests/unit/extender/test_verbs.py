@@ -227,7 +227,7 @@ async def test_failed_scorer_is_counted_and_the_rules_answer() -> None:
         def score(self, question: ScoreQuestion) -> FloatArray:
             raise ZeroDivisionError
 
-    lab = Lab(a_state(NODES, [a_group(mode="Score")]), scorer=Broken())
+    lab = Lab(a_state(NODES, [a_group(mode="Score")]), scorer=Broken)
     sound = Lab(a_state(NODES, [a_group(mode="Score")]))
     assert await lab.prioritize(a_pod()) == await sound.prioritize(a_pod())
     assert lab.value("score_fallbacks") == 1

@@ -35,7 +35,7 @@ async def test_offered_cycles_are_on_disk_when_it_is_closed(tmp_path: Path) -> N
     metrics, seen = OperatorMetrics(), moments()
     recording = Recording(a_writer(tmp_path), metrics, ManualClock())
     for _ in range(3):
-        recording.submit(next(seen), Decision())
+        recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
     await recording.close()
     assert [m.snapshot.now for m in open_record([tmp_path]).cycles()] == [1.0, 2.0, 3.0]
     assert (cycles(metrics, "written"), cycles(metrics, "lost")) == (3, 0)
@@ -45,13 +45,13 @@ async def test_folder_that_comes_later_is_written_to_after_a_pause(tmp_path: Pat
     metrics, clock, seen = OperatorMetrics(), ManualClock(), moments()
     folder = tmp_path / "later"
     recording = Recording(a_writer(folder), metrics, clock)
-    recording.submit(next(seen), Decision())
+    recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
     await settled(lambda: cycles(metrics, "lost") == 1)
     folder.mkdir()
-    recording.submit(next(seen), Decision())
+    recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
     assert cycles(metrics, "lost") == 2, "it pauses"
     clock.advance(31.0)
-    recording.submit(next(seen), Decision())
+    recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
     await recording.close()
     (moment,) = open_record([folder]).cycles()
     assert (moment.snapshot.now, moment.lost) == (3.0, 2)
@@ -75,18 +75,18 @@ async def test_disk_that_does_not_keep_up_loses_cycles_and_says_how_many(tmp_pat
     writer = SlowWriter(tmp_path, "run", next(seen).settings, file_bytes=2**20, most_files=2)
     recording = Recording(writer, metrics, ManualClock())
     for _ in range(30):
-        recording.submit(next(seen), Decision())
+        recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
         await asyncio.sleep(0)
     lost = cycles(metrics, "lost")
     assert 0 < lost < 30
     SlowWriter.let.set()
     await settled(lambda: cycles(metrics, "written") == 30 - lost)
-    recording.submit(next(seen), Decision())
+    recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
     await recording.close()
     assert sum(m.lost for m in open_record([tmp_path]).cycles()) == lost
 
 
 async def test_without_a_writer_nothing_is_kept() -> None:
     recording = Recording(None, OperatorMetrics(), ManualClock())
-    recording.submit(next(moments()), Decision())
+    recording.submit(next(moments()), Decision(), SETTINGS_SOURCE)
     await recording.close()

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from bireme.core.decision import Decision, Resize
+from bireme.core.decision import Resize
 from bireme.core.gangs import Key
 from bireme.core.placement import Placement, TaskPlacement
 from bireme.core.reasons import Reason
@@ -18,9 +18,7 @@ from bireme_operator.events import Events
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.resizes import Resizes
 from bireme_operator.status_writer import StatusWriter
-from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
-from bireme_operator.writes import Writes
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
 from tests.support.scenario.manifests import task
@@ -46,8 +44,6 @@ class Desk:
         self.is_telling = False
         self.resizes = Resizes(
             state=self.state,
-            watches=cast(Watches, None),
-            writes=cast(Writes, None),
             work=cast(WorkQueue, self),
             actuator=cast(Actuator, self),
             reports=cast(StatusWriter, self),
@@ -79,9 +75,8 @@ class Desk:
     def carry_out(self, running: Any, *counts: int) -> None:
         rows = np.flatnonzero(counts)
         placement = Placement((TaskPlacement("worker", rows, np.array(counts)[rows]),), "", "")
-        decision = Decision((Resize(running, placement, "why", Reason.GROWN),))
-        groups = dict(self.state.groups)
-        self.resizes.carry_out(decision, self.cluster.snapshot(), groups)
+        resize = Resize(running, placement, "why", Reason.GROWN)
+        self.resizes.carry_out(resize, self.cluster.snapshot(), dict(self.state.groups))
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (2, 0), (1, 0)])

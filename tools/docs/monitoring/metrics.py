@@ -39,7 +39,9 @@ def of_operator() -> list[Metric]:
 
 
 def of_extender() -> list[Metric]:
-    return _of(ExtenderMetrics(lambda: {"pods": 0.0}, list).registry)
+    metrics = ExtenderMetrics()
+    metrics.show_cache(lambda: {"pods": 0.0}, list)
+    return _of(metrics.registry)
 
 
 def _of(registry: CollectorRegistry) -> list[Metric]:
