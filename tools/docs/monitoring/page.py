@@ -18,7 +18,7 @@ def with_tables(page: str) -> str:
 
 def _table(metrics: Sequence[Metric]) -> str:
     rows = [f"| {_name(each)} | {each.kind} | {each.meaning} |\n" for each in metrics]
-    return "".join(["| metric | kind | tells |\n|---|---|---|\n", *rows])
+    return "".join(["| metric | kind | meaning |\n|---|---|---|\n", *rows])
 
 
 def _name(metric: Metric) -> str:
