@@ -1,21 +1,72 @@
-"""What every tier shares: how hypothesis judges, and which tests need a cluster.
+"""What every tier shares: hypothesis' settings, which tests need a cluster, and their order.
 
 Property tests judge what is computed; how long a busy machine takes for it is no finding.
 """
 
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler.load import LoadScheduling
+from xdist.workermanage import WorkerController
 
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+for profile, examples in (("test", 25), ("verify", 1000)):
+    slow = [HealthCheck.too_slow]
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=slow
+    )
+settings.load_profile("test")
 
-CLUSTER_TIERS = [Path(__file__).parent / name for name in ("cluster", "node")]
+CLUSTER_FOLDERS = ("tests/cluster/", "tests/node/")
+NODE_FOLDER = "tests/node/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in the folders of clusters carries the marker ``cluster``."""
     for item in items:
-        if any(item.path.is_relative_to(tier) for tier in CLUSTER_TIERS):
+        if item.nodeid.startswith(CLUSTER_FOLDERS):
             item.add_marker(pytest.mark.cluster)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScheduling:
+    """Let :class:`TierScheduling` distribute the tests."""
+    return TierScheduling(config)
+
+
+class TierScheduling(LoadScheduling):
+    """Distribution of tests that keeps two cores busy.
+
+    Tests with a cluster mostly wait and the others compute, so the first worker takes those without
+    a cluster and every other worker those with one, then whatever is left. A worker stays in its
+    file, whose fixtures it has, before it begins one that no other worker is in.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__(config)
+        self._file_of: dict[WorkerController, str] = {}
+
+    def _send_tests(self, node: WorkerController, num: int) -> None:
+        chosen = [self._take(node) for _ in range(min(num, len(self.pending)))]
+        if chosen:
+            self.node2pending[node].extend(chosen)
+            node.send_runtest_some(chosen)
+
+    def _take(self, node: WorkerController) -> int:
+        first = {self._file(index): index for index in reversed(self.pending)}
+        taken = {file for other, file in self._file_of.items() if other is not node}
+        wants_cluster = node.gateway.id != "gw0"
+
+        def cost(file: str) -> tuple[bool, bool, bool, bool]:
+            # The node tier comes first: it is long, and one worker alone builds its cluster.
+            is_mine = file == self._file_of.get(node)
+            in_cluster = file.startswith(CLUSTER_FOLDERS)
+            return not is_mine, in_cluster != wants_cluster, file in taken, file != NODE_FOLDER
+
+        file = min(first, key=cost)
+        self._file_of[node] = file
+        self.pending.remove(first[file])
+        return first[file]
+
+    def _file(self, index: int) -> str:
+        assert self.collection is not None
+        file = self.collection[index].partition("::")[0]
+        return NODE_FOLDER if file.startswith(NODE_FOLDER) else file

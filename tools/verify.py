@@ -53,6 +53,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 STEPS: Final = (
     Step(
+        "properties",
+        "1000 examples of every property that does not set its own number",
+        ("python", "-m", "pytest", "-q", "-m", "not cluster", "--hypothesis-profile", "verify"),
+    ),
+    Step(
         "model",
         "2000 random clusters, each followed through its life, against the reference model",
         ("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),

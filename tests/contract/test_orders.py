@@ -72,7 +72,7 @@ def _order(orderer: Orderer, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -
     return [entry.gang.uid for entry in orderer.order(list(gangs), snapshot)]
 
 
-several = settings(max_examples=40, deadline=None)
+several = settings(max_examples=15, deadline=None)
 QUEUES = (Queue("default"), Queue("heavy", weight=5))
 BY_THEMSELVES = {
     *("combined-priority", "fcfs", "fifo", "random", "sjf", "smallest-first", "srsf", "srtf"),

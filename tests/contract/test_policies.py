@@ -19,7 +19,7 @@ from tests.support import random_snapshots
 from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
-contract = settings(max_examples=50, deadline=None)
+contract = settings(max_examples=15, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
 placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
 sizers = pytest.mark.parametrize("sizer_name", sorted(SIZERS))

@@ -26,7 +26,7 @@ from tests.parity.random_clusters import LABELS, NOW, RandomCluster, contests, f
 from tests.support.objects.facts import served
 from tests.support.scenario.manifests import Manifest, pod_group
 
-EXAMPLES = 80
+EXAMPLES = 30
 
 
 def state_of(world: RandomCluster) -> ClusterState:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision
@@ -151,7 +151,6 @@ def slowly(trace: Trace) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     trace=small_traces(most=10),
     expected=st.lists(st.floats(0, 6), max_size=8),

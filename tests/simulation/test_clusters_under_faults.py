@@ -17,9 +17,9 @@ from tests.support.simcluster.simulation import run, story
 from tests.support.simcluster.tenants import Tenants
 from tests.support.simcluster.virtual import VirtualLoop
 
-FIRST, _, LAST = os.environ.get("BIREME_SIMULATED_SEEDS", "0:80").partition(":")
+FIRST, _, LAST = os.environ.get("BIREME_SIMULATED_SEEDS", "0:40").partition(":")
 SEEDS = range(int(FIRST), int(LAST or int(FIRST) + 1))
-CHUNKS = 10
+CHUNKS = 5
 """Tests that share the seeds, so that a failure is reported before all are simulated."""
 ONCE_FAILED = (384, 1054, 2052, 2060)
 """A resumed job started again from its last plan; a gang undone by a cache that was behind."""

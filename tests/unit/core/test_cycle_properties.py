@@ -23,7 +23,7 @@ from tests.support import random_snapshots
 from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
-thorough = settings(max_examples=200, deadline=None)
+thorough = settings(max_examples=60, deadline=None)
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:

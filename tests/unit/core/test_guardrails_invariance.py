@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -53,7 +53,6 @@ def story(decision: Decision, with_words: bool = True) -> list[object]:
     return [*(told(action) for action in decision.actions), decision.fallback]
 
 
-@settings(max_examples=50, deadline=None)
 @given(states(), st.randoms(use_true_random=False))
 def test_the_order_of_gangs_in_a_snapshot_does_not_matter(
     snapshot: ClusterSnapshot, shuffle: random.Random
@@ -65,7 +64,6 @@ def test_the_order_of_gangs_in_a_snapshot_does_not_matter(
     assert story(run_cycle(other, COMBINED)) == story(run_cycle(snapshot, COMBINED))
 
 
-@settings(max_examples=50, deadline=None)
 @given(states())
 def test_without_words_the_decision_is_the_same(snapshot: ClusterSnapshot) -> None:
     silent = run_cycle(snapshot, COMBINED, explain=False)
@@ -73,7 +71,6 @@ def test_without_words_the_decision_is_the_same(snapshot: ClusterSnapshot) -> No
     assert {action.message for action in silent.actions if isinstance(action, Admit)} <= {""}
 
 
-@settings(max_examples=50, deadline=None)
 @given(states())
 def test_a_snapshot_is_only_read_and_equal_ones_are_decided_alike(
     snapshot: ClusterSnapshot,

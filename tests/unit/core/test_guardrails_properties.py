@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -50,7 +50,6 @@ def replay(world: SmallCluster, todo: Sequence[Arrival], most_moments: int = 500
 # --- EASY -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
 @given(arrivals(SMALL, ("default", "small"), (1.0, 1.0, 1.5)))
 def test_with_true_or_generous_estimates_the_first_in_line_starts_when_promised(
     todo: list[Arrival],
@@ -107,7 +106,6 @@ def fits(gang: Gang, free: dict[str, int]) -> bool:
     return sum(amount // request for amount in free.values()) >= task.replicas
 
 
-@settings(max_examples=300, deadline=None)
 @given(full_clusters())
 def test_victims_are_lower_and_needed_and_found_whenever_they_are_enough(
     case: tuple[ClusterSnapshot, tuple[Node, ...]],
@@ -145,7 +143,6 @@ def test_victims_are_lower_and_needed_and_found_whenever_they_are_enough(
 # --- loops ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None, 0.1)),
     st.sampled_from((0.0, 2.0)),
@@ -177,13 +174,11 @@ def never_ending(todo: Sequence[Arrival]) -> SmallCluster:
     return world
 
 
-@settings(max_examples=30, deadline=None)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 1e6)))
 def test_when_nothing_happens_any_more_nobody_is_moved_any_more(todo: list[Arrival]) -> None:
     assert [move for move in never_ending(todo).moves if move[0] > 531.0] == []
 
 
-@settings(max_examples=30, deadline=None)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 0.1)))
 def test_where_estimates_are_outrun_again_and_again_nobody_is_stopped_beyond_the_budget(
     todo: list[Arrival],

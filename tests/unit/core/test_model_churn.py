@@ -66,7 +66,7 @@ churns = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(churns)
 def test_after_the_last_disturbance_the_moves_come_to_an_end(churn: Churn) -> None:
     world = Machine()

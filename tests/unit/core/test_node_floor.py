@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.node_floor import (
@@ -178,7 +178,6 @@ limits = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(limits, states)
 def test_the_target_is_never_raised_past_its_maximum_nor_lowered_below_what_is_needed(
     bounds: PoolBounds, state: PoolState
@@ -196,7 +195,6 @@ def test_the_target_is_never_raised_past_its_maximum_nor_lowered_below_what_is_n
     assert 0 <= decision.step <= bounds.max_step
 
 
-@settings(max_examples=200, deadline=None)
 @given(limits, st.lists(st.tuples(states, st.integers(0, 5000)), min_size=1, max_size=8))
 def test_no_hostile_sequence_passes_the_maximum_or_the_step(
     bounds: PoolBounds, rounds: list[tuple[PoolState, int]]

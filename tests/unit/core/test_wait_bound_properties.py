@@ -209,7 +209,6 @@ KINDS: tuple[tuple[Task, ...], ...] = (
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(some_arrivals(), st.integers(0, 10**6), st.sampled_from((0.0, 3.0)), st.booleans())
 def test_whoever_is_first_in_line_waits_for_nobody_that_came_later(
     arrivals: dict[int, list[tuple[Gang, float]]], seed: int, stop_seconds: float, sizer: bool

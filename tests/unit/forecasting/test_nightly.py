@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.pool_history import PoolHistory
@@ -260,7 +260,6 @@ def test_tomorrow_is_the_next_day_of_the_pools_own_calendar() -> None:
     assert forecast(known, tokyo).tomorrow.startswith("Tue ")
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=90, max_size=200),
     st.sampled_from(["Demand", "Tasks"]),

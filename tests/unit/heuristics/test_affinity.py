@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
@@ -257,7 +257,6 @@ def tight_clusters(draw: st.DrawFn) -> list[Node]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     tight_clusters(),
     st.integers(1, 2),

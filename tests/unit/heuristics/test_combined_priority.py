@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
@@ -57,7 +57,6 @@ PAIRS = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(PAIRS, st.tuples(WEIGHTS, WEIGHTS, WEIGHTS, WEIGHTS))
 def test_of_two_jobs_that_differ_in_one_factor_the_better_goes_first(
     pair: tuple[str, int, int], weights: tuple[float, float, float, float]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
@@ -198,7 +198,6 @@ def test_placing_the_same_gang_twice_gives_the_same_placement() -> None:
     assert nodes_of(gang, capacity) == nodes_of(gang, capacity)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     random_snapshots.clusters(),
     random_snapshots.tasks(most=12),

@@ -17,7 +17,7 @@ from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
 placers = pytest.mark.parametrize("name", sorted(PLACERS))
-several = settings(max_examples=60, deadline=None)
+several = settings(max_examples=25, deadline=None)
 
 
 @placers

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role, Task
@@ -29,7 +29,6 @@ def sized(gang: Gang, gpus: int = 64) -> Mapping[str, int]:
     return Dolphin().sizes([Ranked(gang, 0.0)], snapshot)[gang.uid]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(DL2_LAWS)), st.integers(1, 8), st.integers(1, 8), st.integers(2, 16))
 def test_no_other_split_that_fits_is_faster(
     model: str, servers: int, workers: int, gpus: int

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
@@ -205,7 +205,6 @@ def fitness(
     return total
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.integers(1, 3)), min_size=1, max_size=3),
     st.integers(3, 9),
@@ -229,7 +228,6 @@ def test_no_division_is_fitter_where_gains_only_diminish(
     assert reached == pytest.approx(best)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(DL2_LAWS)), min_size=1, max_size=4),
     st.integers(8, 30),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
@@ -87,7 +87,6 @@ def test_a_gang_of_unknown_speed_or_length_gets_what_it_asks_for(
 LAWS = st.sampled_from(sorted(DL2_LAWS))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LAWS, st.floats(1, 1e6)), min_size=1, max_size=4), st.integers(2, 40))
 def test_no_gang_is_ever_slower_than_with_one_replica_less(
     jobs: list[tuple[str, float]], gpus: int
@@ -113,7 +112,6 @@ def is_reached_by_gains(law: SpeedLaw, sizes: Mapping[str, int]) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 1)), min_size=1, max_size=3),
     st.integers(3, 9),

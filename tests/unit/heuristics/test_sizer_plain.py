@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
@@ -65,7 +65,6 @@ def test_fair_sharing_passes_on_what_a_gang_cannot_use() -> None:
     assert workers(FairSharing(), 8, elastic("a", 1, 2), elastic("b", 1, 8)) == {"a": 2, "b": 6}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 4)), min_size=1, max_size=3))
 def test_fair_sharing_is_max_min_fair(bounds: list[tuple[int, int]]) -> None:
     """No other division of six GPUs has a larger least share, then second least, and so on."""

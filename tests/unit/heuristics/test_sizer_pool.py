@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
@@ -186,7 +186,6 @@ def gangs_called(draw: st.DrawFn, name: str) -> Gang:
 
 
 @pytest.mark.parametrize("sizer", SIZERS, ids=lambda sizer: type(sizer).__name__)
-@settings(max_examples=60, deadline=None)
 @given(case=clusters())
 def test_every_sizer_stays_within_bounds_and_within_the_cluster(
     sizer: Sizer, case: tuple[ClusterSnapshot, list[Ranked]]

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
@@ -78,7 +78,6 @@ async def follow(edits: list[Edit]) -> None:
     await policies.close()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(EDITS, max_size=12))
 def test_the_oldest_active_policy_that_could_be_loaded_decides(edits: list[Edit]) -> None:
     asyncio.run(follow(edits))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -77,7 +77,6 @@ def last_line(*snapshots: ClusterSnapshot) -> dict[str, object] | None:
     return found
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(cases(most_gangs=4), pools()), min_size=1, max_size=3))
 def test_any_clusters_one_after_another_are_read_as_they_were(
     given: list[tuple[SnapshotCase, tuple[GrowablePool, ...]]],
@@ -98,7 +97,6 @@ def test_any_clusters_one_after_another_are_read_as_they_were(
         assert moment.outline == outline_of(decided(snapshot), snapshot.nodes)
 
 
-@settings(max_examples=30, deadline=None)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
 def test_life_of_a_cluster_is_read_as_it_was_and_decided_again(todo: list[Arrival]) -> None:
     """Starts, preemptions, resizes and ends, some of them in cycles with nothing to say."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Task
@@ -46,7 +46,6 @@ def test_every_rehearsal_is_encoded_in_the_stated_shapes_and_finite(name: str) -
             assert np.isfinite(seen[name]).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.none() | st.floats(1, 1e6)), min_size=2, max_size=20),
     st.randoms(use_true_random=False),

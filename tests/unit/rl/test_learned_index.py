@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -65,7 +65,6 @@ jobs = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(jobs)
 def test_gangs_do_not_stop_each_other_in_turn(
     drawn: list[tuple[int, int, int, float | None]],

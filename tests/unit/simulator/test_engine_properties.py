@@ -25,8 +25,8 @@ from tests.support.simulations import (
     used_gpu_seconds,
 )
 
-quick = settings(max_examples=40, deadline=None)
-thorough = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=20, deadline=None)
+thorough = settings(max_examples=50, deadline=None)
 ORDERERS = (Fifo(), CombinedPriority())
 CASES = st.tuples(small_traces(), small_clusters(), st.sampled_from(ORDERERS))
 HURRIED = SchedulingSettings(

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
@@ -182,7 +182,6 @@ def test_keys_that_others_rely_on_stay() -> None:
     assert set(KEYS) == promised
 
 
-@settings(max_examples=40, deadline=None)
 @given(trace=small_traces())
 def test_numbers_of_any_simulation_agree_with_each_other(trace: Trace) -> None:
     nodes = (a_node("n0", 4), a_node("n1", 2))

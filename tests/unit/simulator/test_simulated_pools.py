@@ -206,7 +206,6 @@ def test_pool_with_other_nodes_than_its_maximum_is_refused() -> None:
         run(a_job("a"), pool=pool, trace=a_trace(a_job("a")))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     trace=small_traces(),
     least=st.integers(0, 3),

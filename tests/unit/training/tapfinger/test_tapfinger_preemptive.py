@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
@@ -73,7 +73,6 @@ def test_cpus_are_shared_out_among_those_that_have_gpus() -> None:
     assert amount[:, 0].sum() == 16
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(sorted(DIVISIONS)),
     st.lists(
