@@ -3,6 +3,8 @@
 Property tests judge what is computed; how long a busy machine takes for it is no finding.
 """
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.load import LoadScheduling
@@ -27,12 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScheduling:
     """Let :class:`TierScheduling` distribute the tests."""
-    return TierScheduling(config)
+    return TierScheduling(config, log)
 
 
-class TierScheduling(LoadScheduling):
+class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no types
     """Distribution of tests that keeps two cores busy.
 
     Tests with a cluster mostly wait and the others compute, so the first worker takes those without
@@ -40,8 +42,8 @@ class TierScheduling(LoadScheduling):
     file, whose fixtures it has, before it begins one that no other worker is in.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
         self._file_of: dict[WorkerController, str] = {}
 
     def _send_tests(self, node: WorkerController, num: int) -> None:
@@ -51,7 +53,7 @@ class TierScheduling(LoadScheduling):
             node.send_runtest_some(chosen)
 
     def _take(self, node: WorkerController) -> int:
-        first = {self._file(index): index for index in reversed(self.pending)}
+        first: dict[str, int] = {self._file(index): index for index in reversed(self.pending)}
         taken = {file for other, file in self._file_of.items() if other is not node}
         wants_cluster = node.gateway.id != "gw0"
 
@@ -63,8 +65,9 @@ class TierScheduling(LoadScheduling):
 
         file = min(first, key=cost)
         self._file_of[node] = file
-        self.pending.remove(first[file])
-        return first[file]
+        index = first[file]
+        self.pending.remove(index)
+        return index
 
     def _file(self, index: int) -> str:
         assert self.collection is not None

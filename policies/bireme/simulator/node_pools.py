@@ -111,9 +111,9 @@ class SimulatedPool:
             patience_seconds=self.spec.bounds.patience_seconds,
         )
 
-    def scale(self, now: float) -> tuple[list[str], list[str]]:
-        """Set the size that the core decides; return the nodes to ask for and those that go."""
-        state = PoolState(
+    def state(self) -> PoolState:
+        """Return what the decision about the number of nodes depends on."""
+        return PoolState(
             replicas=self.replicas,
             needed=self._needed,
             wanted=self.wanted,
@@ -123,7 +123,10 @@ class SimulatedPool:
             forecast_made=self._forecast_made,
             raised=self._raised,
         )
-        decided = floor(self.spec.bounds, state, now)
+
+    def scale(self, now: float) -> tuple[list[str], list[str]]:
+        """Set the size that the core decides; return the nodes to ask for and those that go."""
+        decided = floor(self.spec.bounds, self.state(), now)
         self._raised = with_step(self._raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         spare = [n for n in self.names if n in self._cluster.away and n not in self.coming]
