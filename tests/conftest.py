@@ -53,7 +53,9 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
             node.send_runtest_some(chosen)
 
     def _take(self, node: WorkerController) -> int:
-        first: dict[str, int] = {self._file(index): index for index in reversed(self.pending)}
+        first: dict[str, int] = {}
+        for pending in self.pending:
+            first.setdefault(self._file(pending), pending)
         taken = {file for other, file in self._file_of.items() if other is not node}
         wants_cluster = node.gateway.id != "gw0"
 

@@ -1,5 +1,6 @@
 """``bireme forecast``: its table, its JSON, its picture, and what it refuses."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -220,8 +221,11 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The import system sets the package's attribute to what it imports here: that is undone, too.
+    package, _, name = module.rpartition(".")
+    monkeypatch.setattr(importlib.import_module(package), name, importlib.import_module(module))
     for loaded in [name for name in sys.modules if name.startswith(f"{library}.")]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, module)
     assert told in refused(capsys, hours, *arguments)

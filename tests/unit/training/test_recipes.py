@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import bireme.training
 from bireme.core.errors import SettingError
 from bireme.training.recipes import RECIPES, load_recipe
 
@@ -28,6 +29,8 @@ def test_what_cannot_train_is_no_recipe(path: str) -> None:
 def test_missing_library_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "tests.support.toys.recipe", raising=False)
+    # The import system sets the package's attribute to what it imports here: that is undone, too.
+    monkeypatch.setattr(bireme, "training", bireme.training)
     for module in [name for name in sys.modules if name.startswith("bireme.training")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(SettingError, match=r"needs torch.*\.\[train\]"):
