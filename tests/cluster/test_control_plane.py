@@ -264,7 +264,7 @@ def test_cluster_of_a_killed_program_is_cleared_away(tmp_path: Path) -> None:
     finally:
         starter.kill()
         starter.wait(10)
-    assert len(processes_from(clusters_folder() / name)) == 4
+    assert len(processes_from(clusters_folder() / name)) == 5
     assert name in stop_orphans()
     assert processes_from(clusters_folder() / name) == {}
 
