@@ -35,7 +35,7 @@ class AdmissionRejected(Exception):  # noqa: N818  # a verdict about the gang, n
 
 
 def rejection_of(error: ApiError) -> AdmissionRejected | None:
-    """Return the rejection in an API error: invalid for good, or forbidden for now; else None."""
+    """Return the rejection in an API error, of what is invalid or forbidden; else None."""
     if error.is_invalid or "request is too large" in error.message:
         return AdmissionRejected(Reason.TEMPLATE_INVALID, error.message)
     if error.is_forbidden:

@@ -46,11 +46,11 @@ class Watches:
                 client, path, kind, on_put=put, on_delete=delete, clock=clock, **options
             )
 
-        standing, policies = state.tenancy, state.policies
+        tenancy, policies = state.tenancy, state.policies
         self._custom = custom
         self.jobs = custom.source("trainingjobs", state.put_job, state.delete_job)
         self.groups = custom.source("podgroups", state.put_group, state.delete_group)
-        queues = custom.source("queues", standing.put_queue, standing.delete_queue)
+        queues = custom.source("queues", tenancy.put_queue, tenancy.delete_queue)
         chosen = custom.source("schedulingpolicies", policies.put, policies.delete)
         # Pools that cannot be read merely do not grow.
         custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
@@ -66,14 +66,14 @@ class Watches:
         self.namespaces = mirror(
             "/api/v1/namespaces",
             wire.MetadataOnly,
-            standing.put_namespace,
-            standing.delete_namespace,
+            tenancy.put_namespace,
+            tenancy.delete_namespace,
         )
         self.priorities = mirror(
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             wire.V1PriorityClass,
-            standing.put_priority_class,
-            standing.delete_priority_class,
+            tenancy.put_priority_class,
+            tenancy.delete_priority_class,
         )
         self._reflectors: tuple[Reflector[Any], ...] = (
             self.nodes,

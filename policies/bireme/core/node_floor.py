@@ -74,7 +74,7 @@ class PoolState:
     """The state of a pool.
 
     Attributes:
-        replicas: The nodes its target asks for now: those that ``wanted`` was counted from.
+        replicas: The nodes that its target requests, from which ``wanted`` was counted.
         needed: Nodes that must stay: something is bound or planned there, or a gang that waits
             counts on them.
         wanted: Nodes for waiting gangs, from :func:`wanted_by_gangs`.

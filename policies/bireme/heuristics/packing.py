@@ -13,6 +13,7 @@ Greedy, not exhaustive: bin packing is NP-hard. For gangs with one kind of repli
 placement whenever there is one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -417,16 +418,16 @@ Cost: TypeAlias = Callable[[IntArray, IntArray], FloatArray]
 """``cost(rows, held)``: what one more replica costs on ``rows`` that got ``held`` of it already."""
 
 
-class RulePlacer:
+class RulePlacer(ABC):
     """Base of placers with one rule for every task of a gang."""
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return nodes for all replicas of ``gang``, or None."""
         return place_by(gang, capacity, self.divide)
 
+    @abstractmethod
     def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
         """Divide one task among nodes; see :data:`Divide`."""
-        raise NotImplementedError
 
 
 def place_by(gang: Gang, capacity: FreeCapacity, divide: Divide) -> Placement | None:

@@ -5,6 +5,7 @@ two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that a
 counts one per replica, so that jobs on CPUs have a size too.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,16 +22,16 @@ class SortKey(NamedTuple):
     preemption_priority: float | None = None
 
 
-class SortedOrderer:
+class SortedOrderer(ABC):
     """Base of orderers with one sort key per gang."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return ``gangs`` by :meth:`sort_key`."""
         return ranked(gangs, lambda gang: self.sort_key(gang, snapshot))
 
+    @abstractmethod
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """Return the sort key of ``gang``."""
-        raise NotImplementedError
 
 
 def ranked(gangs: Iterable[Gang], sort_key: Callable[[Gang], SortKey]) -> list[Ranked]:
