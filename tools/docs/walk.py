@@ -1,8 +1,8 @@
 """Follow one job through the code and count the files that handle it, by traced runs.
 
-Two runs are traced with Python's profiler hook: a TrainingJob on a fake API server up to its pods
-and the extender's answer for the first, and one line of a trace simulated to its completion. A file
-is on the way if one of its functions is called with the job: its name stands in the repr of an
+Two runs are traced with Python's profiler hook: a TrainingJob on a fake API server up to its first
+pod and the extender's answer for that pod, and one line of a trace simulated to its completion. A
+file is on the way if one of its functions is called with the job: its name stands in the repr of an
 argument. The core and its rules, which both runs share, are listed apart.
 """
 
@@ -22,7 +22,7 @@ from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
 from tests.support.extender_calls import FixedFreshness, a_body, a_state, make_metrics
 from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import GROUPS, furnish, leading, pods, submit, until
+from tests.support.operator_term.term import GROUPS, PODS, furnish, leading, pods, submit, until
 from tests.support.scenario.manifests import task, training_job
 
 ROOT: Final = Path(__file__).parents[2]
@@ -54,8 +54,12 @@ class Trace:
         try:
             yield
         finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
+            self.stop()
+
+    @staticmethod
+    def stop() -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
 
     def _has_job(self, frame: FrameType) -> bool:
         code = frame.f_code
@@ -75,6 +79,9 @@ async def _in_cluster(trace: Trace, folder: Path) -> None:
         furnish(api)
         async with leading(api, folder) as term:
             await until(lambda: term.watches.are_synced)
+            # The API server itself ends the trace: whether the pod is read back within the next
+            # milliseconds is chance, and kube-scheduler does not wait for it.
+            api.store.collection(PODS).subscribers.append(lambda _: trace.stop())
             with trace.tracing():
                 submit(api, training_job(JOB, task("worker", 2)))
                 await until(lambda: len(pods(api)) == 2)
