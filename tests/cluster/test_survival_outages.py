@@ -1,11 +1,9 @@
 """Parts of the system taken away and given back while jobs come: nothing is lost, nothing stays."""
 
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, Self
 
 import pytest
 
@@ -14,53 +12,7 @@ from tests.support.scenario.clusters import gpu_cluster, kept_promises
 from tests.support.scenario.manifests import annotations, pod, task, torch_job, training_job
 from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
 from tests.support.scenario.waiting import eventually
-from tools.controlplane.process import Process
-from tools.controlplane.stack import BiremeStack
-
-PAUSE_SECONDS: Final = 0.5
-
-
-class Keeper:
-    """Within its ``with`` block, every one of ``processes`` that ends is started again."""
-
-    def __init__(self, processes: Sequence[Process]) -> None:
-        self._processes = list(processes)
-        self._lock = threading.Lock()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="keeper")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    @contextmanager
-    def leaves_alone(self, process: Process) -> Iterator[None]:
-        """Within the block the test itself decides whether ``process`` runs; then it does."""
-        with self._lock:
-            self._processes.remove(process)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._processes.append(process)
-                if not process.running:
-                    process.start()
-
-    def await_running(self, process: Process) -> None:
-        """Returns when ``process`` runs, ready or not."""
-        eventually(lambda: process.running, explain=process.log_tail)
-
-    def _keep(self) -> None:
-        while not self._end.wait(PAUSE_SECONDS):
-            with self._lock:
-                for process in self._processes:
-                    if not process.running:
-                        process.start()
-
+from tools.controlplane.stack import BiremeStack, Keeper
 
 pytestmark = pytest.mark.cluster
 
@@ -118,7 +70,7 @@ def test_extender_killed_again_and_again_while_gangs_come(site: Site, tenant: Te
         tenant.create(torch_job(name, workers=1, fake=annotations(duration="3s")))
         if number % 2:
             site.stack.extender.kill()
-            site.keeper.await_running(site.stack.extender)
+            eventually(lambda: site.stack.extender.running, explain=site.stack.log_tails)
     for name in names:
         done = tenant.await_phase(name, "Succeeded", RECOVERY_SECONDS)
         assert (done["attempt"], done.get("restarts", 0)) == (0, 0)

@@ -6,7 +6,9 @@ Each is a ``Process`` that a test may kill, pause and start again on the same po
 
 import copy
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,6 +18,8 @@ from tools.controlplane.cluster import Cluster
 from tools.controlplane.process import Process, free_ports
 
 SCHEDULER_CONFIG: Final = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
+RESTART_SECONDS: Final = 0.5
+"""How often a :class:`Keeper` looks for processes that have ended."""
 
 
 class BiremeStack:
@@ -114,6 +118,44 @@ class BiremeStack:
             log_path=self.workdir / "kube-scheduler.log",
             ready_url=f"https://127.0.0.1:{self.scheduler_port}/readyz",
         )
+
+
+class Keeper:
+    """Within its ``with`` block, starts every process that ends again, as a kubelet would."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._processes = list(processes)
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="keeper")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    @contextmanager
+    def leaves_alone(self, process: Process) -> Iterator[None]:
+        """Let the caller alone start and stop ``process`` within the block; afterwards it runs."""
+        with self._lock:
+            self._processes.remove(process)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._processes.append(process)
+                if not process.running:
+                    process.start()
+
+    def _keep(self) -> None:
+        while not self._end.wait(RESTART_SECONDS):
+            with self._lock:
+                for process in self._processes:
+                    if not process.running:
+                        process.start()
 
 
 def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender_port: int) -> str:

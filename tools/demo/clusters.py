@@ -19,7 +19,7 @@ from tools.controlplane.cluster import Cluster, clusters_folder
 from tools.controlplane.errors import ControlPlaneError, tail
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.process import command_line, ended
-from tools.controlplane.stack import BiremeStack
+from tools.controlplane.stack import BiremeStack, Keeper
 from tools.controlplane.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -29,7 +29,6 @@ RUN: Final = Path(".run") / "demo"
 NAME: Final = "bireme"
 """The cluster that stays, unless it is given another name."""
 ENVIRONMENT: Final[Mapping[str, str]] = {
-    "BIREME_LEASE_DURATION_SECONDS": "5",
     "BIREME_STATUS_REFRESH_SECONDS": "1",  # a live table lives from fresh positions
     "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
     "BIREME_RESIZE_SETTLE_SECONDS": "1",
@@ -44,7 +43,9 @@ def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
         with BiremeStack(cluster, RUN / "logs", ENVIRONMENT) as stack:
             stack.start()
             say("Bireme runs: operator, extender, and a second kube-scheduler")
-            yield stack
+            # An operator that loses its lease on a busy machine exits, for a kubelet to restart it.
+            with Keeper(stack.processes):
+                yield stack
 
 
 def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
@@ -82,11 +83,9 @@ def keep(name: str) -> None:
     with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
         stack.start()
         _ready_path(name).touch()
-        while cluster.kubeconfig.exists():
-            for process in stack.processes:
-                if not process.running:
-                    process.start()
-            time.sleep(1)
+        with Keeper(stack.processes):
+            while cluster.kubeconfig.exists():
+                time.sleep(0.5)
 
 
 def _leave(_signal: int, _frame: object) -> None:
