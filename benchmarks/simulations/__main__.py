@@ -12,7 +12,15 @@ from typing import Final
 import msgspec
 
 from benchmarks import machine, report
-from benchmarks.simulations import contests, estimates, liars, node_pools, placers, pollux, rails
+from benchmarks.simulations import (
+    contests,
+    estimates,
+    misreporting,
+    node_pools,
+    placers,
+    pollux,
+    rails,
+)
 from benchmarks.simulations.store import Store
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -27,7 +35,7 @@ BUILDERS: Final[Mapping[str, Callable[[Path, Store], report.Page]]] = {
     "openb": contests.build_openb,
     "placers": placers.build,
     "rails": rails.build,
-    "liars": liars.build,
+    "misreporting": misreporting.build,
     "estimates": estimates.build,
     "node-pools": node_pools.build,
 }

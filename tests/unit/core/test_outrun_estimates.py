@@ -93,7 +93,7 @@ class WideFirst:
         return [Ranked(gang, 0.0) for gang in keyed]
 
 
-def liar(name: str, chance: random.Random) -> tuple[Gang, float]:
+def misreporting(name: str, chance: random.Random) -> tuple[Gang, float]:
     """A gang that says it takes a second, and how much longer it takes."""
     gang = a_gang(name, a_task(1, chance.choice((1, 2, 4))), estimated_seconds=1.0)
     return gang, float(chance.randint(2, LONGEST_LIE))
@@ -116,7 +116,7 @@ def test_an_endless_stream_of_gangs_that_run_on_never_pushes_a_reservation_back_
         if now == 20:
             world.submit(a_gang("wide", a_task(1, 8)), 10.0)
         for index in range(per_second):
-            world.submit(*liar(f"s{now:02}-{index}", chance))
+            world.submit(*misreporting(f"s{now:02}-{index}", chance))
         world.decide()
     assert world.problems == []
     assert world.started["wide"] <= 20 + 3 * LONGEST_LIE

@@ -1,6 +1,6 @@
 """Gains of jobs that lie about their progress, and the costs of the others.
 
-Every job reports, once all of them honestly, and once for every lie that a fifth of them tells.
+Every job reports, once all of them honestly, and once for every lie that a fifth of them reports.
 Owners state run times up to half again as long as true, as the bound on reports hangs on them.
 Compared are the completion times of the very same jobs.
 """
@@ -73,7 +73,7 @@ CONTESTS: Final[Mapping[str, Contest]] = {
 }
 
 STATEMENTS: Final[Mapping[str, float]] = {"a tenth": 0.1, "a hundredth": 0.01}
-"""Share of the run time they would state that liars do state."""
+"""Share of the run time they would state that misreporting users do state."""
 STATED_TO: Final = ("combined-priority", "sjf")
 
 
@@ -87,10 +87,10 @@ def workload(seed: int, *, is_elastic: bool) -> Trace:
         sizes="1:0.5,2:0.25,4:0.15,8:0.1",
         seed=seed,
     )
-    said = np.random.default_rng(seed).uniform(1.0, 1.5, JOBS)
+    margins = np.random.default_rng(seed).uniform(1.0, 1.5, JOBS)
     jobs = (
         replace(job, estimated_seconds=job.duration_seconds * more, reporting=HONEST)
-        for job, more in zip(trace.jobs, said.tolist(), strict=True)
+        for job, more in zip(trace.jobs, margins.tolist(), strict=True)
     )
     return replace(trace, jobs=tuple(map(_elastic, jobs) if is_elastic else jobs))
 
@@ -108,7 +108,7 @@ def _elastic(job: TraceJob) -> TraceJob:
     return replace(job, tasks=(most,), is_elastic=True, speed=law, steps=steps)
 
 
-def liars(seed: int) -> frozenset[str]:
+def misreporting(seed: int) -> frozenset[str]:
     """Return the names of the fifth of the jobs that would lie."""
     chosen = np.random.default_rng([seed, 1]).random(JOBS) < _SHARE
     return frozenset(f"job-{at + 1}" for at in np.flatnonzero(chosen).tolist())
@@ -122,7 +122,7 @@ def lying(trace: Trace, names: frozenset[str], lie: ProgressReporting) -> Trace:
 
 def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
     """Simulate one workload, a fifth of whose jobs report ``lie``."""
-    trace = lying(workload(seed, is_elastic=bool(contest.sizer)), liars(seed), lie)
+    trace = lying(workload(seed, is_elastic=bool(contest.sizer)), misreporting(seed), lie)
     settings = contest.settings
     with mock.patch.object(estimates, "MOST_SHIFT", contest.most_shift):
         policy = make_policy(settings)
@@ -131,12 +131,12 @@ def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
 
 def carry_out_stated(orderer: str, seed: int, share: float) -> Outcome:
     """Simulate one workload without reports; a fifth state ``share`` of their run time."""
-    trace, told = workload(seed, is_elastic=False), liars(seed)
+    trace, chosen = workload(seed, is_elastic=False), misreporting(seed)
     jobs = (
         replace(
             job,
             reporting=None,
-            estimated_seconds=(job.estimated_seconds or 0.0) * (share if job.name in told else 1),
+            estimated_seconds=(job.estimated_seconds or 0.0) * (share if job.name in chosen else 1),
         )
         for job in trace.jobs
     )
@@ -153,8 +153,8 @@ def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, Fl
     """
     both: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     for true, lied in zip(honest, false, strict=True):
-        told = liars(true.metrics.seed)
-        for at, names in enumerate((told, true.completions.keys() - told)):
+        chosen = misreporting(true.metrics.seed)
+        for at, names in enumerate((chosen, true.completions.keys() - chosen)):
             means = [
                 float(np.mean([run.completions[name] for name in sorted(names)]))
                 for run in (true, lied)
@@ -168,17 +168,17 @@ def build(_: Path, store: Store) -> Page:
     for name in CONTESTS:
         honest = _runs(store, name, "honest", partial(carry_out, CONTESTS[name], lie=HONEST))
         for lie in CONTESTS[name].lies:
-            told = partial(carry_out, CONTESTS[name], lie=LIES[lie])
-            found = _runs(store, name, lie, told)
+            false = partial(carry_out, CONTESTS[name], lie=LIES[lie])
+            found = _runs(store, name, lie, false)
             reported.append((name, lie, *map(_shown, changes(honest, found))))
     for name in STATED_TO:
         honest = _runs(store, name, "states all", partial(carry_out_stated, name, share=1.0))
         for lie, share in STATEMENTS.items():
-            told = partial(carry_out_stated, name, share=share)
-            found = _runs(store, name, f"states {lie}", told)
+            false = partial(carry_out_stated, name, share=share)
+            found = _runs(store, name, f"states {lie}", false)
             stated.append((name, lie, *map(_shown, changes(honest, found))))
     return Page(
-        name="liars",
+        name="misreporting",
         title="False reports of progress, and false estimates",
         summary=_summary(reported),
         findings=(_summary(reported), _summary_of_statements(stated)),
@@ -196,7 +196,9 @@ def _table(title: str, what: str, rows: Sequence[tuple[str, ...]]) -> Table:
 
 def _runs(store: Store, contest: str, lie: str, one: Callable[..., Outcome]) -> list[Run]:
     label = f"{contest}-{lie}".replace(" ", "_").replace(",", "")
-    return store.runs("liars", label, lie, dict(enumerate(range(SEEDS))), lambda s: one(seed=s))
+    return store.runs(
+        "misreporting", label, lie, dict(enumerate(range(SEEDS))), lambda s: one(seed=s)
+    )
 
 
 def _shown(means: FloatArray) -> str:
@@ -212,15 +214,15 @@ def _summary(rows: Sequence[tuple[str, ...]]) -> str:
     worst = max(bounded, key=lambda row: float(row[3].split()[0]))
     return (
         f"The lie that pays most is {best[1]!r} under {best[0]}: {best[2].split()[0]} of the "
-        f"liars' honest JCT; the one that costs the honest most {worst[1]!r} under {worst[0]}: "
-        f"{worst[3].split()[0]} of theirs."
+        f"misreporting users' honest JCT; the one that costs the honest most {worst[1]!r} under "
+        f"{worst[0]}: {worst[3].split()[0]} of theirs."
     )
 
 
 def _summary_of_statements(rows: Sequence[tuple[str, ...]]) -> str:
-    said = (
+    ratios = (
         f"{row[2].split()[0]} of their honest JCT under {row[0]} (others {row[3].split()[0]})"
         for row in rows
         if row[1] == "a hundredth"
     )
-    return f"Who states a hundredth of the run time has {' and '.join(said)}."
+    return f"Who states a hundredth of the run time has {' and '.join(ratios)}."

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulations import liars
+from benchmarks.simulations import misreporting as study
 from benchmarks.simulations.__main__ import RESULTS
 from benchmarks.simulations.store import Run, run_of
 from bireme.core.resources import FloatArray
@@ -16,8 +16,10 @@ MOST_GAIN = 0.1
 
 
 def runs(contest: str, lie: str) -> list[Run]:
-    told = liars.LIES.get(lie, liars.HONEST)
-    found = (liars.carry_out(liars.CONTESTS[contest], seed, told) for seed in range(liars.SEEDS))
+    reporting = study.LIES.get(lie, study.HONEST)
+    found = (
+        study.carry_out(study.CONTESTS[contest], seed, reporting) for seed in range(study.SEEDS)
+    )
     return [run_of(replace(outcome, seed=seed)) for seed, outcome in enumerate(found)]
 
 
@@ -28,21 +30,21 @@ def ratio(means: FloatArray) -> float:
 
 def test_lie_gains_little_and_costs_the_others_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the order that looks at what is left: the one in which a lie should pay."""
-    monkeypatch.setattr(liars, "JOBS", 18)
+    monkeypatch.setattr(study, "JOBS", 18)
     honest = runs("srtf", "honest")
-    theirs, others = liars.changes(honest, runs("srtf", "nearly done"))
-    assert len(theirs) == liars.SEEDS
+    theirs, others = study.changes(honest, runs("srtf", "nearly done"))
+    assert len(theirs) == study.SEEDS
     assert (theirs[:, 0] != theirs[:, 1]).any(), "the lie is heard"
     assert ratio(theirs) >= 1 - MOST_GAIN
     assert ratio(others) <= 1 + MOST_GAIN
 
 
 def test_the_page_says_no_more_than_the_bound() -> None:
-    page = json.loads((RESULTS / "liars.json").read_text())
+    page = json.loads((RESULTS / "misreporting.json").read_text())
     rows: Sequence[Sequence[str]] = page["tables"][0]["rows"]
-    assert {row[0] for row in rows} == set(liars.CONTESTS)
+    assert {row[0] for row in rows} == set(study.CONTESTS)
     stated: Sequence[Sequence[str]] = page["tables"][1]["rows"]
-    assert len(stated) == len(liars.STATED_TO) * len(liars.STATEMENTS)
+    assert len(stated) == len(study.STATED_TO) * len(study.STATEMENTS)
     bounded = [row for row in rows if "without" not in row[0]]
     bounded += [row for row in stated if row[0] == "combined-priority"]
     assert min(float(row[2].split()[0]) for row in bounded) >= 1 - MOST_GAIN
