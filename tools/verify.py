@@ -1,7 +1,7 @@
 """``make verify``: what is long and no evidence for a single change, step by step.
 
-Each step is kept under ``.run/verify`` with the revision it ran on, so that a run that was cut off
-goes on. ``docs/results/verify.md`` says when each step ran last, and how it ended.
+Each step's last result is kept in ``docs/results/verify.json`` with the revision it ran on, so that
+a run that was cut off goes on; ``docs/results/verify.md`` shows them. Logs are in ``.run/verify``.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,8 +22,9 @@ from benchmarks.machine import revision
 from bireme.simulator.reports.terminal import markdown_table
 
 ROOT: Final = Path(__file__).parents[1]
-KEPT: Final = ROOT / ".run" / "verify"
+LOGS: Final = ROOT / ".run" / "verify"
 PAGE: Final = ROOT / "docs" / "results" / "verify.md"
+RESULTS: Final = PAGE.with_suffix(".json")
 _SEEDS: Final = 500
 """Simulated clusters per step: about half an hour, what a cut costs at most."""
 _LIMIT_SECONDS: Final = 3 * 3600.0
@@ -43,7 +44,6 @@ class Step:
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    step: str
     revision: str
     date: str
     seconds: float
@@ -80,9 +80,9 @@ STEPS: Final = (
 
 
 def run(step: Step) -> Result:
-    """Run a step to its end, or to the limit; its output goes to a file beside the result."""
+    """Run a step to its end, or to the limit; its output goes to a file."""
     began = time.monotonic()
-    log = KEPT / f"{step.name}.log"
+    log = LOGS / f"{step.name}.log"
     command = [sys.executable if word == "python" else word for word in step.command]
     with log.open("wb") as output:
         try:
@@ -100,7 +100,6 @@ def run(step: Step) -> Result:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the run
     return Result(
-        step=step.name,
         revision=revision(),
         date=f"{now:%Y-%m-%d}",
         seconds=time.monotonic() - began,
@@ -109,16 +108,17 @@ def run(step: Step) -> Result:
     )
 
 
-def kept(step: Step) -> Result | None:
-    """Return the last result of a step, of whatever revision."""
-    path = KEPT / f"{step.name}.json"
-    return msgspec.json.decode(path.read_bytes(), type=Result) if path.is_file() else None
+def kept() -> dict[str, Result]:
+    """Return the last result of each step that has ever run, of whatever revision."""
+    if not RESULTS.is_file():
+        return {}
+    return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, Result])
 
 
-def page(steps: Sequence[Step] = STEPS) -> str:
+def page(results: Mapping[str, Result]) -> str:
     rows = []
-    for step in steps:
-        last = kept(step)
+    for step in STEPS:
+        last = results.get(step.name)
         ended = ("never run", "", "", "")
         if last is not None:
             word = "passed" if last.passed else "**failed**"
@@ -144,19 +144,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.steps) - set(names)):
         parser.error(f"no step {unknown[0]!r}; there are {', '.join(names)}")
-    KEPT.mkdir(parents=True, exist_ok=True)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    results = kept()
     failed = False
     for step in STEPS:
         if options.steps and step.name not in options.steps:
             continue
-        last = kept(step)
+        last = results.get(step.name)
         if last and last.passed and last.revision == revision() and not options.fresh:
             print(f"{step.name}: passed on this revision")
             continue
         print(f"{step.name}: {step}", flush=True)
         result = run(step)
-        (KEPT / f"{step.name}.json").write_bytes(msgspec.json.encode(result))
-        PAGE.write_text(page(), encoding="utf-8")
+        results[step.name] = result
+        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+        PAGE.write_text(page(results), encoding="utf-8")
         print(f"  {'passed' if result.passed else 'FAILED'}: {result.last_line}", flush=True)
         failed |= not result.passed
     return 1 if failed else 0

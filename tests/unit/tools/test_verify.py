@@ -18,7 +18,8 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         Step("bad", "", ("python", "-c", "raise SystemExit('no leader')")),
     )
     monkeypatch.setattr(verify, "STEPS", made)
-    monkeypatch.setattr(verify, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(verify, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(verify, "RESULTS", tmp_path / "verify.json")
     monkeypatch.setattr(verify, "PAGE", tmp_path / "verify.md")
     monkeypatch.setattr(verify, "revision", lambda: "r1")
     return count
@@ -41,9 +42,7 @@ def test_another_revision_has_passed_nothing(steps: Path, monkeypatch: pytest.Mo
 
 def test_the_page_tells_failures_and_what_never_ran(steps: Path) -> None:
     main(["bad"])
-    failure = kept(verify.STEPS[1])
-    assert failure is not None
-    assert failure.last_line == "no leader"
-    text = verify.page(verify.STEPS)
+    assert kept()["bad"].last_line == "no leader"
+    text = verify.page(kept())
     assert "**failed** | r1" in text
     assert "never run" in text
