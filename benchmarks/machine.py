@@ -1,5 +1,6 @@
 """The machine that measures: what it is, and what each process spends on it."""
 
+import datetime
 import importlib.metadata
 import os
 import platform
@@ -7,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from benchmarks.report import Table, medians
+from benchmarks.report import Report, Result, Table, medians
 from tools.controlplane.binaries import KUBERNETES_VERSION
 
 MIB: Final = 2**20
@@ -25,7 +27,31 @@ _REPOSITORY: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("aiohttp", "numpy", "uvloop")
 
 
-def facts() -> dict[str, str]:
+def report_of(
+    case: str,
+    question: str,
+    command: str,
+    began: float,
+    result: Result | None,
+    *,
+    repetitions: int = 1,
+    failure: str = "",
+) -> Report:
+    """Return the report on a case that this machine began to measure at ``began``, monotonic."""
+    return Report(
+        case=case,
+        question=question,
+        command=f"python -m benchmarks.{command}",
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: TID251  # the date of the run
+        took_seconds=time.monotonic() - began,
+        repetitions=repetitions,
+        machine=_facts(),
+        result=result,
+        failure=failure,
+    )
+
+
+def _facts() -> dict[str, str]:
     memory_gib = psutil.virtual_memory().total / 2**30
     packages = " ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
     return {
@@ -49,7 +75,7 @@ def revision() -> str:
     if shutil.which("git") is None:
         return "unknown (git is not installed)"
     commit = _git("describe", "--always")
-    # What a measurement has written itself changes nothing that is measured.
+    # The results that a measurement writes change nothing that is measured.
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
     return f"{commit}-dirty" if changed else commit or "unknown (no git checkout)"
 

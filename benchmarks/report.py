@@ -52,6 +52,10 @@ class Aim(msgspec.Struct, frozen=True):
     at_most: float | None = None
     at_least: float | None = None
 
+    def __str__(self) -> str:
+        sign, bound = ("<=", self.at_most) if self.at_most is not None else (">=", self.at_least)
+        return f"{sign} {bound:g}{'x' if self.of == 'ratio' else ''}"
+
     def is_reached(self, number: float) -> bool:
         too_high = self.at_most is not None and number > self.at_most
         return not too_high and (self.at_least is None or number >= self.at_least)
@@ -66,8 +70,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Sample | None = None
     aim: Aim | None = None
 
-    def titled(self, what: str) -> "Row":
-        return msgspec.structs.replace(self, what=what)
+    @classmethod
+    def alone(cls, what: str, unit: str, *values: float, aim: Aim | None = None) -> Self:
+        """Return a row without a baseline."""
+        return cls(what=what, unit=unit, bireme=Sample.of(values), aim=aim)
 
     @property
     def ratio(self) -> float | None:
@@ -118,17 +124,18 @@ class Pairs:
     baseline: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, side: str, found: dict[str, float]) -> None:
-        """Add one repetition on one side, quantity to number."""
+        """Add one repetition on one side: quantity to number."""
         into = self.bireme if side == "bireme" else self.baseline
         for what, measured in found.items():
             into.setdefault(what, []).append(measured)
 
-    def row(self, what: str, unit: str, aim: Aim | None = None) -> Row:
-        baseline = self.baseline.get(what)
+    def row(self, quantity: str, unit: str, aim: Aim | None = None, what: str = "") -> Row:
+        """Return the row of ``quantity``, called ``what`` if given."""
+        baseline = self.baseline.get(quantity)
         return Row(
-            what=what,
+            what=what or quantity,
             unit=unit,
-            bireme=Sample.of(self.bireme[what]),
+            bireme=Sample.of(self.bireme[quantity]),
             baseline=Sample.of(baseline) if baseline else None,
             aim=aim,
         )
@@ -140,9 +147,7 @@ def medians(found: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(one.get(name, 0.0) for one in found) for name in names}
 
 
-INDEX: Final = "README.md"
 T = TypeVar("T")
-_ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "aim", "reached")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +178,7 @@ def _write(
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
     files = sorted(folder.glob("*.json"), key=lambda path: path.stem)
     every = [msgspec.json.decode(path.read_bytes(), type=type(found)) for path in files]
-    (folder / INDEX).write_text(index(every), encoding="utf-8")
+    (folder / "README.md").write_text(index(every), encoding="utf-8")
 
 
 def case_markdown(report: Report) -> str:
@@ -187,7 +192,14 @@ def case_markdown(report: Report) -> str:
             lines += ["", note]
         for part in result.tables:
             lines += ["", f"## {part.title}", "", *markdown_table(part.columns, part.rows)]
-    lines += ["", "## How it was measured", "", *_facts(report)]
+    facts = {
+        "command": f"`{report.command}`",
+        "date": report.date,
+        "repetitions": str(report.repetitions),
+        "took": f"{report.took_seconds:.0f} s",
+        **report.machine,
+    }
+    lines += ["", "## How it was measured", "", *markdown_table(("", ""), facts.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -219,7 +231,7 @@ def _standing(report: Report) -> Iterator[tuple[str, ...]]:
     for row in report.result.rows:
         if row.aim is not None:
             judged = _judged(row, row.aim)
-            yield link, row.what, judged, _aim(row.aim), _reached(row), report.date
+            yield link, row.what, judged, str(row.aim), _reached(row), report.date
 
 
 def summary(report: Report) -> Iterable[str]:
@@ -229,56 +241,41 @@ def summary(report: Report) -> Iterable[str]:
         return
     for row in report.result.rows:
         against = f", ratio {row.ratio:.2f}" if row.ratio is not None else ""
-        aim = f", aim {_aim(row.aim)}: {_reached(row)}" if row.aim is not None else ""
+        aim = f", aim {row.aim}: {_reached(row)}" if row.aim is not None else ""
         yield f"  {row.what}: {number(row.bireme.median)} {row.unit}{against}{aim}"
 
 
 def _comparison(result: Result) -> list[str]:
-    has_baseline = any(row.baseline is not None for row in result.rows)
-    columns = [c.format(result.baseline) for c in _ROW_COLUMNS]
-    keep = [at for at in range(len(columns)) if has_baseline or at not in (4, 5, 6)]
-    cells = (_cells(row) for row in result.rows)
-    return markdown_table([columns[at] for at in keep], [[row[at] for at in keep] for row in cells])
+    rivals: tuple[str, ...] = ()
+    if any(row.baseline is not None for row in result.rows):
+        rivals = (result.baseline, "range", "ratio")
+    columns = ("", "unit", "Bireme", "range", *rivals, "aim", "reached")
+    return markdown_table(columns, [_cells(row, bool(rivals)) for row in result.rows])
 
 
-def _cells(row: Row) -> list[str]:
-    theirs = ["", ""]
-    if row.baseline is not None:
-        theirs = [number(row.baseline.median), _range(row.baseline.values)]
-    ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
-    ours = [number(row.bireme.median), _range(row.bireme.values)]
-    aim = _aim(row.aim) if row.aim is not None else ""
-    return [row.what, row.unit, *ours, *theirs, ratio, aim, _reached(row)]
+def _cells(row: Row, has_rivals: bool) -> list[str]:
+    rival = []
+    if has_rivals:
+        ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
+        rival = [*_median_and_range(row.baseline), ratio]
+    aim = str(row.aim or "")
+    return [row.what, row.unit, *_median_and_range(row.bireme), *rival, aim, _reached(row)]
+
+
+def _median_and_range(sample: Sample | None) -> tuple[str, str]:
+    if sample is None:
+        return "", ""
+    low, high = min(sample.values), max(sample.values)
+    return number(sample.median), f"{number(low)}-{number(high)}" if len(sample.values) > 1 else ""
 
 
 def _judged(row: Row, aim: Aim) -> str:
-    if aim.of == "ratio" and row.ratio is not None:
-        return f"{row.ratio:.2f}x ({number(row.bireme.median)} {row.unit})"
-    return f"{number(row.bireme.median)} {row.unit}".strip()
-
-
-def _range(values: Sequence[float]) -> str:
-    return f"{number(min(values))}-{number(max(values))}" if len(values) > 1 else ""
-
-
-def _aim(aim: Aim) -> str:
-    sign, bound = ("<=", aim.at_most) if aim.at_most is not None else (">=", aim.at_least)
-    return f"{sign} {bound:g}{'x' if aim.of == 'ratio' else ''}"
+    median = f"{number(row.bireme.median)} {row.unit}".strip()
+    return f"{row.ratio:.2f}x ({median})" if aim.of == "ratio" else median
 
 
 def _reached(row: Row) -> str:
     return {None: "", True: "yes", False: "**no**"}[row.is_reached]
-
-
-def _facts(report: Report) -> list[str]:
-    facts = {
-        "command": f"`{report.command}`",
-        "date": report.date,
-        "repetitions": str(report.repetitions),
-        "took": f"{report.took_seconds:.0f} s",
-        **report.machine,
-    }
-    return markdown_table(("", ""), list(facts.items()))
 
 
 # --- pages of simulations: tables, findings, and an index over all ------------------------------
@@ -316,9 +313,7 @@ def write_page(folder: Path, page: Page) -> None:
 def page_markdown(page: Page) -> str:
     why, method = (_PROSE / f"{page.name}.md").read_text(encoding="utf-8").split("\n---\n")
     lines = [f"# {page.title}", ""]
-    for finding in page.findings:
-        lines += [f"* {finding}"]
-    lines += ["", why.strip(), ""]
+    lines += [*(f"* {finding}" for finding in page.findings), "", why.strip(), ""]
     for name in page.figures:
         lines += [f"![{page.title}]({name})", ""]
     for table in page.tables:

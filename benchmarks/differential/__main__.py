@@ -5,7 +5,6 @@ exit status is 1 when a seed differs.
 """
 
 import argparse
-import datetime
 import multiprocessing
 import os
 import signal
@@ -17,9 +16,8 @@ from typing import Final
 
 from benchmarks import machine, report
 from benchmarks.differential.drawing import scenario_of
-from benchmarks.differential.report import line_of, result_of
 from benchmarks.differential.runner import carry_out, ground
-from benchmarks.differential.verdicts import Verdict, verdict_on
+from benchmarks.differential.verdicts import Verdict, line_of, result_of, verdict_on
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 RESULTS: Final = _REPOSITORY / "docs" / "results"
@@ -36,26 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     verdicts: list[Verdict] = []
     for verdict in _verdicts(options.seeds):
-        verdicts.append(verdict)  # a run that is broken off keeps what it has found
-        page = _page(verdicts, time.monotonic() - began)
+        verdicts.append(verdict)
+        command = f"differential --seeds {verdicts[0].seed}:{verdict.seed + 1}"
+        page = machine.report_of("differential", QUESTION, command, began, result_of(verdicts))
+        # Written after each seed, so that an interrupted run keeps what it has found.
         report.write_case(folder, page)
         print(line_of(verdict), flush=True)
     print("\n".join(report.summary(page)), f"results in {folder}", sep="\n")
     return int(any(verdict.word == "differs" for verdict in verdicts))
-
-
-def _page(verdicts: Sequence[Verdict], took_seconds: float) -> report.Report:
-    first, last = verdicts[0].seed, verdicts[-1].seed
-    return report.Report(
-        case="differential",
-        question=QUESTION,
-        command=f"python -m benchmarks.differential --seeds {first}:{last + 1}",
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: TID251  # the date of the run
-        took_seconds=took_seconds,
-        repetitions=1,
-        machine=machine.facts(),
-        result=result_of(verdicts),
-    )
 
 
 def _verdicts(seeds: range) -> Iterator[Verdict]:
@@ -66,7 +52,7 @@ def _verdicts(seeds: range) -> Iterator[Verdict]:
 
 
 def _leave(_signal: int, _frame: object) -> None:
-    sys.exit(1)  # by way of every block that has something to clear away
+    sys.exit(1)  # leaves every block that has something to clear away
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

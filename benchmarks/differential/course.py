@@ -1,7 +1,7 @@
-"""Decisions about gangs, read off a simulation and off a recorded history alike.
+"""Decisions about gangs, read from a simulation and from a recorded history alike.
 
-A deed is a start, a stop or a resize, with the places the gang holds from then on. Ends of gangs
-are none: nobody decided them.
+A change is a start, a stop or a resize, with the places the gang holds from then on. The end of a
+gang is none: it was not decided.
 """
 
 from collections import Counter
@@ -17,12 +17,13 @@ from tests.support.history.records import Key, Record, in_order
 Kind = Literal["start", "stop", "resize"]
 Places = Mapping[tuple[str, str], int]
 """(task, node) to the number of replicas there."""
-TOLD_SECONDS: Final = 0.2
+NOTICED_SECONDS: Final = 0.2
+"""From the end of a replica until the operator knows of it, at most."""
 STOPPED: Final = ("preempted", "node lost")
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Change:
     """One start, stop or resize of ``gang`` with the places it holds then, none after a stop."""
 
     seconds: float
@@ -43,13 +44,13 @@ class Course:
     """One run, in seconds after the first moment of the scenario.
 
     Attributes:
-        deeds: In the order in which they were done.
-        arrivals, ends: When each gang was there, and when all its replicas had ended.
+        changes: In order of time.
+        arrivals, ends: By gang, its arrival, and the end of its last replica.
         stoppings: Intervals in which replicas of a gang that gave up places were still there.
         endings: From the end of a gang's first replica to that of its last.
     """
 
-    deeds: tuple[Deed, ...]
+    changes: tuple[Change, ...]
     arrivals: Mapping[str, float]
     ends: Mapping[str, float]
     stoppings: tuple[tuple[float, float], ...] = ()
@@ -61,38 +62,40 @@ class Course:
         events = (*self.arrivals.values(), *self.ends.values())
         if any(began < event < ended for began, ended in self.stoppings for event in events):
             return True
-        told = [deed.seconds for deed in self.deeds]
         return any(
-            began < min(ended, at) and at - TOLD_SECONDS < ended
+            began < min(ended, change.seconds) and change.seconds - NOTICED_SECONDS < ended
             for began, ended in self.endings
-            for at in told
+            for change in self.changes
         )
 
     @property
-    def starts(self) -> list[Deed]:
-        return [deed for deed in self.deeds if deed.kind == "start"]
+    def starts(self) -> list[Change]:
+        return [change for change in self.changes if change.kind == "start"]
+
+    def of(self, gang: str) -> list[Change]:
+        return [change for change in self.changes if change.gang == gang]
 
     def count(self, kind: Kind) -> int:
-        return sum(deed.kind == kind for deed in self.deeds)
+        return sum(change.kind == kind for change in self.changes)
 
 
 def of_outcome(outcome: Outcome) -> Course:
-    deeds = [deed for record in outcome.jobs for deed in _of_record(record)]
+    changes = [change for record in outcome.jobs for change in _of_record(record)]
     return Course(
-        tuple(sorted(deeds, key=lambda deed: deed.seconds)),
+        tuple(sorted(changes, key=lambda change: change.seconds)),
         {record.job.name: record.job.submitted for record in outcome.jobs},
         {r.job.name: r.finished for r in outcome.jobs if r.finished is not None},
     )
 
 
-def _of_record(record: JobRecord) -> Iterable[Deed]:
+def _of_record(record: JobRecord) -> Iterable[Change]:
     is_resized = False
     for segment in record.segments:
         places = {(task, node): count for task, node, count in segment.places}
-        yield Deed(segment.began, "resize" if is_resized else "start", record.job.name, places)
+        yield Change(segment.began, "resize" if is_resized else "start", record.job.name, places)
         is_resized = segment.ended_by == "resized"
         if segment.ended_by in STOPPED:
-            yield Deed(segment.ended, "stop", record.job.name, {})
+            yield Change(segment.ended, "stop", record.job.name, {})
 
 
 def of_history(records: Sequence[Record], namespace: str, began: float) -> Course:
@@ -105,7 +108,7 @@ def of_history(records: Sequence[Record], namespace: str, began: float) -> Cours
     for record in in_order(r for r in records if r.change != "GAP"):
         reader.read(record)
     return Course(
-        tuple(reader.deeds),
+        tuple(reader.changes),
         reader.arrivals,
         reader.ends,
         tuple(reader.stoppings),
@@ -115,7 +118,7 @@ def of_history(records: Sequence[Record], namespace: str, began: float) -> Cours
 
 class _Reader:
     def __init__(self, namespace: str, began: float) -> None:
-        self.deeds: list[Deed] = []
+        self.changes: list[Change] = []
         self.arrivals: dict[str, float] = {}
         self.ends: dict[str, float] = {}
         self.first_ends: dict[str, float] = {}
@@ -134,13 +137,13 @@ class _Reader:
             return
         seconds, name = round(record.seconds - self._began, 3), record.key[1]
         if record.change == "DELETED":
-            self._see_who_left(seconds)
+            self._see_deletion(seconds)
             return
         if record.kind == "TrainingJob":
             self.arrivals.setdefault(name, seconds)
             phase = phase_of(record.manifest)
             if phase == "Restarting" != self._phases.get(name):
-                self.deeds.append(Deed(seconds, "stop", name, {}))
+                self.changes.append(Change(seconds, "stop", name, {}))
                 self._stopping[name] = (seconds, 0)
             self._phases[name] = phase
         elif record.kind == "PodGroup":
@@ -161,12 +164,12 @@ class _Reader:
         attempt, before = int(plan["attempt"]), self._held.get(key[1])
         if before != (attempt, places):
             again = before is not None and before[0] == attempt
-            self.deeds.append(Deed(seconds, "resize" if again else "start", key[1], places))
+            self.changes.append(Change(seconds, "resize" if again else "start", key[1], places))
             if before is not None and again and sum(places.values()) < sum(before[1].values()):
                 self._stopping[key[1]] = (seconds, sum(places.values()))
         self._held[key[1]] = (attempt, places)
 
-    def _see_who_left(self, seconds: float) -> None:
+    def _see_deletion(self, seconds: float) -> None:
         for name, (since, size) in list(self._stopping.items()):
             if len(list(self._world.members((self._namespace, name)))) <= size:
                 self.stoppings.append((since, seconds))
@@ -179,56 +182,43 @@ class _Reader:
         return len(pods) == held and all(pod.phase == ENDED[0] for pod in pods)
 
 
-# --- comparison of two courses ------------------------------------------------------------------
-#
-# The one that is expected is a simulation's, where a moment is exact. **A tie** is what it does at
-# one moment: the cluster may do that in any order, because one cycle decided it and its writes go
-# side by side. Everything else has one order:
-#
-# *   Every gang is started, stopped and resized in the same succession, on the same nodes.
-# *   Starts of different moments come in the order of those moments.
-# *   No start is further from its moment than ``tolerance_seconds``.
-
-
 def differences(expected: Course, seen: Course, tolerance_seconds: float) -> list[str]:
-    """Return every difference of ``seen`` from ``expected``, by gang, then by time."""
-    gangs = sorted({deed.gang for deed in (*expected.deeds, *seen.deeds)})
-    found = [
-        line
-        for gang in gangs
-        for line in _of_gang(
-            [deed for deed in expected.deeds if deed.gang == gang],
-            [deed for deed in seen.deeds if deed.gang == gang],
-        )
-    ]
+    """Return every difference of ``seen`` from the simulation's course, by gang, then by time.
+
+    Every gang is to be started, stopped and resized in the same succession, on the same nodes, and
+    no start further from its moment than ``tolerance_seconds``. Starts of different moments come in
+    the order of those; those of one moment are a tie, and come in any order, because one cycle
+    decided them and its writes go side by side.
+    """
+    gangs = sorted({change.gang for change in (*expected.changes, *seen.changes)})
     return [
-        *found,
+        *(line for gang in gangs for line in _of_gang(expected.of(gang), seen.of(gang))),
         *_out_of_order(expected, seen),
         *_out_of_time(expected, seen, tolerance_seconds),
     ]
 
 
-def pairs_of_starts(expected: Course, seen: Course) -> list[tuple[Deed, Deed]]:
+def pairs_of_starts(expected: Course, seen: Course) -> list[tuple[Change, Change]]:
     """Pair each expected start with the one that was seen, in the order they were seen."""
     known = dict(_numbered(expected.starts))
-    return [(known[name], deed) for name, deed in _numbered(seen.starts) if name in known]
+    return [(known[name], change) for name, change in _numbered(seen.starts) if name in known]
 
 
 def tied_starts(expected: Course) -> int:
     """Count the starts that share their moment with another."""
-    at = Counter(deed.seconds for deed in expected.starts)
+    at = Counter(change.seconds for change in expected.starts)
     return sum(count for count in at.values() if count > 1)
 
 
-def _numbered(deeds: Sequence[Deed]) -> Iterator[tuple[tuple[str, int], Deed]]:
+def _numbered(changes: Sequence[Change]) -> Iterator[tuple[tuple[str, int], Change]]:
     counts: Counter[str] = Counter()
-    for deed in deeds:
-        yield (deed.gang, counts[deed.gang]), deed
-        counts[deed.gang] += 1
+    for change in changes:
+        yield (change.gang, counts[change.gang]), change
+        counts[change.gang] += 1
 
 
-def _of_gang(expected: Sequence[Deed], seen: Sequence[Deed]) -> Iterator[str]:
-    """Return the first difference in one gang; what comes after only follows from it."""
+def _of_gang(expected: Sequence[Change], seen: Sequence[Change]) -> Iterator[str]:
+    """Return the first difference in one gang: later ones only follow from it."""
     for wanted, found in zip_longest(expected, seen):
         if found is None:
             yield f"{wanted} at {wanted.seconds:.1f} s in the simulator, never in the cluster"
@@ -245,7 +235,7 @@ def _of_gang(expected: Sequence[Deed], seen: Sequence[Deed]) -> Iterator[str]:
 
 
 def _out_of_order(expected: Course, seen: Course) -> Iterator[str]:
-    latest: Deed | None = None
+    latest: Change | None = None
     for wanted, _ in pairs_of_starts(expected, seen):
         if latest is not None and wanted.seconds < latest.seconds:
             yield (

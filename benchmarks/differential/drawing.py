@@ -71,7 +71,7 @@ def _timed(drawn: Scenario) -> Scenario | None:
 def _is_eventful(drawn: Scenario) -> bool:
     """Return whether enough gangs wait; in every fifth seed one must be stopped, too."""
     course = as_planned(drawn)
-    waits = sum(deed.seconds > course.arrivals[deed.gang] for deed in course.starts)
+    waits = sum(change.seconds > course.arrivals[change.gang] for change in course.starts)
     return waits >= FEWEST_WAITS and course.count("stop") >= (drawn.seed % 5 == 1)
 
 

@@ -1,9 +1,7 @@
 """A scenario in the simulator: as it was planned, as the cluster saw it, and a little disturbed.
 
 The effects of a fake kubelet are modelled: a stopped pod starts from the beginning, and an elastic
-gang, whose pods run until the end, is as fast at any size. A machine under load is late, and then
-the same rules may rightly decide otherwise: :func:`as_seen` has jobs come and gangs end when they
-did in the cluster.
+gang, whose pods run until the end, is as fast at any size.
 """
 
 import math
@@ -38,13 +36,12 @@ SETTINGS: Final = settings_source.read(SchedulingSettings, ENVIRONMENT, {})
 PHYSICS: Final = Physics(checkpoint_interval_seconds=math.inf)
 MOST_ROUNDS: Final = 50
 QUIET_SECONDS: Final = 2.5
-"""So long nothing comes or ends after stops and resizes, which take no time in the simulation."""
+"""Least time from stops and resizes, which are instant in the simulation, to what comes or ends."""
 DISTURBANCES: Final = 3
 SLACK_SECONDS: Final = 0.3
 """Delay that every event may have."""
 LATE_SECONDS: Final = (0.0, 0.0, 0.0, 0.0, 1.0)
-"""Further delays of ends: pods that do not start in their second end a second later.
-"""
+"""Further delays of ends: pods that do not start in their second end a second later."""
 
 
 def as_planned(scenario: Scenario) -> Course:
@@ -55,8 +52,9 @@ def as_planned(scenario: Scenario) -> Course:
 def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
     """Simulate it with jobs that come and gangs that end as in ``seen``.
 
-    A run time follows from an end only once the start is known, which depends on the ends before.
-    So run times are corrected, first ends first, until nothing moves.
+    A machine under load is late, and then the same rules may rightly decide otherwise. A run time
+    follows from an end only once the start is known, which depends on the ends before. So run times
+    are corrected, first ends first, until nothing moves.
     """
     seen = _gathered(seen)
     planned = trace_of(scenario)
@@ -100,22 +98,18 @@ def is_unambiguous(scenario: Scenario) -> bool:
     Names decide among equals; in a cluster random uids do.
     """
     planned = as_planned(scenario)
-    if _is_crowded(planned):
-        return False
-    if differences(planned, _impatient(scenario), math.inf):
+    if _is_crowded(planned) or differences(planned, _impatient(scenario), math.inf):
         return False
     chance = random.Random(scenario.seed)  # noqa: S311  # reproducible, not a secret
-    for _ in range(DISTURBANCES):
-        disturbed = _disturbed(scenario, chance)
-        if differences(planned, disturbed, math.inf):
-            return False
-    return True
+    return not any(
+        differences(planned, _disturbed(scenario, chance), math.inf) for _ in range(DISTURBANCES)
+    )
 
 
 def _is_crowded(course: Course) -> bool:
     """Return whether a gang comes or ends soon after a stop or a resize."""
     events = {*course.arrivals.values(), *course.ends.values()}
-    moments = {deed.seconds for deed in course.deeds if deed.kind != "start"}
+    moments = {change.seconds for change in course.changes if change.kind != "start"}
     return any(0 < event - moment < QUIET_SECONDS for moment in moments for event in events)
 
 
@@ -166,7 +160,7 @@ def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
 
 def _run_seconds(course: Course, seen: Course) -> Mapping[str, float]:
     """Return how long each gang runs from its last start in ``course`` to its end in ``seen``."""
-    last = {deed.gang: deed.seconds for deed in course.starts}
+    last = {change.gang: change.seconds for change in course.starts}
     found = {name: round(end - last[name], 6) for name, end in seen.ends.items() if name in last}
     return {name: seconds for name, seconds in found.items() if seconds > 0}
 
@@ -204,5 +198,5 @@ def _disturbed(scenario: Scenario, chance: random.Random) -> Course:
     course = _course(scenario, _with_jobs(trace, jobs), scenario.until_seconds)
     true = {shuffled: name for name, shuffled in alias.items()}
     return replace(
-        course, deeds=tuple(replace(deed, gang=true[deed.gang]) for deed in course.deeds)
+        course, changes=tuple(replace(change, gang=true[change.gang]) for change in course.changes)
     )

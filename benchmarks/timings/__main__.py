@@ -1,11 +1,10 @@
-"""Command line: run all cases, or those named, and write results; ``--quick``: does it work?
+"""Command line: run all cases, or those named, and write results; ``--quick`` is a smoke test.
 
-The exit status is 1 when a case failed to measure; an aim that was missed is a result, no failure.
+The exit status is 1 when a case failed to measure; a missed aim is a result, no failure.
 """
 
 import argparse
 import asyncio
-import datetime
 import shutil
 import sys
 import time
@@ -81,7 +80,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
-    """Measure one case, whatever happened to the others; False when it failed."""
+    """Measure one case; False when it failed, which stops no other."""
     print(f"{case.name}: {case.question}", flush=True)
     workdir = SCRATCH / case.name
     shutil.rmtree(workdir, ignore_errors=True)
@@ -97,19 +96,12 @@ def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
     except Skipped as skipped:
         print(f"  skipped: {skipped}", flush=True)
         return True
-    except Exception as error:  # noqa: BLE001  # whatever it was, the other cases go on
+    except Exception as error:  # noqa: BLE001  # any failure: the other cases go on
         traceback.print_exc()
         failure = "".join(traceback.format_exception_only(error))
-    found = report.Report(
-        case=case.name,
-        question=case.question,
-        command=f"python -m benchmarks.timings {case.name}{' --quick' if is_quick else ''}",
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: TID251  # the date of the run
-        took_seconds=time.monotonic() - began,
-        repetitions=repetitions,
-        machine=machine.facts(),
-        result=result,
-        failure=failure,
+    command = f"timings {case.name}{' --quick' if is_quick else ''}"
+    found = machine.report_of(
+        case.name, case.question, command, began, result, repetitions=repetitions, failure=failure
     )
     report.write_case(folder, found)
     print("\n".join(report.summary(found)), flush=True)

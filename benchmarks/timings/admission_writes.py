@@ -6,13 +6,12 @@ Bireme's are those of the operator plus the binds made for it; the rest of
 
 import asyncio
 import re
-import urllib.request
 from collections import Counter
 from typing import Final
 
-from benchmarks.report import Result, Row, Sample, Table, at_most
+from benchmarks.report import Result, Row, Table, at_most
 from benchmarks.timings.arena import JOBS, Arena, arena
-from benchmarks.timings.cases import Run
+from benchmarks.timings.cases import Run, metrics_of
 from benchmarks.timings.workloads import training_job
 
 _REPLICAS: Final = 8
@@ -67,8 +66,7 @@ async def measure_writes(run: Run) -> Result:
             own[_BIND] = everything[_BIND]
             per_gang = sum(n for (_, what), n in own.items() if what not in _NOT_PER_GANG) / gangs
             what = f"writes per gang of {_REPLICAS}, rendezvous {rendezvous}"
-            aim = at_most(2 * _REPLICAS + 4)
-            rows.append(Row(what=what, unit="", bireme=Sample.of([per_gang]), aim=aim))
+            rows.append(Row.alone(what, "", per_gang, aim=at_most(2 * _REPLICAS + 4)))
             tables.append(_table(own, everything - own, gangs, rendezvous))
             run.say(f"{what}: {per_gang:.2f}")
             await place.clear()
@@ -80,28 +78,20 @@ async def measure_writes(run: Run) -> Result:
 
 
 async def _submit(place: Arena, gangs: int, rendezvous: str) -> None:
-    bound = place.observer.bound
     for number in range(gangs):
         job = training_job(f"{rendezvous}-{number}", _REPLICAS, 1, rendezvous=rendezvous)
         await place.create(JOBS, [job])
-        wanted = (number + 1) * _REPLICAS
-        await place.observer.until("the gang", lambda: len(bound) == wanted, 60)  # noqa: B023  # awaited within the turn
-    await asyncio.sleep(5)  # longer than any report waits
+        await place.have_bound((number + 1) * _REPLICAS, 60)
+    await asyncio.sleep(5)  # longer than the operator gathers what it reports
     await place.rest()
 
 
 async def _counts(place: Arena) -> tuple[Writes, Writes]:
     """Count all writes so far, and the operator's."""
     port = place.stack.operator().env["BIREME_METRICS_PORT"]
-    url = f"http://127.0.0.1:{port}/metrics"
-    page = await asyncio.to_thread(_get, url)
+    page = await asyncio.to_thread(metrics_of, int(port))
     everything = writes_of_api_server((await place.client.get("/metrics")).decode())
     return everything, writes_of_operator(page)
-
-
-def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # loopback, http
-        return str(answer.read().decode())
 
 
 def _table(own: Writes, others: Writes, gangs: int, rendezvous: str) -> Table:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -26,9 +27,8 @@ from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
 
-# --- observation by a watch of our own and the monotonic clock ----------------------------------
-# Times in objects have whole seconds; the moment an event arrives here is good to a millisecond
-# or two, and the same for everybody who is measured.
+# Observation is by a watch of our own and the monotonic clock: times in objects have whole seconds;
+# the moment of an event here is good to a millisecond or two, and the same for both sides.
 
 
 class Meta(msgspec.Struct, rename="camel", gc=False):
@@ -71,7 +71,7 @@ class ObservationError(Exception):
 class Observer:
     """First time of everything that can be waited for, in monotonic seconds, by name.
 
-    ``said`` has (time, reason) of the first reason of a TrainingJob.
+    ``reasons`` has (time, reason) of the first reason of a TrainingJob.
     """
 
     def __init__(self) -> None:
@@ -79,11 +79,11 @@ class Observer:
         self.bound: dict[str, float] = {}
         self.ended: dict[str, float] = {}
         self.unschedulable: dict[str, float] = {}
-        self.said: dict[str, tuple[float, str]] = {}
+        self.reasons: dict[str, tuple[float, str]] = {}
         self._news = asyncio.Event()
 
     def forget(self) -> None:
-        for seen in (self.created, self.bound, self.ended, self.unschedulable, self.said):
+        for seen in (self.created, self.bound, self.ended, self.unschedulable, self.reasons):
             seen.clear()
 
     async def until(self, what: str, met: Callable[[], bool], timeout_seconds: float) -> None:
@@ -94,7 +94,9 @@ class Observer:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            seen = f"{len(self.bound)} bound, {len(self.ended)} ended, {len(self.said)} said"
+            seen = (
+                f"{len(self.bound)} bound, {len(self.ended)} ended, {len(self.reasons)} with reason"
+            )
             raise ObservationError(
                 f"waited {timeout_seconds:g} s for {what}; seen: {seen}"
             ) from None
@@ -112,7 +114,7 @@ class Observer:
 
     def take_job(self, event: str, job: Observed, now: float) -> None:
         if event != "DELETED" and job.status.reason:
-            self.said.setdefault(job.metadata.name, (now, job.status.reason))
+            self.reasons.setdefault(job.metadata.name, (now, job.status.reason))
             self._news.set()
 
 
@@ -195,6 +197,22 @@ class Arena:
 
         await _each(bodies, create)
 
+    async def submit(
+        self, side: str, gangs: Sequence[str], replicas: int, gpus: int, duration: str = ""
+    ) -> None:
+        """Create gangs: TrainingJobs for Bireme, their pods for the stock scheduler."""
+        if side == "bireme":
+            jobs = [training_job(gang, replicas, gpus, duration=duration) for gang in gangs]
+            await self.create(JOBS, jobs)
+        else:
+            pods = (plain_pods(gang, replicas, gpus, duration=duration) for gang in gangs)
+            await self.create(PODS, [*chain.from_iterable(pods)])
+
+    async def have_bound(self, pods: int, timeout_seconds: float = 300.0) -> None:
+        """Return once so many pods are bound."""
+        bound = self.observer.bound
+        await self.observer.until(f"{pods} pods", lambda: len(bound) == pods, timeout_seconds)
+
     async def delete(self, path: str, grace_seconds: int | None = None, selector: str = "") -> None:
         """Delete one object or a whole collection; dependents follow by owner reference."""
         options: dict[str, object] = {"propagationPolicy": "Background"}
@@ -246,13 +264,9 @@ class Arena:
 
     async def prepare(self, side: str) -> None:
         """Start or stop Bireme for ``side`` and let a small gang pass, so that nothing is cold."""
-        if side == "bireme":
-            await asyncio.to_thread(self.stack.start)
-            await self.create(JOBS, [training_job("warm-up", 64, 1)])
-        else:
-            await asyncio.to_thread(self.stack.stop)
-            await self.create(PODS, plain_pods("warm-up", 64, 1))
-        await self.observer.until("the warm-up", lambda: len(self.observer.bound) == 64, 60)
+        await asyncio.to_thread(self.stack.start if side == "bireme" else self.stack.stop)
+        await self.submit(side, ["warm-up"], 64, 1)
+        await self.have_bound(64, 60)
         await self.clear()
 
 

@@ -1,9 +1,12 @@
 """Cases (a name, a question, and a coroutine with the answer), and the programs they start."""
 
+import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -49,19 +52,27 @@ class Case:
 
 
 def in_child(module: str, *arguments: object, kind: type[T], timeout_seconds: float = 300.0) -> T:
-    """Run a module of this package in a process of its own, one thread; decode what it prints."""
-    command = [sys.executable, "-m", f"benchmarks.timings.{module}", *map(str, arguments)]
+    """Run a module of this package in a process of its own; decode what it prints."""
+    program = ["-m", f"benchmarks.timings.{module}", *map(str, arguments)]
+    return msgspec.json.decode(python(program, timeout_seconds), type=kind)
+
+
+def python(arguments: Sequence[str], timeout_seconds: float, **env: str) -> str:
+    """Return the output of a Python process with one thread; RuntimeError when it fails."""
+    # Threads of numerical libraries would compete with what is measured beside them.
+    alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        command,
+        [sys.executable, *arguments],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env=os.environ | alone | env,
         capture_output=True,
         timeout=timeout_seconds,
         check=False,
+        text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.decode()[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=kind)
+        raise RuntimeError(f"{' '.join(arguments)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
 
 
 PORTS: Final = {"operator": "BIREME_METRICS_PORT", "extender": "BIREME_EXTENDER_PORT"}
@@ -77,3 +88,22 @@ def program(kind: str, workdir: Path, kubeconfig: Path, name: str = "") -> Proce
         ready_url=f"http://127.0.0.1:{port}/readyz",
         env={"KUBECONFIG": str(kubeconfig), PORTS[kind]: str(port)},
     )
+
+
+@asynccontextmanager
+async def running(*programs: Process, ready_seconds: float = 60.0) -> AsyncIterator[None]:
+    """Run ``programs`` within the block, which begins once all of them are ready."""
+    try:
+        for each in programs:
+            await asyncio.to_thread(each.start)
+        for each in programs:
+            await asyncio.to_thread(each.wait_ready, ready_seconds)
+        yield
+    finally:
+        for each in programs:
+            await asyncio.to_thread(each.terminate)
+
+
+def metrics_of(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.machine import peak_mib
-from benchmarks.report import Result, Row, Sample, at_most
+from benchmarks.report import Result, Row, at_most
 from benchmarks.timings.cases import Run, in_child
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
@@ -51,9 +51,9 @@ async def measure_decision(run: Run) -> Result:
         run.say(f"{where}: {found.admitted} admitted, cold {cold:.2f} s")
         added = found.peak_mib - found.before_mib
         rows += [
-            Row(what=f"{where}: cold", unit="s", bireme=Sample.of([cold]), aim=at_most(1.0)),
-            Row(what=f"{where}: warm", unit="s", bireme=Sample.of(warm), aim=at_most(1.0)),
-            Row(what=f"{where}: memory added", unit="MiB", bireme=Sample.of([added])),
+            Row.alone(f"{where}: cold", "s", cold, aim=at_most(1.0)),
+            Row.alone(f"{where}: warm", "s", *warm, aim=at_most(1.0)),
+            Row.alone(f"{where}: memory added", "MiB", added),
         ]
     rows.append(await _added_by_growth(run))
     return Result(rows=tuple(rows), notes=("Shapes: PS/worker with rack affinity, and workers.",))
@@ -64,7 +64,7 @@ async def _added_by_growth(run: Run) -> Row:
     nodes, gangs, room = run.pick(500, 50), run.pick(256, 20), run.pick(200, 10)
     found = await asyncio.to_thread(_measured, nodes, gangs, 100, room)
     what = f"{gangs} gangs, {nodes} nodes, 100 % in use: added by three pools of {room} more each"
-    return Row(what=what, unit="s", bireme=Sample.of(found.seconds[1:]), aim=at_most(0.02))
+    return Row.alone(what, "s", *found.seconds[1:], aim=at_most(0.02))
 
 
 def _measured(*problem: int) -> Measured:

@@ -15,7 +15,8 @@ import msgspec
 
 from benchmarks.report import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings import round_trips
-from benchmarks.timings.cases import PORTS, ROOT, Run, program
+from benchmarks.timings.bare_servers import UVICORN, UVLOOP
+from benchmarks.timings.cases import PORTS, ROOT, Run, program, running
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
 from tests.support.scenario.manifests import Manifest
@@ -55,16 +56,12 @@ async def measure_extender(run: Run) -> Result:
             mode: cluster.plan_gang(mode.lower(), [cluster.nodes[0]], 1, mode)[0] for mode in _MODES
         }
         extender = program("extender", run.workdir, api.kubeconfig(run.workdir))
-        try:
-            await asyncio.to_thread(extender.start)
-            await asyncio.to_thread(extender.wait_ready, 60)
+        async with running(extender):
             rows = [
                 row
                 for question in questions
                 for row in await _ask(run, extender, question, pods, cluster.nodes)
             ]
-        finally:
-            await asyncio.to_thread(extender.terminate)
     note = (
         "The bare server is uvicorn, on which the extender runs, with a fixed answer; rows marked "
         f"{_FASTEST!r} compare with uvloop and httptools alone, the least a Python server can do. "
@@ -79,62 +76,49 @@ async def _ask(
     body = {"Pod": pods[question.mode], "Nodes": None, "NodeNames": nodes[: question.names]}
     sent = round_trips.request(f"/{question.verb}", msgspec.json.encode(body))
     reply = await asyncio.to_thread(round_trips.reply_of, port_of(extender), sent)
-    rivals = [_bare_server(run.workdir, module, reply) for module in ("bare_asgi", "bare_server")]
     uvicorn, fastest = Pairs(), Pairs()
-    try:
-        for rival in rivals:
-            await asyncio.to_thread(rival.start)
-            await asyncio.to_thread(rival.wait_ready, 20)
+    rivals = [_bare_server(run.workdir, kind, reply) for kind in (UVICORN, UVLOOP)]
+    async with running(*rivals):
         for _ in range(run.repetitions):
-            ours, *theirs = await asyncio.to_thread(_timed, run, [extender, *rivals], sent)
+            ours, *theirs = await asyncio.to_thread(timed, run, [extender, *rivals], sent)
             for pairs, seconds in zip((uvicorn, fastest), theirs, strict=True):
                 pairs.add("bireme", percentiles(ours))
                 pairs.add("bare server", percentiles(seconds))
-    finally:
-        for rival in rivals:
-            await asyncio.to_thread(rival.terminate)
     # Reading bytes is compared with reading bytes; a decision in score mode has nothing beside it.
     aim = at_most(1.3, "ratio") if question.mode == "Pinned" else None
-    middle = uvicorn.row("p50", "ms", aim)
-    run.say(f"{question.text}: {middle.bireme.median:.3f} ms, ratio {middle.ratio:.2f}")
+    middle = uvicorn.row("p50", "ms", aim, f"{question.text}: p50")
+    run.say(f"{middle.what}: {middle.bireme.median:.3f} ms, ratio {middle.ratio:.2f}")
     return [
-        middle.titled(f"{question.text}: p50"),
-        fastest.row("p50", "ms").titled(f"{question.text}: p50, {_FASTEST}"),
-        uvicorn.row("p99", "ms", at_most(5.0)).titled(f"{question.text}: p99"),
+        middle,
+        fastest.row("p50", "ms", what=f"{middle.what}, {_FASTEST}"),
+        uvicorn.row("p99", "ms", at_most(5.0), f"{question.text}: p99"),
     ]
 
 
-def _bare_server(workdir: Path, module: str, reply: bytes) -> Process:
+def _bare_server(workdir: Path, kind: str, reply: bytes) -> Process:
     (port,) = free_ports(1)
     path = workdir / "reply.json"
     path.write_bytes(reply)
     return Process(
-        module.replace("_", "-"),
-        [sys.executable, "-m", f"benchmarks.timings.{module}", str(port), str(path)],
-        log_path=workdir / f"{module}.log",
+        kind,
+        [sys.executable, "-m", "benchmarks.timings.bare_servers", kind, str(port), str(path)],
+        log_path=workdir / f"{kind}.log",
         ready_url=f"http://127.0.0.1:{port}/",
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": str(ROOT), PORTS["extender"]: str(port)},
     )
 
 
-def _timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float]]:
-    extender, *rivals = servers
-    return timed(run, servers, [port_of(extender), *(int(r.command[-2]) for r in rivals)], sent)
+def port_of(server: Process) -> int:
+    return int(server.env[PORTS["extender"]])
 
 
-def port_of(extender: Process) -> int:
-    return int(extender.env[PORTS["extender"]])
-
-
-def timed(
-    run: Run, servers: Sequence[Process], ports: Sequence[int], sent: bytes
-) -> list[list[float]]:
+def timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float]]:
     """Time round trips by server; servers share a core, and the client has another one."""
     for process in servers:
         round_trips.pin(process.pid, _SERVER_CORE)
     round_trips.pin(0, _CLIENT_CORE)
     try:
-        return round_trips.timed(ports, sent, rounds=run.pick(100, 5))
+        return round_trips.timed(list(map(port_of, servers)), sent, rounds=run.pick(100, 5))
     finally:
         round_trips.free(0)
 

@@ -7,11 +7,10 @@ import asyncio
 from typing import Final
 
 from benchmarks.machine import CpuMeter, resident_mib
-from benchmarks.report import Result, Row, Sample, at_most
-from benchmarks.timings.cases import PORTS, Run, program
+from benchmarks.report import Result, Row, at_most
+from benchmarks.timings.cases import PORTS, Run, program, running
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
-from tools.controlplane.process import Process
 
 _AIM_MIB: Final = 300.0
 _SETTLE_SECONDS: Final = 30
@@ -24,7 +23,7 @@ async def measure_memory(run: Run) -> Result:
     async with FakeApi() as api:
         for name in PORTS:
             empty = await _resident(run, api, name, "empty")
-            rows.append(Row(what=f"{name}, empty cluster", unit="MiB", bireme=Sample.of([empty])))
+            rows.append(Row.alone(f"{name}, empty cluster", "MiB", empty))
         cluster = PopulatedApi(api, nodes)
         for number in range(gangs):
             places = [cluster.nodes[(20 * number + at) // 4 % nodes] for at in range(20)]
@@ -34,32 +33,23 @@ async def measure_memory(run: Run) -> Result:
         run.say(what)
         for name in PORTS:
             full = await _resident(run, api, name, "full")
-            aim = at_most(_AIM_MIB)
-            rows.append(Row(what=f"{name}, {what}", unit="MiB", bireme=Sample.of([full]), aim=aim))
+            rows.append(Row.alone(f"{name}, {what}", "MiB", full, aim=at_most(_AIM_MIB)))
             run.say(f"{name}: {full:.0f} MiB")
         cluster.add_gang("scored", cluster.nodes[:1], 2, "Score")
         scored = await _resident(run, api, "extender", "scored")
         what = "extender, the same and one gang in score mode"
-        rows.append(Row(what=what, unit="MiB", bireme=Sample.of([scored]), aim=at_most(_AIM_MIB)))
+        rows.append(Row.alone(what, "MiB", scored, aim=at_most(_AIM_MIB)))
     note = "One process each, from a fake API server. Each program is measured alone."
     return Result(rows=tuple(rows), notes=(note,))
 
 
 async def _resident(run: Run, api: FakeApi, name: str, label: str) -> float:
     process = program(name, run.workdir, api.kubeconfig(run.workdir), f"{name}-{label}")
-    try:
-        await asyncio.to_thread(process.start)
-        await asyncio.to_thread(process.wait_ready, 180)
-        await _come_to_rest(process)
+    async with running(process, ready_seconds=180):
+        # Between sweeps a program is idle; only then has it returned what a sweep needed.
+        for _ in range(_SETTLE_SECONDS // 3):
+            meter = CpuMeter({name: process.pid})
+            await asyncio.sleep(3)
+            if meter.spent()[name] < 0.5:
+                break
         return resident_mib(process.pid)
-    finally:
-        await asyncio.to_thread(process.terminate)
-
-
-async def _come_to_rest(process: Process) -> None:
-    """Return when the program is idle between sweeps, or after a while."""
-    for _ in range(_SETTLE_SECONDS // 3):
-        meter = CpuMeter({process.name: process.pid})
-        await asyncio.sleep(3)
-        if meter.spent()[process.name] < 0.5:
-            return

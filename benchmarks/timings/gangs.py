@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from benchmarks.machine import CpuMeter, CpuTimes
 from benchmarks.report import Pairs, Result, Row, Sample, at_least, at_most
-from benchmarks.timings.arena import JOBS, PODS, Arena, arena
+from benchmarks.timings.arena import Arena, arena
 from benchmarks.timings.cases import Run
-from benchmarks.timings.workloads import plain_pods, replica_names, training_job
+from benchmarks.timings.workloads import replica_names
 
-_TIMEOUT_SECONDS = 300.0
 _TOTAL = "first create to last bind"
 _RATE = "pods bound per second"
 
@@ -54,14 +53,9 @@ async def measure_gangs500x4(run: Run) -> Result:
     rows = [
         pairs.row(_TOTAL, "s"),
         pairs.row("gangs bound per second", "gangs/s", at_least(0.95, "ratio")),
-        pairs.row("mean", "s").titled("submit to whole, per gang: mean"),
-        pairs.row("p99", "s").titled("submit to whole, per gang: p99"),
-        Row(
-            what="mean per gang / first create to last bind",
-            unit="",
-            bireme=Sample.of(shares),
-            aim=at_most(0.5),
-        ),
+        pairs.row("mean", "s", what="submit to whole, per gang: mean"),
+        pairs.row("p99", "s", what="submit to whole, per gang: p99"),
+        Row.alone("mean per gang / first create to last bind", "", *shares, aim=at_most(0.5)),
     ]
     note = (
         "Plain pods of a gang are created just before they are bound, so their time per gang is "
@@ -80,7 +74,7 @@ async def measure_throughput(run: Run) -> Result:
         run.say(f"{nodes} nodes")
         pairs, cpu = await _measure(run, nodes, work)
         name = f"{_RATE}, {nodes} nodes, {work.gangs} gangs of {work.replicas}"
-        rows.append(pairs.row(_RATE, "pods/s", at_least(1.3, "ratio")).titled(name))
+        rows.append(pairs.row(_RATE, "pods/s", at_least(1.3, "ratio"), name))
         tables.append(cpu.table(f"Processor seconds by process at {nodes} nodes, medians"))
     return Result(baseline="stock scheduler", rows=tuple(rows), tables=tuple(tables))
 
@@ -101,16 +95,10 @@ async def _measure(run: Run, nodes: int, work: Workload) -> tuple[Pairs, CpuTime
 
 
 async def _once(place: Arena, side: str, work: Workload) -> dict[str, float]:
-    bound = place.observer.bound
     began = time.monotonic()
-    if side == "bireme":
-        jobs = [training_job(gang, work.replicas, work.gpus) for gang in work.names]
-        await place.create(JOBS, jobs)
-    else:
-        pods = [p for gang in work.names for p in plain_pods(gang, work.replicas, work.gpus)]
-        await place.create(PODS, pods)
-    await place.observer.until("all pods", lambda: len(bound) == work.pods, _TIMEOUT_SECONDS)
-    total = max(bound.values()) - began
+    await place.submit(side, work.names, work.replicas, work.gpus)
+    await place.have_bound(work.pods)
+    total = max(place.observer.bound.values()) - began
     per_gang = _seconds_per_gang(place, work)
     return {
         _TOTAL: total,

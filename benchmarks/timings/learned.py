@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -11,7 +10,7 @@ import msgspec
 
 from benchmarks.report import Pairs, Result, Row, at_most
 from benchmarks.timings import round_trips
-from benchmarks.timings.cases import Run, Skipped, program
+from benchmarks.timings.cases import Run, Skipped, metrics_of, program, running
 from benchmarks.timings.decision import problem
 from benchmarks.timings.extender_calls import percentiles, port_of, timed
 from benchmarks.timings.populated_api import PopulatedApi
@@ -71,8 +70,8 @@ def _gang(number: int) -> Gang:
     hours = 1 + number % 7
     arrived = float(number % 97)
     gang = a_gang(f"gang-{number:04d}", *tasks, arrived=arrived, estimated_seconds=3600.0 * hours)
-    told = TrainingProgress(0.0, fraction=0.1, accuracy=0.5, accuracy_gain=0.01)
-    return replace(gang, is_elastic=True, progress=told)
+    progress = TrainingProgress(0.0, fraction=0.1, accuracy=0.5, accuracy_gain=0.01)
+    return replace(gang, is_elastic=True, progress=progress)
 
 
 def _learned() -> Iterator[dict[PartName, str]]:
@@ -93,16 +92,15 @@ def _cycles(
     pairs, started = Pairs(), {}
     for _ in range(1 + 5 * run.repetitions):
         for side, policy in policies.items():
-            # Of one snapshot a chooser is asked once.
+            # A chooser answers once for each snapshot, so every turn gets its own.
             milliseconds, started[side] = _timed(policy, replace(snapshot))
             pairs.add(side, milliseconds)
     name = "/".join(parts.get(part, "") for part in PARTS).rstrip("/")
     run.say(f"{name}, {where}: {started}")
     what = "order, size and place" if "sizer" in parts else "order and place"
-    all_parts = pairs.row("all", "ms", at_most(_MOST_MILLISECONDS))
     return [
-        pairs.row("order", "ms").titled(f"{parts['orderer']}: order {where}"),
-        all_parts.titled(f"{name}: {what} {where}"),
+        pairs.row("order", "ms", what=f"{parts['orderer']}: order {where}"),
+        pairs.row("all", "ms", at_most(_MOST_MILLISECONDS), f"{name}: {what} {where}"),
     ]
 
 
@@ -144,25 +142,17 @@ async def _prioritize(run: Run, nodes: int) -> list[Row]:
         learned.put(names.path("schedulingpolicies", name=PLACER), {"spec": spec})
         body = {"Pod": pods[0], "Nodes": None, "NodeNames": cluster.nodes}
         sent = round_trips.request("/prioritize", msgspec.json.encode(body))
-        try:
-            for each in programs:
-                await asyncio.to_thread(each.start)
-            for each in programs:
-                await asyncio.to_thread(each.wait_ready, 60)
+        async with running(*programs):
             await asyncio.to_thread(_wait_for_checkpoint, port_of(programs[0]), sent)
             return await asyncio.to_thread(_asked, run, programs, sent, nodes)
-        finally:
-            for each in programs:
-                await asyncio.to_thread(each.terminate)
 
 
 def _wait_for_checkpoint(port: int, sent: bytes) -> None:
     until = time.monotonic() + _LOADED_SECONDS
     while time.monotonic() < until:
         round_trips.reply_of(port, sent)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
-            if b"\nbireme_extender_learned_scorer 1.0" in page.read():
-                return
+        if "\nbireme_extender_learned_scorer 1.0" in metrics_of(port):
+            return
         time.sleep(0.2)
     raise RuntimeError(f"no learned placer answered within {_LOADED_SECONDS:g} s; see its log")
 
@@ -170,10 +160,10 @@ def _wait_for_checkpoint(port: int, sent: bytes) -> None:
 def _asked(run: Run, programs: list[Process], sent: bytes, nodes: int) -> list[Row]:
     pairs = Pairs()
     for _ in range(run.repetitions):
-        ours, theirs = timed(run, programs, [port_of(each) for each in programs], sent)
+        ours, theirs = timed(run, programs, sent)
         pairs.add("bireme", percentiles(ours))
         pairs.add("rules", percentiles(theirs))
     what = f"{PLACER}: prioritize, pod in score mode, {nodes} names"
-    middle = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio")).titled(f"{what}: p50")
+    middle = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio"), f"{what}: p50")
     run.say(f"{middle.what}: ratio {middle.ratio:.2f}")
-    return [middle, pairs.row("p99", "ms").titled(f"{what}: p99")]
+    return [middle, pairs.row("p99", "ms", what=f"{what}: p99")]

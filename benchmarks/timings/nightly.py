@@ -5,18 +5,15 @@ network has learned.
 """
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.report import Result, Row, Sample, Table, at_most
-from benchmarks.timings.cases import Run
+from benchmarks.report import Result, Row, Table, at_most
+from benchmarks.timings.cases import Run, python
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
 from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest
@@ -28,20 +25,17 @@ _AIM_SECONDS: Final = 120.0
 _AIM_MIB: Final = 500.0
 _HOURS: Final = HISTORY_DAYS * DAY // HOUR
 _CHOSEN: Final = re.compile(r", by ([a-z-]+);")
-_KIB_PER_MIB: Final = 1024
-
-
+_SPENT: Final = re.compile(r"^VmHWM:\s+(\d+) kB$.*^CPU: (\S+)$", re.MULTILINE | re.DOTALL)
+_LIMIT_SECONDS: Final = 1000.0
+# The program itself reports its peak memory: what ``wait4`` reports of a child begins with that of
+# the process it was forked from.
 _PROGRAM: Final = """
-import sys
+import sys, time
 from bireme.cli import main
 status = main(["forecast-pools"])
-sys.stdout.write(open("/proc/self/status").read())
+print(open("/proc/self/status").read(), f"CPU: {time.process_time()}", sep="")
 sys.exit(status)
 """
-"""The program, and at its end its own most memory. What ``wait4`` tells of a child's starts with
-that of the process it was forked from."""
-
-_PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Night(NamedTuple):
@@ -62,12 +56,12 @@ async def measure_nightly(run: Run) -> Result:
             run.say(f"{nights[-1].cpu_seconds:.1f} s, {nights[-1].peak_mib:.0f} MiB")
     chosen = _CHOSEN.findall(nights[0].output)
     counts = tuple((name, str(chosen.count(name))) for name in sorted(set(chosen)))
-    cpu = Sample.of(night.cpu_seconds for night in nights)
-    peak = Sample.of(night.peak_mib for night in nights)
+    cpu = [night.cpu_seconds for night in nights]
+    peak = [night.peak_mib for night in nights]
     return Result(
         rows=(
-            Row(what=f"{pools} pools", unit="CPU s", bireme=cpu, aim=at_most(_AIM_SECONDS)),
-            Row(what="most memory", unit="MiB", bireme=peak, aim=at_most(_AIM_MIB)),
+            Row.alone(f"{pools} pools", "CPU s", *cpu, aim=at_most(_AIM_SECONDS)),
+            Row.alone("most memory", "MiB", *peak, aim=at_most(_AIM_MIB)),
         ),
         tables=(Table(title="The models chosen", columns=("model", "pools"), rows=counts),),
         notes=("One thread; with the program's start, and with writing the forecasts.",),
@@ -83,14 +77,6 @@ def _add_pools(api: FakeApi, pools: int) -> None:
 
 
 def _night(kubeconfig: Path) -> Night:
-    command = [sys.executable, "-c", _PROGRAM]
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as program:
-        assert program.stdout is not None  # noqa: S101  # a pipe was asked for
-        output = program.stdout.read()
-        _, status, used = os.wait4(program.pid, 0)
-        program.returncode = os.waitstatus_to_exitcode(status)
-    if program.returncode:
-        raise RuntimeError(f"bireme forecast-pools failed:\n{output[-2000:]}")
-    peak = int(_PEAK.findall(output)[-1])
-    return Night(used.ru_utime + used.ru_stime, peak / _KIB_PER_MIB, output)
+    output = python(["-c", _PROGRAM], _LIMIT_SECONDS, KUBECONFIG=str(kubeconfig))
+    ((peak_kib, seconds),) = _SPENT.findall(output)
+    return Night(float(seconds), int(peak_kib) / 1024, output)

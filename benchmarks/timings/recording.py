@@ -1,7 +1,6 @@
 """Costs of recording a large cluster once, and then a cycle in which little changed.
 
 ``python -m benchmarks.timings.recording NODES GANGS`` prints processor milliseconds and bytes.
-Every object is made anew between two cycles, so that nothing is equal by being the same.
 """
 
 import sys
@@ -26,47 +25,44 @@ _CYCLES = 10
 _FILL_PERCENT = 97
 
 
-def _running(waiting: tuple[Gang, ...], nodes: NodeTable) -> tuple[RunningGang, ...]:
-    """Run as many gangs on nodes drawn by a fixed seed; what they use is part of the fill."""
-    chance = np.random.default_rng(7)
-    found = []
-    for gang in waiting:
-        counts = {
-            task.name: np.bincount(
-                chance.integers(0, len(nodes), task.replicas), minlength=len(nodes)
-            )
-            for task in gang.tasks
-        }
-        runs = replace(gang, uid=f"{gang.uid}-runs", name=f"{gang.name}-runs")
-        found.append(RunningGang(runs, make_placement(runs, nodes, counts), started=0.0))
-    return tuple(found)
+def _running(gang: Gang, nodes: NodeTable, chance: np.random.Generator) -> RunningGang:
+    """Run a copy of ``gang`` on random nodes; what it uses is part of the fill."""
+    runs = replace(gang, uid=f"{gang.uid}-runs", name=f"{gang.name}-runs")
+    counts = {
+        task.name: np.bincount(chance.integers(0, len(nodes), task.replicas), minlength=len(nodes))
+        for task in gang.tasks
+    }
+    return RunningGang(runs, make_placement(runs, nodes, counts), started=0.0)
 
 
-def _anew(snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """Return the next cycle: equal gangs made anew, and one pod more on one node."""
+def _next_cycle(snapshot: ClusterSnapshot) -> ClusterSnapshot:
+    """Return the next cycle: one more pod on one node."""
     used = snapshot.used.copy()
     used[len(used) // 2, 0] += 1
     return replace(
         snapshot,
         now=snapshot.now + 1,
         used=used,
+        # Equal objects made anew, so that the encoder cannot find that nothing changed by identity.
         waiting=tuple(replace(gang) for gang in snapshot.waiting),
         running=tuple(replace(each, gang=replace(each.gang)) for each in snapshot.running),
     )
 
 
 def main(arguments: list[str]) -> None:
-    nodes, gangs = (int(word) for word in arguments)
+    nodes, gangs = map(int, arguments)
     snapshot = problem(nodes, gangs, _FILL_PERCENT)
     decision = run_cycle(snapshot, make_policy(SchedulingSettings()))
-    snapshot = replace(snapshot, running=_running(snapshot.waiting, snapshot.nodes))
+    chance = np.random.default_rng(7)
+    running = (_running(gang, snapshot.nodes, chance) for gang in snapshot.waiting)
+    snapshot = replace(snapshot, running=tuple(running))
     encoder, seconds, sizes = Encoder(), [], []
     for _ in range(1 + _CYCLES):
         began = time.thread_time()
         line = encoder.encode(snapshot, decision)
         seconds.append(time.thread_time() - began)
         sizes.append(len(line or b""))
-        snapshot = _anew(snapshot)
+        snapshot = _next_cycle(snapshot)
     where = f"{nodes} nodes, {gangs} gangs waiting and as many running"
     print(f"{where}: all of it {1e3 * seconds[0]:.0f} ms and {sizes[0]:,} bytes,")
     print(f"a cycle after it {1e3 * median(seconds[1:]):.0f} ms and {median(sizes[1:]):,.0f} bytes")

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.machine import peak_mib
-from benchmarks.report import Aim, Result, Row, Sample, at_most
+from benchmarks.report import Result, Row, at_most
 from benchmarks.timings.cases import ROOT, Run, Skipped, in_child
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
@@ -60,13 +60,22 @@ async def measure_simulation(run: Run) -> Result:
     rows: list[Row] = []
     notes = ["Preemption is on, but in this trace no queue and no job ranks above another."]
     for orderer, aim_seconds in AIMS_SECONDS.items():
-        found = await asyncio.to_thread(_child, trace, nodes, orderer, jobs)
+        found = await asyncio.to_thread(
+            in_child,
+            "simulation",
+            trace,
+            nodes,
+            orderer,
+            jobs,
+            kind=Simulated,
+            timeout_seconds=_LIMIT_SECONDS,
+        )
         what = f"{orderer}, {found.jobs} jobs on {nodes} GPUs"
         run.say(f"{what}: {found.cpu_seconds:.1f} s of processor time")
         rows += [
-            _row(f"{what}: processor time", "s", found.cpu_seconds, at_most(aim_seconds)),
-            _row(f"{what}: wall clock", "s", found.wall_seconds),
-            _row(f"{what}: peak memory", "MiB", found.peak_mib, at_most(AIM_MIB)),
+            Row.alone(f"{what}: processor time", "s", found.cpu_seconds, aim=at_most(aim_seconds)),
+            Row.alone(f"{what}: wall clock", "s", found.wall_seconds),
+            Row.alone(f"{what}: peak memory", "MiB", found.peak_mib, aim=at_most(AIM_MIB)),
         ]
         notes.append(
             f"{orderer}: {found.cycles} cycles, {found.backfills} backfills, "
@@ -75,22 +84,15 @@ async def measure_simulation(run: Run) -> Result:
     return Result(rows=tuple(rows), notes=tuple(notes))
 
 
-def _row(what: str, unit: str, value: float, aim: Aim | None = None) -> Row:
-    return Row(what=what, unit=unit, bireme=Sample.of([value]), aim=aim)
-
-
-def _child(*arguments: object) -> Simulated:
-    return in_child("simulation", *arguments, kind=Simulated, timeout_seconds=_LIMIT_SECONDS)
-
-
-def simulated(path: str, nodes: str, orderer: str, jobs: int) -> Simulated:
-    trace = window(read_trace(f"philly:{path}"), 0.0, jobs)
+def main(arguments: list[str]) -> None:
+    path, nodes, orderer, jobs = arguments
+    trace = window(read_trace(f"philly:{path}"), 0.0, int(jobs))
     settings = SchedulingSettings(orderer=orderer)
     machines, policy = parse_nodes(nodes), make_policy(settings)
     wall_began, cpu_began = time.perf_counter(), time.process_time()
     outcome = simulate(trace, machines, policy, settings)
     cpu_seconds, wall_seconds = time.process_time() - cpu_began, time.perf_counter() - wall_began
-    return Simulated(
+    found = Simulated(
         jobs=len(outcome.jobs),
         cycles=outcome.counts["cycles"],
         backfills=outcome.counts["backfills"],
@@ -99,11 +101,7 @@ def simulated(path: str, nodes: str, orderer: str, jobs: int) -> Simulated:
         wall_seconds=wall_seconds,
         peak_mib=peak_mib(),
     )
-
-
-def main(arguments: list[str]) -> None:
-    path, nodes, orderer, jobs = arguments
-    print(msgspec.json.encode(simulated(path, nodes, orderer, int(jobs))).decode())
+    print(msgspec.json.encode(found).decode())
 
 
 if __name__ == "__main__":

@@ -6,15 +6,12 @@ is the slowdown in the validation envs at rate 0.7, which do not change from run
 
 import asyncio
 import csv
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.report import Pairs, Result, Sample, Table, at_least, at_most
-from benchmarks.timings.cases import Run
+from benchmarks.timings.cases import Run, python
 
 STAGE: Final = "ppo"
 SCORE: Final = "validation_slowdown"
@@ -42,8 +39,8 @@ class Curve:
         """Return the last score until then; the first where there was none."""
         began, ended = self.samples[0][0], self.samples[-1][0]
         until = began + share * (ended - began)
-        told = [score for seconds, score in self.scores if seconds <= until]
-        return told[-1] if told else self.scores[0][1]
+        before = [score for seconds, score in self.scores if seconds <= until]
+        return before[-1] if before else self.scores[0][1]
 
 
 async def measure_training(run: Run) -> Result:
@@ -60,17 +57,18 @@ async def measure_training(run: Run) -> Result:
         run.say(f"{'two' if side == 'bireme' else 'one'}: {what}")
     rows = (
         pairs.row("samples per second", "samples/s", at_least(1.6, "ratio")),
-        pairs.row("slowdown", "", at_most(MOST_RATIO, "ratio")).titled(
-            f"slowdown in validation after {seconds} s"
+        pairs.row(
+            "slowdown",
+            "",
+            at_most(MOST_RATIO, "ratio"),
+            f"slowdown in validation after {seconds} s",
         ),
     )
-    return Result(rows=rows, baseline="one process", tables=(_table(curves),), notes=(_NOTE,))
-
-
-_NOTE: Final = (
-    "Left two processes, right one. Each process has as many envs as the one alone, so two see "
-    "twice as many samples per update."
-)
+    note = (
+        "Left two processes, right one. Each process has as many envs as the one alone, so two see "
+        "twice as many samples per update."
+    )
+    return Result(rows=rows, baseline="one process", tables=(_table(curves),), notes=(note,))
 
 
 def _table(curves: dict[str, list[Curve]]) -> Table:
@@ -100,13 +98,5 @@ def read_curve(file: Path) -> Curve:
 def _trained(is_double: bool, out: Path, seed: int, seconds: float) -> Curve:
     program = [*(_TORCHRUN if is_double else ()), "-m", "bireme.training", "a2c"]
     options = ["--out", str(out), "--seed", str(seed), "--minutes", str(seconds / 60)]
-    done = subprocess.run(
-        [sys.executable, *program, *options],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        timeout=seconds + _SPARE_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(program)} failed:\n{done.stderr.decode()[-2000:]}")
+    python([*program, *options], seconds + _SPARE_SECONDS, GLOO_SOCKET_IFNAME="lo")
     return read_curve(out / "curves.csv")

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.differential.drawing import scenario_of
-from benchmarks.differential.report import line_of
 from benchmarks.differential.runner import carry_out, ground
 from benchmarks.differential.scenarios import Scenario, Submission
-from benchmarks.differential.verdicts import Verdict, verdict_on
+from benchmarks.differential.verdicts import Verdict, line_of, verdict_on
 from tests.support.scenario.manifests import annotations, queue, task, training_job
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
@@ -59,7 +58,7 @@ def test_cluster_stops_the_gang_that_the_simulator_stops(
     stack: BiremeStack, tmp_path: Path
 ) -> None:
     verdict = assert_same(STOP, stack, tmp_path)
-    assert [deed.gang for deed in verdict.seen.deeds if deed.kind == "stop"] == ["second"]
+    assert [change.gang for change in verdict.seen.changes if change.kind == "stop"] == ["second"]
 
 
 def assert_same(scenario: Scenario, stack: BiremeStack, folder: Path) -> Verdict:

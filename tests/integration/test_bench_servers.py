@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.timings import round_trips
-from benchmarks.timings.bare_server import BareServer
+from benchmarks.timings.bare_servers import BareServer
 from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings

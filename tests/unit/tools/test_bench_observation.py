@@ -29,9 +29,9 @@ def test_an_unschedulable_pod_and_a_first_reason_are_noted() -> None:
     for now, reason in ((2.0, "WaitingForCapacity"), (3.0, "Admitted")):
         seen.take_job("MODIFIED", Observed(Meta(name="j"), status=Status(reason=reason)), now)
     assert seen.unschedulable == {"p": 2.0}
-    assert seen.said == {"j": (2.0, "WaitingForCapacity")}
+    assert seen.reasons == {"j": (2.0, "WaitingForCapacity")}
     seen.forget()
-    assert not any((seen.unschedulable, seen.said, seen.created))
+    assert not any((seen.unschedulable, seen.reasons, seen.created))
 
 
 async def test_a_wait_that_is_not_met_says_what_was_seen() -> None:

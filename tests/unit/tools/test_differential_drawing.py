@@ -1,10 +1,9 @@
 """The scenarios that seeds stand for, and the page about many of them."""
 
-from benchmarks.differential.course import Course, Deed
+from benchmarks.differential.course import Change, Course
 from benchmarks.differential.drawing import scenario_of
-from benchmarks.differential.report import line_of, result_of
 from benchmarks.differential.simulations import as_planned, is_unambiguous
-from benchmarks.differential.verdicts import Verdict, Word
+from benchmarks.differential.verdicts import Verdict, Word, line_of, result_of
 from benchmarks.report import Sample
 
 SEED = 4
@@ -12,7 +11,7 @@ SEED = 4
 
 def a_verdict(seed: int, word: Word, delay_seconds: float, *lines: str) -> Verdict:
     def course(at: float) -> Course:
-        return Course((Deed(at, "start", "a", {}), Deed(at, "start", "b", {})), {}, {})
+        return Course((Change(at, "start", "a", {}), Change(at, "start", "b", {})), {}, {})
 
     return Verdict(seed, word, course(1.0), course(1.0 + delay_seconds), lines)
 
@@ -24,7 +23,7 @@ def test_a_seed_is_one_scenario_in_which_gangs_wait_and_all_that_ends_ends_in_ti
     assert [s.seconds for s in drawn.submissions] == sorted(s.seconds for s in drawn.submissions)
     course = as_planned(drawn)
     assert set(course.ends) == {s.name for s in drawn.submissions if s.run_seconds is not None}
-    assert any(deed.seconds > course.arrivals[deed.gang] for deed in course.starts)
+    assert any(change.seconds > course.arrivals[change.gang] for change in course.starts)
     assert is_unambiguous(drawn)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.differential.course import Course, Deed, differences, of_history, tied_starts
+from benchmarks.differential.course import Change, Course, differences, of_history, tied_starts
 from benchmarks.differential.runner import Seen
 from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
@@ -14,7 +14,7 @@ from tests.support.scenario.manifests import annotations, queue, task, training_
 from tests.unit.tools.history_builder import HistoryBuilder
 from tools.controlplane.nodes import fake_nodes
 
-Mutation = Callable[[list[Deed]], list[Deed]]
+Mutation = Callable[[list[Change]], list[Change]]
 
 
 def a_submission(
@@ -41,26 +41,26 @@ FULL = a_scenario(
 the fourth follows the first."""
 
 
-def seen_as(course: Course, mutation: Mutation = lambda deeds: deeds) -> Seen:
+def seen_as(course: Course, mutation: Mutation = lambda changes: changes) -> Seen:
     """What a cluster would have done, a little late, and changed by ``mutation``."""
-    late = [replace(deed, seconds=deed.seconds + 0.3) for deed in course.deeds]
-    return Seen(replace(course, deeds=tuple(mutation(late))), until_seconds=40.0)
+    late = [replace(change, seconds=change.seconds + 0.3) for change in course.changes]
+    return Seen(replace(course, changes=tuple(mutation(late))), until_seconds=40.0)
 
 
-def renamed(deeds: list[Deed], names: dict[str, str], kind: str) -> list[Deed]:
-    """The gangs of one kind of deeds exchanged."""
-    return [replace(d, gang=names.get(d.gang, d.gang)) if d.kind == kind else d for d in deeds]
+def renamed(changes: list[Change], names: dict[str, str], kind: str) -> list[Change]:
+    """The gangs of one kind of changes exchanged."""
+    return [replace(d, gang=names.get(d.gang, d.gang)) if d.kind == kind else d for d in changes]
 
 
-def moved(deeds: list[Deed], gang: str, seconds: float) -> list[Deed]:
-    """All deeds of a gang so much later."""
-    later = [replace(d, seconds=d.seconds + seconds) if d.gang == gang else d for d in deeds]
-    return sorted(later, key=lambda deed: deed.seconds)
+def moved(changes: list[Change], gang: str, seconds: float) -> list[Change]:
+    """All changes of a gang so much later."""
+    later = [replace(d, seconds=d.seconds + seconds) if d.gang == gang else d for d in changes]
+    return sorted(later, key=lambda change: change.seconds)
 
 
-def on_other_nodes(deeds: list[Deed]) -> list[Deed]:
+def on_other_nodes(changes: list[Change]) -> list[Change]:
     other = {"gpu-00": "gpu-01", "gpu-01": "gpu-00"}
-    *rest, last = deeds
+    *rest, last = changes
     places = {(name, other[node]): count for (name, node), count in last.places.items()}
     return [*rest, replace(last, places=places)]
 
@@ -69,40 +69,42 @@ def test_a_cluster_that_does_what_the_simulator_does_is_the_same() -> None:
     verdict = verdict_on(FULL, seen_as(as_planned(FULL)))
     assert (verdict.word, list(verdict.lines)) == ("same", [])
     assert verdict.delays == pytest.approx([0.3] * 6)
-    assert [deed.gang for deed in verdict.expected.deeds if deed.kind == "stop"] == ["second"]
+    assert [change.gang for change in verdict.expected.changes if change.kind == "stop"] == [
+        "second"
+    ]
 
 
 @pytest.mark.parametrize(
     ("mutation", "told"),
     [
         pytest.param(
-            lambda deeds: [d for d in deeds if d.gang != "third"],
+            lambda changes: [d for d in changes if d.gang != "third"],
             "start of third (4 on gpu-01) at 9.0 s in the simulator, never in the cluster",
             id="a start that is missing",
         ),
         pytest.param(
-            lambda deeds: [*deeds, Deed(12.0, "resize", "third", {})],
+            lambda changes: [*changes, Change(12.0, "resize", "third", {})],
             "resize of third at 12.0 s in the cluster, never in the simulator",
             id="a resize that nobody decided",
         ),
         pytest.param(
-            lambda deeds: renamed(deeds, {"second": "first"}, "stop"),
+            lambda changes: renamed(changes, {"second": "first"}, "stop"),
             "stop of first at 2.3 s in the cluster, never in the simulator",
             id="the wrong victim",
         ),
         pytest.param(
-            lambda deeds: [d for d in deeds if d.kind != "stop"],
+            lambda changes: [d for d in changes if d.kind != "stop"],
             "but stop of second at 2.0 s in the simulator",
             id="a stop that is missing",
         ),
         pytest.param(on_other_nodes, "in the cluster, but start of", id="the wrong nodes"),
         pytest.param(
-            lambda deeds: renamed(deeds, {"third": "fourth", "fourth": "third"}, "start"),
+            lambda changes: renamed(changes, {"third": "fourth", "fourth": "third"}, "start"),
             "start of third (4 on gpu-00) at 10.3 s in the cluster, but start of third",
             id="two starts that changed places",
         ),
         pytest.param(
-            lambda deeds: moved(deeds, "fourth", 2.5),
+            lambda changes: moved(changes, "fourth", 2.5),
             "more than 2 s apart",
             id="a start long after its moment",
         ),
@@ -116,7 +118,7 @@ def test_whatever_else_a_cluster_does_is_told(mutation: Mutation, told: str) -> 
 
 def starts(*gangs: tuple[float, str]) -> Course:
     return Course(
-        tuple(Deed(at, "start", gang, {("worker", "n0"): 1}) for at, gang in gangs), {}, {}
+        tuple(Change(at, "start", gang, {("worker", "n0"): 1}) for at, gang in gangs), {}, {}
     )
 
 
@@ -148,7 +150,7 @@ def test_a_history_is_read_as_starts_stops_resizes_and_ends() -> None:
     story.pod("0", "n1", "Running", plan="1.1")
     story.pod("0", "n1", "Succeeded", plan="1.1")
     course = of_history(story.records, "ns", began)
-    assert [(deed.kind, dict(deed.places)) for deed in course.deeds] == [
+    assert [(change.kind, dict(change.places)) for change in course.changes] == [
         ("start", {("worker", "n0"): 2}),
         ("resize", {("worker", "n0"): 2, ("worker", "n1"): 1}),
         ("stop", {}),
@@ -159,7 +161,7 @@ def test_a_history_is_read_as_starts_stops_resizes_and_ends() -> None:
     (ending,), (stopping,) = course.endings, course.stoppings
     assert ending == pytest.approx((1.3, 1.3))
     assert stopping == pytest.approx((0.7, 1.0))
-    assert of_history(story.records, "elsewhere", began).deeds == ()
+    assert of_history(story.records, "elsewhere", began).changes == ()
 
 
 def test_a_trace_says_what_its_manifests_say() -> None:
@@ -185,9 +187,9 @@ def test_what_a_slow_cluster_rightly_decides_otherwise_is_late() -> None:
     others = (a_submission("narrow", 1, 4, 2, gpus=4), a_submission("wide", 5, 4, 8))
     scenario = a_scenario(a_submission("first", 0, 4, 8), *others)
     slow = a_scenario(a_submission("first", 0, 5.5, 8), *others)
-    assert [deed.gang for deed in as_planned(scenario).starts] == ["first", "narrow", "wide"]
+    assert [change.gang for change in as_planned(scenario).starts] == ["first", "narrow", "wide"]
     verdict = verdict_on(scenario, seen_as(as_planned(slow)))
-    assert [deed.gang for deed in verdict.seen.starts] == ["first", "wide", "narrow"]
+    assert [change.gang for change in verdict.seen.starts] == ["first", "wide", "narrow"]
     assert verdict.word == "late"
     assert "start of narrow after that of wide in the cluster" in verdict.lines[0]
 
