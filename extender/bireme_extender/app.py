@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import FastAPI, Response
@@ -23,15 +23,16 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import Receive, Scope, Send
 
-from bireme.kube import wire
 from bireme_extender import protocol
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
+from bireme_extender.scoring import HIGHEST_SCORE
 from bireme_extender.verbs import CacheBehind, Verbs
 
 VERSION: Final = version("bireme")
+# Bodies of the largest length that may be in memory, unfinished, at any time: a neighbour could
+# open many connections and finish none.
 _BODIES_AT_ONCE: Final = 4
-"""Bodies of the largest length that may be in memory, unfinished, at any time."""
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _ALLOW: Final = (b"allow", b"POST")
@@ -211,63 +212,35 @@ def _error(message: str) -> bytes:
     return msgspec.json.encode({"error": message})
 
 
-_REFERENCE: Final = "#/components/schemas/{name}"
+class FilterResult(msgspec.Struct, rename="pascal"):
+    nodes: None
+    node_names: list[str]
+    failed_nodes: dict[str, str]
+    failed_and_unresolvable_nodes: dict[str, str]
+    error: str
 
-_FILTER_SCHEMA: Final = {
-    "type": "object",
-    "properties": {
-        "Nodes": {"type": "null"},
-        "NodeNames": {"type": "array", "items": {"type": "string"}},
-        "FailedNodes": {"type": "object", "additionalProperties": {"type": "string"}},
-        "FailedAndUnresolvableNodes": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-        },
-        "Error": {"type": "string"},
-    },
-}
-_SCORES_SCHEMA: Final = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "Host": {"type": "string"},
-            "Score": {"type": "integer", "minimum": 0, "maximum": 10},
-        },
-    },
-}
+
+class HostPriority(msgspec.Struct, rename="pascal"):
+    host: str
+    score: Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_SCORE)]
 
 
 def _with_verbs(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the verbs to ``document``.
-
-    The schema of a pod is taken from the types that decode it, so that the document says neither
-    more nor less than what is read.
-    """
-    (pod,), types = msgspec.json.schema_components((wire.V1Pod,), ref_template=_REFERENCE)
-    args = _args(pod)
+    """Add the verbs to ``document``."""
+    # The schema of a request is that of the types that decode it, so that the document says neither
+    # more nor less than what is read. Only the names are left undecoded there.
+    kinds = (protocol.ExtenderArgs, FilterResult, list[HostPriority])
+    (args, result, scores), types = msgspec.json.schema_components(
+        kinds, ref_template="#/components/schemas/{name}"
+    )
+    names = {"type": ["array", "null"], "items": {"type": "string"}}
+    types["ExtenderArgs"]["properties"]["NodeNames"] = names
     document.setdefault("components", {}).setdefault("schemas", {}).update(types)
     document["paths"] |= {
-        "/filter": {"post": _operation("Nodes that may take the pod", args, _FILTER_SCHEMA)},
-        "/prioritize": {"post": _operation("Scores of the best nodes", args, _SCORES_SCHEMA)},
+        "/filter": {"post": _operation("Nodes that may take the pod", args, result)},
+        "/prioritize": {"post": _operation("Scores of the best nodes", args, scores)},
     }
     return document
-
-
-def _args(pod: dict[str, Any]) -> dict[str, Any]:
-    names = {"type": ["array", "null"], "items": {"type": "string"}}
-    listed = {"type": "object", "properties": {"metadata": {"type": "object"}}}
-    items = {"type": ["array", "null"], "items": listed}
-    nodes = {
-        "type": ["object", "null"],
-        "properties": {"items": items},
-        "description": "a NodeList; names are wanted",
-    }
-    either = {"anyOf": [pod, {"type": "null"}], "description": "a Kubernetes Pod"}
-    return {
-        "type": "object",
-        "properties": {"Pod": either, "Nodes": nodes, "NodeNames": names},
-    }
 
 
 def _operation(summary: str, args: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:

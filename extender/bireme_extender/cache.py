@@ -18,12 +18,13 @@ from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.watch import Reflector, Timing
 
+# Pods whose one wait is remembered; older ones may wait again. A bound, because tenants choose how
+# many pods there are.
 _REMEMBERED_PODS = 8192
-"""Pods whose one wait is remembered; older ones may wait again."""
+# Seconds of waiting earned per second.
 _CREDIT_PER_SECOND = 0.1
-"""Seconds of waiting earned per second."""
+# Capacity of the bucket, in waits of full length.
 _MOST_CREDITED_WAITS = 10
-"""Capacity of the bucket, in waits of full length."""
 
 
 class ClusterCache:
@@ -62,8 +63,8 @@ class ClusterCache:
         put, delete, chosen = state.put_other_pod, state.delete_other_pod, pods.OTHERS
         others = mirror(pods.PATH, pod, put, delete, params=chosen, name="others")
         self._for_scores = {"nodes": nodes, "members": members, "others": others}
+        # The watches that readiness depends on, by the name in metrics.
         self._watched = {"podgroups": self._groups}
-        """What readiness depends on, by the name in metrics."""
 
     async def run(self) -> None:
         """Watch until cancelled; if one watch ends, all end."""
@@ -81,7 +82,7 @@ class ClusterCache:
 
     @property
     def is_live(self) -> bool:
-        """Whether all plans have been listed and their watch is open."""
+        """True if all plans have been listed and their watch is open."""
         return self._groups.synced.is_set() and self._groups.is_live
 
     async def has_nodes(self, timeout_seconds: float) -> bool:

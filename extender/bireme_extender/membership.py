@@ -18,12 +18,12 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 
 _REMEMBERED_TASKS = 4096
+# Cache of _request: (group, task) to the parts of the spec it was read from, and the request.
 _requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
-"""Cache of :func:`_request`: (group, task) to the parts of the spec it was read from, and it."""
 
 
 class RefusalReason(StrEnum):
-    """Why a pod gets no node. The values are a metric label; the docstrings say what helps."""
+    """Reasons for which a pod gets no node, a metric label; the docstrings say what helps."""
 
     NODES_NOT_NAMES = "NodesNotNames"
     """The scheduler sends whole nodes. Set nodeCacheCapable: true for this extender in its
@@ -47,8 +47,8 @@ class RefusalReason(StrEnum):
     """The pod asks for more than was planned for it: a webhook or a LimitRange may have added some.
     Ask for as much in the template."""
     PLANNED_NODE_NOT_OFFERED = "PlannedNodeNotOffered"
-    """Its node did not pass the scheduler's own filters, of which other words in the event tell
-    (a taint, a volume, a port). Without a change the gang is planned again after
+    """Its node did not pass the scheduler's own filters, which other words in the event
+    name (a taint, a volume, a port). Without a change the gang is planned again after
     bindTimeoutSeconds."""
     CONSTRAINTS_UNREADABLE = "ConstraintsUnreadable"
     """In score mode: its node affinity cannot be read. Correct the template as the words say."""

@@ -1,6 +1,7 @@
 """Prometheus metrics of the extender. Tenants can choose no label, so the series stay few."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
@@ -17,12 +18,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "bireme_extender_requests",
-            "Calls by verb and outcome",
-            ["verb", "outcome"],
-            registry=registry,
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        calls = "Calls by verb and outcome"
+        self._requests = counter("bireme_extender_requests", calls, ["verb", "outcome"])
         self._outcomes: dict[tuple[str, str], Counter] = {}
         seconds = Histogram(
             "bireme_extender_request_seconds",
@@ -32,34 +30,20 @@ class Metrics:
             registry=registry,
         )
         self.seconds = {verb: seconds.labels(verb) for verb in VERBS}
-        refusals = Counter(
-            "bireme_extender_refusals",
-            "Filter calls that let no node pass",
-            ["reason"],
-            registry=registry,
-        )
+        refused = "Filter calls that let no node pass"
+        refusals = counter("bireme_extender_refusals", refused, ["reason"])
         self.refusals = {reason: refusals.labels(reason.value) for reason in RefusalReason}
-        self.fallbacks = Counter(
+        self.fallbacks = counter(
             "bireme_extender_score_fallbacks",
             "Answers that the rules gave in place of a failed scorer",
-            registry=registry,
         )
-        self.plan_waits = Counter(
-            "bireme_extender_plan_waits",
-            "Filter calls that waited for a plan: it arrived, or it came too late",
-            ["outcome"],
-            registry=registry,
-        )
-        self.policy_loads = Counter(
-            "bireme_extender_policy_loads",
-            "SchedulingPolicies loaded",
-            ["outcome"],
-            registry=registry,
-        )
-        self.learned_scorer = Gauge(
+        waited = "Filter calls that waited for a plan: it arrived, or it came too late"
+        self.plan_waits = counter("bireme_extender_plan_waits", waited, ["outcome"])
+        loaded = "SchedulingPolicies loaded"
+        self.policy_loads = counter("bireme_extender_policy_loads", loaded, ["outcome"])
+        self.learned_scorer = gauge(
             "bireme_extender_learned_scorer",
             "1 while a learned placer scores nodes, 0 while the rules do",
-            registry=registry,
         )
         ProcessCollector(registry=registry)
 

@@ -12,12 +12,12 @@ import msgspec
 
 from bireme.kube import wire
 
+# Raised by decode.
 MALFORMED: Final = wire.UNDECODABLE
-"""What :func:`decode` raises."""
 
+# Up to this many nodes each get the reason of a refusal; of more, only the first does. A node that
+# the reply leaves out is unresolvable all the same, and long texts slow the scheduler down.
 REASONED_NODES: Final = 16
-"""Up to this many nodes each get the reason of a refusal; of more, only the first does. A node that
-the reply leaves out is unresolvable all the same, and long texts slow the scheduler down."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -25,37 +25,35 @@ _names_decoder = msgspec.json.Decoder(list[str])
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class _NodeMeta(msgspec.Struct, gc=False):
+class NodeMeta(msgspec.Struct, gc=False):
     name: str = ""
 
 
-class _NamedNode(msgspec.Struct, gc=False):
-    metadata: _NodeMeta = msgspec.field(default_factory=_NodeMeta)
+class NamedNode(msgspec.Struct, gc=False):
+    metadata: NodeMeta = msgspec.field(default_factory=NodeMeta)
 
 
-class _NodeList(msgspec.Struct):
-    items: list[_NamedNode] | None = None
+class NodeList(msgspec.Struct):
+    items: list[NamedNode] | None = None
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
-    """The body of a filter or prioritize request.
-
-    The names stay undecoded: for a planned pod only one of them matters, and decoding 5000 takes
-    longer than everything else together.
-    """
+    """The body of a filter or prioritize request."""
 
     pod: wire.V1Pod | None = None
-    nodes: _NodeList | None = None
-    node_names: msgspec.Raw = _NULL
+    nodes: NodeList | None = None
+    # The names stay undecoded: for a planned pod only one of them matters, and decoding 5000 takes
+    # longer than everything else together. A plain default would have no form in the JSON schema.
+    node_names: msgspec.Raw = msgspec.field(default_factory=lambda: _NULL)
 
     @property
     def has_names(self) -> bool:
-        """Whether the request has names; null counts as none."""
+        """True if the request has names; null counts as none."""
         return bytes(self.node_names) != b"null"
 
     @property
     def has_only_nodes(self) -> bool:
-        """Whether whole nodes came instead of names: the scheduler would ignore names."""
+        """True if whole nodes came instead of names: the scheduler would ignore names."""
         return self.nodes is not None and not self.has_names
 
     def asks_about(self, node: str) -> bool:

@@ -25,11 +25,11 @@ from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, Sch
 from bireme_extender.membership import Membership, Refusal, RefusalReason
 from bireme_extender.metrics import Metrics
 
+# The top of the protocol's range; the scheduler multiplies scores but does not check them.
 HIGHEST_SCORE = 10
-"""The top of the protocol's range; the scheduler multiplies scores but does not check them."""
 
+# Only this many of the best nodes get a score; a node left out of a reply simply gets none.
 SCORED_NODES = 16
-"""Only this many of the best nodes get a score; a node left out of a reply simply gets none."""
 
 _DEFAULT_SCORER = registry.default_scorer()
 _log = structlog.get_logger(__name__)

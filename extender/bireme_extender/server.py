@@ -32,9 +32,9 @@ from bireme_extender.scoring import ScorerLoader
 from bireme_extender.settings import ExtenderSettings
 from bireme_extender.verbs import Verbs
 
+# Longer than kube-scheduler keeps idle connections (90 s). With a shorter time a call could meet
+# the closing of its connection, and the scheduler does not try again.
 KEEP_ALIVE_SECONDS: Final = 180
-"""Longer than kube-scheduler keeps idle connections (90 s). With a shorter time a call could meet
-the closing of its connection, and the scheduler does not try again."""
 
 _SHUTDOWN_SECONDS: Final = 5
 _BACKLOG: Final = 128

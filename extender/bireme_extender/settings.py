@@ -8,7 +8,7 @@ from bireme.logs import check_level
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """How the extender listens, waits and protects itself."""
+    """Settings of the extender: addresses, waits, and the limits that protect it."""
 
     extender_host: str = "127.0.0.1"
     """Address to listen on. kube-scheduler can prove its identity to an extender only by TLS, so
@@ -24,7 +24,7 @@ class ExtenderSettings:
     """Port of the health checks and metrics alone, without the verbs; 0 for none of its own."""
 
     plan_wait_seconds: float = 0.2
-    """How long a filter call may wait for a plan that the watch has not delivered yet; at most
+    """Longest wait of a filter call for a plan that the watch has not delivered yet; at most
     once per pod. Must stay well below the scheduler's ``httpTimeout``."""
 
     body_limit_bytes: int = 8 * 2**20

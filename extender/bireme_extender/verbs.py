@@ -38,8 +38,8 @@ _NODES_NOT_NAMES = Refusal(
     RefusalReason.NODES_NOT_NAMES,
     "set nodeCacheCapable: true for this extender in the scheduler's configuration",
 )
+# Half of the scheduler's timeout; needed only after the first plan in score mode.
 _NODES_WAIT_SECONDS = 1.0
-"""Half of the scheduler's timeout; needed only after the first plan in score mode."""
 _NO_POD = wire.V1Pod(metadata=wire.V1ObjectMeta())
 _log = structlog.get_logger(__name__)
 
@@ -49,11 +49,11 @@ class CacheBehind(Exception):  # noqa: N818  # a state, not an error
 
 
 class Freshness(Protocol):
-    """How current the cache of the verbs is."""
+    """Currency of the cache that the verbs read."""
 
     @property
     def is_live(self) -> bool:
-        """Whether all plans have been read and their watch is open."""
+        """True if all plans have been read and their watch is open."""
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
         """Return whether all nodes and pods are read in time; the first call starts reading."""

@@ -22,25 +22,9 @@ from bireme.kube.pod_builder import PodFactory, ProgressAccess, group_manifest
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import PendingAction
+from bireme_operator.rejections import AdmissionRejected, rejection_of
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
-
-
-class AdmissionRejected(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
-    """The API server will not take an object of the gang, and trying again at once is pointless."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-def rejection_of(error: ApiError) -> AdmissionRejected | None:
-    """Return the rejection in an API error, of what is invalid or forbidden; else None."""
-    if error.is_invalid or "request is too large" in error.message:
-        return AdmissionRejected(Reason.TEMPLATE_INVALID, error.message)
-    if error.is_forbidden:
-        return AdmissionRejected(Reason.PODS_REFUSED, error.message)
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.actuator import Actuator, AdmissionRejected
+from bireme_operator.actuator import Actuator
 from bireme_operator.lifecycle import Transition
+from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.settings import OperatorSettings
-from bireme_operator.workqueue import AdmissionRejections, WorkQueue
+from bireme_operator.workqueue import WorkQueue
 
 _DRY_RUNS_AT_ONCE = 4
 
@@ -32,7 +33,6 @@ class JobAdmission:
     state: ClusterState
     work: WorkQueue
     actuator: Actuator
-    rejections: AdmissionRejections
     settings: OperatorSettings
     epoch: int
     _admitted: dict[str, Admit] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class JobAdmission:
             self._tried.pop(job.uid, None)
             current = self.state.jobs.get(job.key)
             if current is not None:
-                self.rejections.add(current, rejected)
+                self.work.rejections.add(current, rejected)
                 self.state.requeue(job.key)
         except (ApiError, NotLeader):
             self._tried.pop(job.uid, None)

@@ -50,10 +50,10 @@ class Operator:
         self._lease: Lease | None = None
         self._clients: list[ApiClient] = []
         self._endpoint = HealthEndpoint(self._metrics.registry, self.unhealthy, self.unready)
-        self._progress = ProgressEndpoint(self._desk, self._metrics)
+        self._progress = ProgressEndpoint(self._progress_service, self._metrics)
 
     async def run(self) -> int:
-        """Run until told to stop; the exit code.
+        """Run until :attr:`stop` is set; return the exit code.
 
         Raises:
             StartError: there are no credentials, or a port is taken.
@@ -96,8 +96,8 @@ class Operator:
         certificate = Certificate(*files, time.monotonic) if all(files) else None
         await self._progress.start(settings.progress_host, settings.progress_port, certificate)
 
-    def _desk(self) -> ProgressService | None:
-        """Where reports go; None until this process leads and has filled its caches."""
+    def _progress_service(self) -> ProgressService | None:
+        """Return the taker of reports; None until this process leads and has filled its caches."""
         if self._term is None or not self._term.watches.are_synced:
             return None
         return self._term.progress
@@ -153,7 +153,7 @@ class Operator:
     # --- probes ---------------------------------------------------------------------------
 
     def unhealthy(self) -> str:
-        """What is wrong with this process; empty when nothing is."""
+        """Return the fault of this process; empty when it has none."""
         if self.failed:
             return "stopping after a failure"
         age = self._cycle_age()
@@ -161,11 +161,11 @@ class Operator:
         return f"no cycle for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
 
     def _cycle_age(self) -> float:
-        """Seconds since the last cycle ended; 0 where none is due."""
+        """Return the seconds since the last cycle ended; 0 where none is due."""
         return 0.0 if self._term is None else time.monotonic() - self._term.loop.pacing.finished_at
 
     def unready(self) -> str:
-        """Why this process is not ready; a standby is ready, a leader once it has decided."""
+        """Return the reason not to be ready yet: a standby is, and a leader once it has decided."""
         if self._lease is None:
             return "starting"
         if self._term is not None and not self._term.watches.are_synced:

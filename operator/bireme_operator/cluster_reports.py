@@ -408,7 +408,7 @@ class PoolReports(StatusReports):
 
 @dataclass(frozen=True, slots=True)
 class ClusterReports:
-    """What administrators look at: statuses of the cluster-scoped kinds, and partial gangs."""
+    """All that administrators look at: statuses of the cluster-scoped kinds, partial gangs."""
 
     state: ClusterState
     queues: QueueReports

@@ -11,7 +11,6 @@ that is not watched for too long ends the term, as does any exception that a mir
 """
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,16 +22,16 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import names, wire
-from bireme.kube.client import METADATA, ApiClient, ApiError
+from bireme.kube.client import METADATA, ApiClient, ApiError, jittered_pause
 from bireme_operator import kopf_watch
 from bireme_operator.kopf_watch import KopfWatch, Notice
 from bireme_operator.metrics import WatchMetrics
 
 _log = structlog.get_logger(__name__)
+# Events processed at once: a list of thousands must not keep the loop from renewing the lease.
 _SLICE: Final = 200
-"""Events processed at once, before other work of the event loop."""
+# A run of kopf that lasted so long was a good one: the next starts without a long pause.
 _LONG_RUN_SECONDS: Final = 60.0
-"""A run of kopf that lasted so long was a good one: the next starts without a long pause."""
 
 
 class NotWatched(Exception):  # noqa: N818  # it ends the term and says why
@@ -113,13 +112,12 @@ class Mirror:
         self.seen: dict[Key, _Seen] = {}
         """All that exist, decodable or not."""
         self.synced = asyncio.Event()
+        # Versions at which names were last seen to be free: events before them are late.
         self._gone: dict[Key, int] = {}
-        """Versions at which names were last seen to be free: events before them are late."""
         self._waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = {}
         self._on_put = on_put
         self._on_delete = on_delete
-        self._decoder = msgspec.json.Decoder(wire.CustomObject)
-        self._log = _log.bind(kind=plural)
+        self._reader = wire.ObjectReader(wire.CustomObject, _log.bind(kind=plural))
 
     def newest(self, key: Key) -> int:
         """Return the version as of which ``key`` is known, existing or gone; 0 for never."""
@@ -128,11 +126,11 @@ class Mirror:
 
     def put(self, raw: msgspec.Raw) -> None:
         """Apply a creation or change."""
-        stub = self._stub(raw)
+        stub = self._reader.stub(raw)
         if stub is None or stub.version <= self.newest(stub.key):
             return
         key = stub.key
-        obj = self._decoded(key, raw)
+        obj = self._reader.decoded(key, raw)
         last = self.seen.get(key)
         if last is not None and (obj is None or last.uid != stub.uid):
             self._drop(key)
@@ -145,7 +143,7 @@ class Mirror:
 
     def remove(self, raw: msgspec.Raw) -> None:
         """Apply a deletion; ``raw`` is the object's last state."""
-        stub = self._stub(raw)
+        stub = self._reader.stub(raw)
         if stub is not None:
             self.delete(stub.key, stub.uid, stub.version)
 
@@ -200,23 +198,6 @@ class Mirror:
             if version <= newest and not known.done():
                 known.set_result(None)
 
-    def _stub(self, raw: msgspec.Raw) -> wire.ObjectStub | None:
-        try:
-            return wire.stub(raw)
-        except wire.UNDECODABLE as error:
-            self._report_bad(None, error)
-            return None
-
-    def _decoded(self, key: Key, raw: msgspec.Raw) -> wire.CustomObject | None:
-        try:
-            return self._decoder.decode(raw)
-        except wire.UNDECODABLE as error:
-            self._report_bad(key, error)
-            return None
-
-    def _report_bad(self, key: Key | None, error: Exception) -> None:
-        self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
-
 
 @dataclass(slots=True)
 class _Kind:
@@ -224,18 +205,18 @@ class _Kind:
 
     mirror: Mirror
     is_needed: bool
+    # Time at which it was last known to be watched, or not to exist.
     live_at: float
-    """Time at which it was last known to be watched, or not to exist."""
+    # Time and version of the latest list of an audit.
     audited: tuple[float, int]
-    """Time and version of the latest list of an audit."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_audit_wanted: bool = False
     is_missing: bool = False
     is_served: bool = False
+    # The present run of kopf has listed it.
     was_asked: bool = False
-    """Whether the present run of kopf has listed it."""
+    # Watches that kopf has open; 2 for a moment where one follows another.
     watches: int = 0
-    """Watches that kopf has open; 2 for a moment where one follows another."""
 
 
 class CustomResources:
@@ -315,9 +296,8 @@ class CustomResources:
 
     def _back_off(self, failures: int) -> float:
         """Return the seconds to wait after so many failures more than one."""
-        ceiling: float = self._timing.backoff_first_seconds * 2 ** min(failures, 30)
-        spread = random.uniform(0.5, 1)  # noqa: S311  # spreads clients
-        return min(self._timing.backoff_limit_seconds, ceiling) * spread
+        timing = self._timing
+        return jittered_pause(failures, timing.backoff_first_seconds, timing.backoff_limit_seconds)
 
     async def _supervise_kopf(self) -> None:
         """End a run of kopf that misses a kind, and the term where a kind stays unwatched."""

@@ -20,6 +20,7 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
+# Reasons without an event: it would cost every gang another write.
 _QUIET = (
     Reason.ADMITTED,
     Reason.GANG_BOUND,
@@ -35,7 +36,6 @@ _QUIET = (
     Reason.HISTORY_UNAVAILABLE,
     Reason.FORECAST_FAILED,
 )
-"""Reasons without an event: it would cost every gang another write."""
 _WARNINGS = frozenset(
     {
         Reason.GANG_NOT_BOUND_IN_TIME,

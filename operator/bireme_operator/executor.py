@@ -50,10 +50,6 @@ class DecisionExecutor:
     now: Callable[[], float]
     start_ranges: StartRanges = field(default_factory=StartRanges)
 
-    def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """Return ``snapshot`` with what is being carried out and not written yet."""
-        return self.preemptions.applied_to(snapshot)
-
     def basis(self, snapshot: ClusterSnapshot) -> Basis:
         """Return ``snapshot`` with the objects as they are now."""
         return Basis(snapshot, dict(self.state.jobs), dict(self.state.groups))

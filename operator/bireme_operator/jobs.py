@@ -24,8 +24,8 @@ from bireme_operator.resizes import Resizes
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
+# A gang that runs within this time after its pods were made is reported once, as Running.
 _STARTING_SECONDS = 5.0
-"""A gang that runs within this time after its pods were made is reported once, as Running."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class JobReconciler:
         await self._record(job, move, self.state.view(job.key), now)
 
     def _is_premature(self, job: JobFacts, move: Transition) -> bool:
-        """Whether Starting need not be reported yet, because Running may follow in a moment."""
+        """Return whether Starting is not to be reported yet: Running may follow in a moment."""
         if move.phase != "Starting":
             return False
         # A gang is not reconciled while its pods are being created, so that has just ended.

@@ -15,6 +15,7 @@ kopf also gets its HTTP session from here (:meth:`_Session.login`), for three re
 """
 
 import asyncio
+import itertools
 import logging
 import math
 import random
@@ -33,23 +34,24 @@ import uvloop
 from yarl import URL
 
 from bireme.kube import names, wire
-from bireme.kube.client import JSON, ApiError, whole_lines
+from bireme.kube.client import JSON, ApiError, jittered_pause, whole_lines
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 
 _log = structlog.get_logger(__name__)
 _PAGE_SIZE: Final = 500
+# Range of the lifetime asked of the server, so that reconnects spread.
 _WATCH_SECONDS: Final = (240, 300)
-"""Range of the lifetime asked of the server, so that reconnects spread."""
+# The first pause before a failed request is repeated, and the longest.
 _BACKOFF_SECONDS: Final = (0.2, 10.0)
-"""The first pause before a failed request is repeated, and the longest."""
+# A watch that the server ended sooner, and without any news, is in trouble.
 _SHORT_SECONDS: Final = 1.0
-"""A watch that the server ended sooner, and without any news, is in trouble."""
+# An event whose handler kopf has not called by then is passed to it again: kopf may have dropped
+# it.
 _HANDLED_SECONDS: Final = 10.0
-"""An event whose handler kopf has not called by then is passed to it again."""
+# Longest wait for kopf's tasks at the end of a run.
 _CANCEL_SECONDS: Final = 5.0
-"""Longest wait for kopf's tasks at the end of a run."""
+# Longest wait for that end, in the owner's loop.
 _JOIN_SECONDS: Final = 10.0
-"""Longest wait for that end, in the owner's loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +242,9 @@ def _settings(idle_seconds: float) -> kopf.OperatorSettings:
     settings.watching.reconnect_backoff = 0.2
     settings.networking.request_timeout = 60
     settings.networking.error_backoffs = _Backoffs()
-    settings.persistence.diffbase_storage = _NothingCompared()
-    settings.persistence.progress_storage = _NothingStored()
+    # kopf's own storages would write annotations to objects: here there is none to write to.
+    settings.persistence.diffbase_storage = _NothingCompared(())
+    settings.persistence.progress_storage = kopf.MultiProgressStorage(())
     return settings
 
 
@@ -250,42 +253,15 @@ class _Backoffs:
 
     # With an end, a kind that may not be read would end kopf, and with it the other four.
     def __iter__(self) -> Iterator[float]:
-        ceiling, limit = _BACKOFF_SECONDS
-        while True:
-            yield ceiling * random.uniform(0.5, 1)  # noqa: S311  # spreads clients
-            ceiling = min(limit, 2 * ceiling)
+        return (jittered_pause(failures, *_BACKOFF_SECONDS) for failures in itertools.count())
 
 
-class _NothingCompared(kopf.DiffBaseStorage):
+class _NothingCompared(kopf.MultiDiffBaseStorage):
     """No storage of the last state on objects: events are not compared."""
 
+    # kopf would deep-copy every object here, for handlers of changes, which there are none of.
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence({})
-
-    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        return None
-
-
-class _NothingStored(kopf.ProgressStorage):
-    """No storage of progress: handlers of events have none."""
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        return None
-
-    def purge(self, **_: Any) -> None:
-        return None
-
-    def touch(self, **_: Any) -> None:
-        return None
-
-    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        return essence
 
 
 # --- kopf's HTTP session ------------------------------------------------------------------

@@ -49,13 +49,13 @@ from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
-from bireme_operator.workqueue import AdmissionRejections, WorkQueue
+from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import PrioritySemaphore, Writes
 
 _log = structlog.get_logger(__name__)
+# The wait of a new leader for its policy: until then the settings would decide, and might preempt
+# gangs that the policy would not.
 _FIRST_LOAD_SECONDS = 5.0
-"""How long a new leader waits for its policy: until then the settings would decide, and might
-preempt gangs that the policy would not."""
 
 
 def wall_clock() -> float:
@@ -111,15 +111,14 @@ class LeaderTerm:
         self.reports = reports = StatusWriter(
             writes, watches, events, settings, clock, state.requeue
         )
-        self.rejections = AdmissionRejections(clock)
-        self.work = work = WorkQueue(state, self.slots, self.rejections, clock)
+        self.work = work = WorkQueue(state, self.slots, clock)
         actuator = Actuator(state, watches, writes, _progress_access(settings))
         errors = ReconcileErrors(state, work, reports, metrics)
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
         tokens = Tokens(given.client, clock)
         self.progress = ProgressService(state, tokens, settings.progress_write_seconds, clock, now)
-        admission = JobAdmission(state, work, actuator, self.rejections, settings, given.epoch)
+        admission = JobAdmission(state, work, actuator, settings, given.epoch)
         resizes = Resizes(state, work, actuator, reports, events, metrics, now)
         jobs = JobReconciler(
             state=state,
@@ -141,7 +140,6 @@ class LeaderTerm:
             state=state,
             work=work,
             actuator=actuator,
-            rejections=self.rejections,
             jobs=jobs,
             pod_groups=pod_groups,
             reports=reports,

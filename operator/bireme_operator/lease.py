@@ -20,11 +20,11 @@ import structlog
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
 
+# Share of a duration between renewals, as in client-go. The more, the older the last renewal is
+# when an API server stops answering, and the sooner leadership ends.
 _RENEWAL: Final = 2 / 15
-"""Share of a duration between renewals, as in client-go. The more, the older the last renewal is
-when an API server stops answering, and the sooner leadership ends."""
+# Share of a duration that a request may take; a leader can ask twice in its time.
 _ANSWER: Final = 4 / 15
-"""Share of a duration that a request may take; a leader can ask twice in its time."""
 _UNSEEN: Final = "unseen"
 _ABSENT: Final = "absent"
 _log = structlog.get_logger(__name__)
@@ -73,10 +73,11 @@ class Lease:
     ) -> None:
         self.epoch = 0
         self._client = client
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
         self._name = name
         self._identity = identity
         self._duration = duration_seconds
+        self._answer_seconds = duration_seconds * _ANSWER
         self._clock = clock
         self._wall_clock = wall_clock
         self._sleep = sleep
@@ -172,7 +173,7 @@ class Lease:
     async def _observe(self) -> None:
         """Read the record, and keep the time by our own clock at which it last changed."""
         try:
-            raw = await self._request("GET", f"{self._collection}/{self._name}")
+            raw = await self._client.get(self._path, timeout_seconds=self._answer_seconds)
         except ApiError as error:
             if not error.is_not_found:
                 raise
@@ -238,20 +239,12 @@ class Lease:
                 "metadata": {"name": self._name},
                 "spec": spec,
             }
-            raw = await self._request("POST", self._collection, body)
+            collection = self._path.rpartition("/")[0]
+            raw = await self._client.create(collection, body, timeout_seconds=self._answer_seconds)
         else:
             version = {"resourceVersion": self._record.metadata.resource_version}
             body = {"metadata": version, "spec": spec}
-            raw = await self._request("PATCH", f"{self._collection}/{self._name}", body)
+            raw = await self._client.merge_patch(
+                self._path, body, timeout_seconds=self._answer_seconds
+            )
         self._see(msgspec.json.decode(raw, type=_Record))
-
-    async def _request(self, method: str, path: str, body: object = None) -> bytes:
-        return await self._client.request(
-            method,
-            path,
-            body=None if body is None else msgspec.json.encode(body),
-            content_type="application/merge-patch+json"
-            if method == "PATCH"
-            else "application/json",
-            timeout_seconds=self._duration * _ANSWER,
-        )

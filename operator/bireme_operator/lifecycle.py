@@ -22,22 +22,22 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 
 ACTIVE = ("Starting", "Running")
+# For so long after a preemption pods are evicted, not deleted. After that the rest are deleted even
+# where a budget keeps them, which has shrunk since it was read: a gang without some of its pods
+# does not run.
 EVICTING_SECONDS = 300.0
-"""How long after a preemption pods are evicted rather than deleted. After that the rest are deleted
-even where a budget keeps them, which has shrunk since it was read: a gang without some of its pods
-does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a verdict may depend on besides the job itself. ``now`` is POSIX seconds."""
+    """Facts besides the job itself that a verdict may depend on. ``now`` is POSIX seconds."""
 
     now: float
     bind_timeout_seconds: float
     lost_node: Callable[[str], str]
-    """Why a node counts as lost; empty when it does not."""
+    """Gives the reason for which a node counts as lost; empty when it does not."""
     unusable_node: Callable[[str], str]
-    """Why a planned, unbound replica cannot get onto its node; empty when it can."""
+    """Gives the obstacle between a planned, unbound replica and its node; empty for none."""
     seconds_since: Callable[[Key, float], float]
     """The age of a time written for a gang (POSIX seconds), whether clocks were set back or not."""
 
@@ -55,7 +55,7 @@ class Transition:
 
     @property
     def starts_again(self) -> bool:
-        """Whether the gang gives its place back and queues again."""
+        """True if the gang gives its place back and queues again."""
         return bool(self.restarts or self.interruptions or self.preemptions)
 
 
@@ -159,7 +159,7 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
 
 
 def _edited(job: JobFacts, view: GangView) -> Transition | None:
-    """What is made from now on would be made of other templates than what is there."""
+    """Start again where new pods would be made of other templates than those that exist."""
     if job.phase == "Running" or view.is_ready or view.plan.spec_hash == job.spec_hash:
         return None
     message = "spec.tasks was edited before all replicas ran; the gang starts again as it is now"
@@ -185,7 +185,7 @@ class PendingAction:
 
     delete_pods: tuple[PodFacts, ...] = ()
     evicts: bool = False
-    """Whether they go by the Eviction API, which asks PodDisruptionBudgets."""
+    """True if they go by the Eviction API, which asks PodDisruptionBudgets."""
     create: tuple[Member, ...] = ()
     clear_plan: bool = False
     delete_job: bool = False

@@ -19,14 +19,14 @@ from bireme_operator.policies import CycleRunner
 from bireme_operator.reconcile import GangReconciler
 from bireme_operator.settings import OperatorSettings
 
+# After a turn of t seconds the loop rests at least _REST * t: deciding more often than that takes
+# processor time from the writes that carry decisions out.
 _REST = 3.0
-"""After a turn of t seconds the loop rests at least ``_REST * t``: deciding more often than that
-takes processor time from the writes that carry decisions out."""
 
 
 @dataclass(slots=True)
 class Pacing:
-    """When the next turn is due, and when a sweep, a turn that looks at everything."""
+    """Times of the next turn, and of the next sweep, a turn that looks at everything."""
 
     dirty: asyncio.Event
     """Set by every change that can matter to a decision."""
@@ -35,7 +35,7 @@ class Pacing:
     clock: Callable[[], float]
     """Monotonic seconds."""
     finished_at: float = field(init=False)
-    """When the last turn ended; the liveness probe watches it."""
+    """End of the last turn; the liveness probe watches it."""
     _swept_at: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -120,11 +120,11 @@ class SchedulingLoop:
     async def _decide(self, snapshot: ClusterSnapshot) -> Decision:
         """Return the decision on ``snapshot``, once everything in it is under way."""
         # What is being written already is not decided again.
-        known = self.pools.applied_to(self.executor.applied_to(snapshot))
+        known = self.pools.applied_to(self.executor.preemptions.applied_to(snapshot))
         if not (known.waiting or any(running.gang.is_elastic for running in known.running)):
             return self.cycles.skip(known)
         basis = self.executor.basis(known)
         decision = await self.cycles.decide(known)
         self.executor.carry_out(decision, basis)
-        self.cycles.compare(known, decision)
+        self.cycles.shadows.submit(known, decision)
         return decision

@@ -173,8 +173,9 @@ def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
 
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+# Most series of one metric about objects that administrators name, the first by name: every series
+# costs memory here and in Prometheus.
 MOST_NAMES = 100
-"""Series of one metric about objects that administrators name: the first by their names."""
 
 
 class OperatorMetrics:

@@ -104,10 +104,10 @@ def _offers_what(template: Node, node: Node) -> bool:
     return has_all and set(node.taints) <= set(template.taints)
 
 
+# After a longer time without an observation, the demand in between is not known.
 _LONGEST_SECONDS: Final = 120.0
-"""After a longer time without an observation, the demand in between is not known."""
+# Hours kept while they cannot be written.
 _MOST_HOURS: Final = 48
-"""Hours kept while they cannot be written."""
 
 
 @dataclass(slots=True)
@@ -157,8 +157,9 @@ class HourlyDemand:
         self._finished = 0
 
 
+# For so long nodes that may go, and have not gone, take no plans: the autoscaler chooses which of
+# the empty ones it removes.
 _LEAVING_SECONDS: Final = 60.0
-"""How long nodes that may go, and have not gone, take no plans."""
 
 
 @dataclass(slots=True)
@@ -247,7 +248,7 @@ class ManagedPool:
         )
 
     def is_shrinking(self, now: float) -> bool:
-        """Whether nodes were given up that may be there still: any of those that are empty."""
+        """Return whether nodes were given up that may be there still: any of the empty ones."""
         leaving, requester = self._leaving, self.requester
         if leaving is None or requester is None:
             return False
@@ -411,8 +412,8 @@ def _pool_of(running: RunningGang, pools: Mapping[str, BoolArray]) -> str:
     return next((name for name, mask in pools.items() if rows and mask[rows[0]]), "")
 
 
+# Demand is measured no more often: it sums over all gangs, and its unit is the hour.
 _MEASURE_SECONDS: Final = 1.0
-"""Demand is measured no more often."""
 
 
 class ManagedPools:
@@ -502,7 +503,7 @@ class ManagedPools:
     ) -> ManagedPool:
         if known is not None and known.facts.uid != facts.uid:
             known = None  # another object of the same name
-        is_edited = known is None or known.facts.generation != facts.generation
+        is_edited = known is None or known.facts.demand != facts.demand
         if known is None or is_edited or known.nodes.table is not table:
             nodes = PoolInventory.of(facts.name, spec, table, self._born)
             known = known or ManagedPool(facts, spec, nodes)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
@@ -62,7 +64,7 @@ def _pin(pod: wire.V1Pod, node: str) -> dict[str, Any]:
         node_affinity.required_during_scheduling_ignored_during_execution if node_affinity else None
     )
     own_terms = (required.node_selector_terms if required else None) or ()
-    terms = [_as_manifest(term) for term in own_terms]
+    terms = msgspec.json.decode(msgspec.json.encode(own_terms))
     value: dict[str, Any] = {"nodeSelectorTerms": pin_terms(node, terms or None)}
     path = "/spec/affinity"
     for step, exists in (("nodeAffinity", affinity), (_REQUIRED, node_affinity)):
@@ -74,19 +76,6 @@ def _pin(pod: wire.V1Pod, node: str) -> dict[str, Any]:
     elif node_affinity is None:
         value = {_REQUIRED: value}
     return {"op": "add", "path": path, "value": value}
-
-
-def _as_manifest(term: wire.V1NodeSelectorTerm) -> dict[str, Any]:
-    parts = {"matchExpressions": term.match_expressions, "matchFields": term.match_fields}
-    return {
-        name: [
-            {"key": r.key, "operator": r.operator}
-            | ({"values": list(r.values)} if r.values else {})
-            for r in requirements
-        ]
-        for name, requirements in parts.items()
-        if requirements
-    }
 
 
 @dataclass(slots=True)

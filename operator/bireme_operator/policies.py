@@ -27,18 +27,18 @@ from bireme.tasks import Tasks
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.recording import Recording
 
+# A policy that was overruled counts as degraded until so many of its cycles went well.
 GOOD_CYCLES: Final = 20
-"""A policy that was overruled counts as degraded until so many of its cycles went well."""
+# Comparisons that agreement and regret are the mean of.
 _WINDOW: Final = 200
-"""Comparisons that agreement and regret are the mean of."""
+# After t seconds of thought shadows rest _REST * t: they get a tenth of a core.
 _REST: Final = 9.0
-"""After t seconds of thought shadows rest ``_REST * t``: a tenth of a core is theirs."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class ShadowStats:
-    """How close a shadow is to the policy that decides, lately; ``cycles`` since it was loaded."""
+    """Likeness of a shadow to the policy that decides, lately; ``cycles`` since it was loaded."""
 
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
@@ -99,7 +99,7 @@ class PolicyStats:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether it was overruled in one of its latest cycles."""
+        """True if it was overruled in one of its latest cycles."""
         return self.fallbacks > 0 and self.good_cycles < GOOD_CYCLES
 
 
@@ -287,10 +287,6 @@ class CycleRunner:
         decision = Decision()
         self._observe(snapshot, decision, SETTINGS_SOURCE)
         return decision
-
-    def compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        """Have the shadows decide on ``snapshot`` too."""
-        self.shadows.submit(snapshot, decision)
 
     def _observe(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         self.recording.submit(snapshot, decision, source)

@@ -29,8 +29,8 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _PROTECTED_SECONDS = 60.0
+# A gang is left alone for so long after the API server gave no answer about its budgets.
 _UNKNOWN_SECONDS = 5.0
-"""How long a gang is left alone after the API server gave no answer about its budgets."""
 
 
 @dataclass(frozen=True, slots=True)

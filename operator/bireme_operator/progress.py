@@ -1,4 +1,4 @@
-"""The progress endpoint over HTTP: where training pods report how far they are.
+"""The progress endpoint over HTTP: training pods report to it how far they are.
 
 Only the leader keeps what is reported. A standby answers 503 with Retry-After: a Service gives the
 next connection to another pod, and a report that is lost is followed by a fresher one.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import structlog
@@ -40,6 +40,7 @@ MOST_BYTES: Final = 16_384
 _MOST_METRICS: Final = 64
 _LARGEST_LOSS: Final = 1e12
 
+# Names of metrics, those of the Transformers trainer among them, to fields of a report.
 _NAMES: Final[Mapping[str, str]] = {
     "step": "step",
     "global_step": "step",
@@ -50,7 +51,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "accuracy": "accuracy",
     "eval_accuracy": "accuracy",
 }
-"""Names of metrics, those of the Transformers trainer among them, to fields of a report."""
 
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "step": (0.0, MOST_STEPS),
@@ -64,22 +64,25 @@ class PayloadError(ValueError):
     """The body is no report; the text names the field, its value and the remedy."""
 
 
-class _Metric(msgspec.Struct):
+class Metric(msgspec.Struct):
     name: str
-    value: str | float
+    value: Annotated[str | float, msgspec.Meta(description="a finite number")]
 
 
-class _TrainerStatus(msgspec.Struct, rename="camel"):
+class TrainerStatus(msgspec.Struct, rename="camel"):
     progress_percentage: float | None = None
     estimated_remaining_seconds: float | None = None
-    metrics: list[_Metric] | None = None
+    # The bound is for clients to read; past it, the refusal says more than msgspec would.
+    metrics: (
+        Annotated[list[Metric], msgspec.Meta(extra_json_schema={"maxItems": _MOST_METRICS})] | None
+    ) = None
 
 
-class _Body(msgspec.Struct, rename="camel"):
-    trainer_status: _TrainerStatus
+class Body(msgspec.Struct, rename="camel"):
+    trainer_status: TrainerStatus
 
 
-_DECODER: Final = msgspec.json.Decoder(_Body)
+_DECODER: Final = msgspec.json.Decoder(Body)
 
 
 def decode(body: bytes) -> ProgressReport:
@@ -110,7 +113,7 @@ def decode(body: bytes) -> ProgressReport:
     return replace(report, **values)
 
 
-def _number(metric: _Metric) -> float:
+def _number(metric: Metric) -> float:
     try:
         value = float(metric.value)
     except ValueError:
@@ -127,29 +130,10 @@ def _number(metric: _Metric) -> float:
 
 OPENAPI_PATH: Final = "/openapi.json"
 
-_NUMBER: Final = {"type": ["number", "null"]}
-_METRIC: Final = {
-    "type": "object",
-    "required": ["name", "value"],
-    "properties": {
-        "name": {"type": "string"},
-        "value": {"type": ["string", "number"], "description": "a finite number"},
-    },
-}
-_BODY: Final = {
-    "type": "object",
-    "required": ["trainerStatus"],
-    "properties": {
-        "trainerStatus": {
-            "type": "object",
-            "properties": {
-                "progressPercentage": _NUMBER,
-                "estimatedRemainingSeconds": _NUMBER,
-                "metrics": {"type": ["array", "null"], "maxItems": 64, "items": _METRIC},
-            },
-        }
-    },
-}
+# Made of the types that decode a body, so that it says neither more nor less than what is read.
+(_SCHEMA,), _TYPES = msgspec.json.schema_components(
+    (Body,), ref_template="#/components/schemas/{name}"
+)
 _REFUSAL: Final = {
     "type": "object",
     "required": ["status", "message"],
@@ -179,7 +163,7 @@ _REPORT: Final = {
     "summary": "Say how far a running job is",
     "security": [{"podToken": []}],
     "parameters": [_named("namespace"), _named("name")],
-    "requestBody": {"required": True, **_json(_BODY)},
+    "requestBody": {"required": True, **_json(_SCHEMA)},
     "responses": {
         "200": {"description": "Taken", **_json({"type": "object"})},
         **{code: {"description": text, **_json(_REFUSAL)} for code, text in _REFUSALS.items()},
@@ -190,13 +174,14 @@ DOCUMENT: Final[dict[str, Any]] = {
     "openapi": "3.1.0",
     "info": {"title": "Bireme progress endpoint", "version": version("bireme")},
     "components": {
+        "schemas": _TYPES,
         "securitySchemes": {
             "podToken": {
                 "type": "http",
                 "scheme": "bearer",
                 "description": "the projected ServiceAccount token of a pod of the job",
             }
-        }
+        },
     },
     "paths": {path(("{namespace}", "{name}")): {"post": _REPORT}},
 }
@@ -207,8 +192,8 @@ DOCUMENT: Final[dict[str, Any]] = {
 _log = structlog.get_logger(__name__)
 _BODY_SECONDS: Final = 5.0
 _STANDBY_SECONDS: Final = 1.0
+# Pause between two looks at the certificate's files, which live for weeks.
 _CHECK_SECONDS: Final = 60.0
-"""How often the certificate's files are checked; they live for weeks."""
 
 
 class Certificate:
@@ -253,7 +238,7 @@ class Certificate:
 
 
 class ProgressEndpoint:
-    """The server; ``desk`` gives that of the present term, or None on a standby."""
+    """The server; ``service`` gives that of the present term, or None on a standby."""
 
     def __init__(
         self, service: Callable[[], ProgressService | None], metrics: OperatorMetrics
@@ -264,7 +249,7 @@ class ProgressEndpoint:
         self._server = HttpServer()
 
     async def start(self, host: str, port: int, certificate: Certificate | None) -> int:
-        """Listen on ``host:port``, with TLS if there is a certificate; the port.
+        """Listen on ``host:port``, with TLS if there is a certificate; return the port.
 
         Raises:
             OSError: the port is taken.

@@ -201,7 +201,7 @@ _BURST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What a job has reported since its status was written, and when it last reported.
+    """Report of a job since its status was written, and the time of the last one.
 
     ``received`` is in whole milliseconds, as the status will have it, and identifies a report.
     """

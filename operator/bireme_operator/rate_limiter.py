@@ -3,8 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
+# Keys beyond that are forgotten, the oldest first; their buckets are full again. Senders choose the
+# keys, so without a bound they could fill the memory.
 _MOST_KEYS = 8192
-"""Keys beyond that are forgotten, the oldest first; their buckets are full again."""
 
 
 class RateLimiter:

@@ -24,11 +24,13 @@ from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.rejections import Rejection
 from bireme_operator.status_writer import StatusWriter
-from bireme_operator.workqueue import AdmissionRejections, Rejection, WorkQueue
+from bireme_operator.workqueue import WorkQueue
 
+# A node may look overfull for so long before it counts: a pod just bound may for a moment be
+# counted as planned, too.
 _OVERFULL_SECONDS = 2.0
-"""How long a node may look overfull before it counts: a pod just bound and still planned."""
 _log = structlog.get_logger(__name__)
 
 
@@ -77,7 +79,7 @@ class ReconcileErrors:
 
 
 class MonotonicAge:
-    """How long something of a gang has lasted, by the wall or the monotonic clock, the longer.
+    """Age of something of a gang, by the wall or the monotonic clock, the longer.
 
     Times in objects are of the wall clock, which may be set back; what was to end in a minute would
     then end an hour later. A monotonic clock cannot be set, but begins anew with every leader.
@@ -156,7 +158,6 @@ class GangReconciler:
     state: ClusterState
     work: WorkQueue
     actuator: Actuator
-    rejections: AdmissionRejections
     jobs: JobReconciler
     pod_groups: ExternalPodGroups
     reports: StatusWriter
@@ -170,7 +171,7 @@ class GangReconciler:
         """Take one step with each gang that changed, or with all; ``now`` is POSIX seconds."""
         changed, self.state.changed = self.state.changed, set()
         keys = sorted({*self.state.jobs, *self.state.groups} if everything else changed)
-        self._rejected = self.rejections.current(self.state.jobs)
+        self._rejected = self.work.rejections.current(self.state.jobs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
         self.state.run_times.learn(jobs, self.errors.isolated)
         at = self._situation(now)
@@ -206,7 +207,7 @@ class GangReconciler:
     def waiting(self) -> list[Gang]:
         """Return the gangs to decide on."""
         gangs = self.state.waiting(self.work.undecided(), self._rejected, self.errors.add)
-        may = self.rejections.may_preempt
+        may = self.work.rejections.may_preempt
         return [gang if may(gang.uid) else replace(gang, may_preempt=False) for gang in gangs]
 
     def snapshot(self, now: float, waiting: list[Gang]) -> ClusterSnapshot:

@@ -20,8 +20,8 @@ from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
+# Cycles that wait to be written; each holds a snapshot.
 _MOST_PENDING = 16
-"""Cycles that wait to be written; each holds a snapshot."""
 _PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
 

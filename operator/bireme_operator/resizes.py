@@ -20,10 +20,11 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
-from bireme_operator.actuator import Actuator, AdmissionRejected
+from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 

@@ -21,10 +21,10 @@ from bireme_operator.metrics import PoolMetrics
 from bireme_operator.workqueue import BackOffs
 
 _log = structlog.get_logger(__name__)
+# Pause between two reads of a target when there is nothing to write: others may scale it too.
 READ_SECONDS: Final = 15.0
-"""How often a target is read when there is nothing to write."""
+# A node is taken for occupied for so long after pods were found on it.
 _OCCUPIED_SECONDS: Final = 60.0
-"""How long a node is taken for occupied after pods were found on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ScaleRequester:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is under way."""
+        """True if a request is under way."""
         return bool(self._tasks)
 
     def submit(self, order: ScaleOrder | None) -> bool:

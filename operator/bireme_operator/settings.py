@@ -12,13 +12,13 @@ from bireme.logs import check_level
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """How the operator watches, writes, waits and reports. Times in seconds."""
+    """Settings of the operator: watches, writes, waits and reports. Times in seconds."""
 
     lease_namespace: str = "default"
     """Namespace of the leader election Lease."""
 
     lease_duration_seconds: int = 15
-    """How long a dead leader is respected. Shorter fails over faster and renews more often."""
+    """Patience with a dead leader. Shorter fails over faster and renews more often."""
 
     metrics_host: str = "127.0.0.1"
     """Address that serves /healthz, /readyz and /metrics."""
@@ -30,7 +30,7 @@ class OperatorSettings:
     """Pause between the first change and the cycle that acts on it, to gather a burst."""
 
     sweep_interval_seconds: float = 2.0
-    """How often everything is looked at again without any change: deadlines and time limits."""
+    """Pause before everything is looked at again without any change: deadlines, time limits."""
 
     write_concurrency: int = 32
     """Requests in flight at once. More does not help a small API server."""
@@ -39,13 +39,13 @@ class OperatorSettings:
     """A gang not wholly on its nodes after this time is taken back and planned anew."""
 
     max_bind_failures: int = 3
-    """After so many of those in a row, its pods are created without pins and scored instead."""
+    """Pods of a gang taken back so many times in a row are created without pins and scored."""
 
     node_lost_seconds: float = 40.0
     """A node not ready for this long is lost, as is at once one that was deleted."""
 
     status_refresh_seconds: float = 10.0
-    """How often numbers alone (position, message) may change on a waiting object."""
+    """Least time between changes of numbers alone (position, message) on a waiting object."""
 
     refresh_writes_per_second: float = 20.0
     """Ceiling over all objects for such writes."""
@@ -60,7 +60,7 @@ class OperatorSettings:
     """Folder for records of what was seen and decided, for ``bireme replay``; empty for none."""
 
     record_file_bytes: int = 67_108_864
-    """How large one file of a record grows before the next begins."""
+    """Size at which one file of a record ends and the next begins."""
 
     record_files: int = 16
     """The most files kept; the oldest is deleted for a new one."""
@@ -86,7 +86,7 @@ class OperatorSettings:
     the usual authorities do."""
 
     progress_write_seconds: float = 30.0
-    """How often the progress of one job is written into its status."""
+    """Least time between writes of one job's progress into its status."""
 
     checkpoint_directory: str = ""
     """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme

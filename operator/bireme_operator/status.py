@@ -31,8 +31,8 @@ from bireme_operator.lifecycle import Transition
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
 _STEADY_SECONDS = 30.0
+# An estimate that moved by no more than this, or this share of what is left, stays as written.
 _STEADY_SHARE = 0.05
-"""An estimate that moved by no more than this, or this share of what is left, stays as written."""
 
 
 class Urgency(IntEnum):

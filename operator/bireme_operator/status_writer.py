@@ -26,8 +26,8 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _COUNTS_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
+# Another client wrote first; the cache is about to have it.
 _CONFLICT_SECONDS = 0.1
-"""Another client wrote first; the cache is about to have it."""
 
 
 class StatusWriter:
@@ -89,7 +89,7 @@ class StatusWriter:
         return self._refreshes.take("all") == 0
 
     def is_writing(self, uid: str) -> bool:
-        """Whether a status write of that object is under way, so that another would conflict."""
+        """Return whether a status write of that object is under way: another would conflict."""
         return uid in self._writing
 
     def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,4 @@
-"""What the operator mirrors, and into what that feeds.
+"""The operator's mirrors of the API server, and the caches that they feed.
 
 Bireme's own five kinds come from kopf (:mod:`bireme_operator.custom_resources`), all others from
 reflectors of our own. Pods come as two streams, split by the API server (:mod:`bireme.kube.pods`).
@@ -20,8 +20,8 @@ from bireme.kube.watch import Reflector
 from bireme_operator.custom_resources import Source, Sources
 
 _log = structlog.get_logger(__name__)
+# Longer than a silent watch lives: work that went on before would undo its own writes.
 _PATIENCE_SECONDS = 180.0
-"""Longer than a silent watch lives: who goes on before would undo what he did."""
 
 
 class Watches:
@@ -82,12 +82,12 @@ class Watches:
             self.namespaces,
             self.priorities,
         )
+        # Nothing is decided before each of these has been listed.
         self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
-        """Those without which nothing is decided."""
 
     @property
     def are_synced(self) -> bool:
-        """Whether every collection that is needed has been listed."""
+        """True if every collection that is needed has been listed."""
         return all(source.synced.is_set() for source in self._needed)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""One task at a time for each gang; back-off after failures, and longer after rejections.
+"""One task at a time for each gang; back-off after failures.
 
 While a task works on a gang, the gang is *busy*: it is neither reconciled nor decided on, and the
 plan that is assumed for it keeps its places reserved. A task ends only when the caches have seen
@@ -7,30 +7,25 @@ is not repeated here: the gang is reconciled again, from what is recorded, after
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.core.reasons import Reason
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.actuator import AdmissionRejected
-from bireme_operator.lifecycle import ACTIVE
+from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
 from bireme_operator.writes import PrioritySemaphore
 
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+# First pause after a conflict: another client wrote, and the cache is about to have it.
 _CONFLICT_SECONDS = 0.05
-"""First pause after a conflict: another client wrote, and the cache is about to have it."""
+# After so many failures in a row, other gangs need not wait for this one any more.
 _PATIENCE = 3
-"""After so many failures in a row, other gangs need not wait for this one any more."""
-_REMEMBERED_SECONDS = 3600.0
-Rejection = tuple[Reason, str]
 _log = structlog.get_logger(__name__)
 
 
@@ -91,85 +86,28 @@ class BackOffs:
         self._last = {key: last for key, last in self._last.items() if key in keys}
 
 
-@dataclass(frozen=True, slots=True)
-class _Rejected:
-    spec_hash: str
-    at: float
-    pause: float
-    rejection: Rejection
-
-
-@dataclass(slots=True)
-class AdmissionRejections:
-    """Jobs whose objects the API server rejects, by uid; ``clock`` is monotonic seconds.
-
-    A rejection holds until the job's spec changes, or for a while that doubles each time. It ends
-    by itself because its cause may: a quota is raised, an admission policy corrected (whose denial
-    looks like that of an invalid pod). The gang is then tried again where there is room.
-    """
-
-    clock: Callable[[], float]
-    _known: dict[str, _Rejected] = field(default_factory=dict)
-
-    def add(self, job: JobFacts, rejected: AdmissionRejected) -> None:
-        """Remember a rejection of the job as it is now, for twice as long as the one before."""
-        _log.info("gang rejected", gang=job.key, reason=rejected.reason.value, error=str(rejected))
-        first, most = (30.0, 300.0) if rejected.reason is Reason.PODS_REFUSED else (600.0, 1800.0)
-        before = self._known.get(job.uid)
-        again = before is not None and before.spec_hash == job.spec_hash
-        pause = min(2 * before.pause, most) if before is not None and again else first
-        rejection = (rejected.reason, str(rejected))
-        self._known[job.uid] = _Rejected(job.spec_hash, self.clock(), pause, rejection)
-
-    def current(self, jobs: Mapping[Key, JobFacts]) -> dict[str, Rejection]:
-        """Return the rejections that still hold, by uid; forget those of other jobs."""
-        if not self._known:
-            return {}
-        now = self.clock()
-        self._known = {
-            job.uid: known
-            for job in jobs.values()
-            if (known := self._known.get(job.uid)) and _is_worth_keeping(known, job, now)
-        }
-        return {uid: of.rejection for uid, of in self._known.items() if now < of.at + of.pause}
-
-    def may_preempt(self, uid: str) -> bool:
-        """Return whether others may be stopped for the job: it was not rejected within an hour."""
-        # Else running gangs would be stopped in vain again and again.
-        return uid not in self._known
-
-
-def _is_worth_keeping(known: _Rejected, job: JobFacts, now: float) -> bool:
-    if job.spec_hash != known.spec_hash:
-        return False
-    if now < known.at + known.pause:
-        return True
-    return job.phase not in ACTIVE and now < known.at + _REMEMBERED_SECONDS
-
-
 class WorkQueue:
     """Runs tasks on gangs.
 
     Args:
         slots: Gives every task its place in the order in which writes are sent.
-        rejections: Remembers the jobs whose pods the API server rejects.
         clock: Monotonic seconds.
 
     Attributes:
         busy: Gangs with a task under way, and the plan assumed for each, if any.
+        rejections: The jobs whose pods the API server rejects.
     """
 
     def __init__(
         self,
         state: ClusterState,
         slots: PrioritySemaphore,
-        rejections: AdmissionRejections,
         clock: Callable[[], float],
     ) -> None:
         self.busy: dict[Key, AssumedPlan | None] = {}
+        self.rejections = AdmissionRejections(clock)
         self._state = state
         self._slots = slots
-        self._rejections = rejections
         self._back_offs = BackOffs(clock)
         self._tasks = Tasks()
 
@@ -205,7 +143,7 @@ class WorkQueue:
         except AdmissionRejected as rejected:
             job = self._state.jobs.get(key)
             if job is not None:
-                self._rejections.add(job, rejected)
+                self.rejections.add(job, rejected)
         except NotLeader:
             _log.info("write stopped: not the leader any more", gang=key)
         except ApiError as error:

@@ -21,8 +21,8 @@ from bireme.kube import names, wire
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts
 
+# Number of the running task; one without a number goes first, so it cannot starve.
 _number: ContextVar[int] = ContextVar("number", default=0)
-"""Of the running task; one without a number goes first, so it cannot starve."""
 
 
 class PrioritySemaphore:
@@ -116,12 +116,8 @@ class Writes:
     async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
         """Ask the API server whether it would take the pod (server-side dry run)."""
         async with self._report_slots:
-            await self._client.request(
-                "POST",
-                f"{_core(namespace)}/pods",
-                params={"dryRun": "All"},
-                body=msgspec.json.encode(pod),
-            )
+            path = f"{_core(namespace)}/pods"
+            await self._client.create(path, pod, params={"dryRun": "All"})
 
     async def get_pod(self, key: Key) -> bytes:
         """GET one pod."""

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import structlog
+
 from bireme.core.gangs import Key
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
-from bireme.kube.wire import V1Pod
+from bireme.kube.wire import ObjectReader, V1Pod
 from tests.support.fakeapi.server import FakeApi
 from tests.support.operator_term.term import until
 
@@ -23,15 +25,15 @@ FAST = Timing(
 )
 
 
-class _Reporting(Reflector[Any]):
-    """A reflector that appends what it cannot decode to ``bad``."""
+class _Reporting(ObjectReader[Any]):
+    """A reader that appends what it cannot decode to ``bad``."""
 
-    def __init__(self, bad: list[tuple[Key | None, str]], *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(self, bad: list[tuple[Key | None, str]], type_: type[Any]) -> None:
+        super().__init__(type_, structlog.get_logger(__name__))
         self._bad = bad
 
-    def _report_bad(self, key: Key | None, error: Exception) -> None:
-        super()._report_bad(key, error)
+    def _left_out(self, key: Key | None, error: Exception) -> None:
+        super()._left_out(key, error)
         self._bad.append((key, str(error)))
 
 
@@ -42,15 +44,16 @@ class Mirror:
         self.story: list[str] = []
         self.bad: list[tuple[Key | None, str]] = []
         options = {"timing": FAST, "type_": V1Pod, **options}
-        self.reflector: Reflector[Any] = _Reporting(
-            self.bad,
+        type_ = options.pop("type_")
+        self.reflector: Reflector[Any] = Reflector(
             client,
             path,
-            options.pop("type_"),
+            type_,
             on_put=lambda key, _: self.story.append(f"put {key[1]}"),
             on_delete=lambda key, _: self.story.append(f"delete {key[1]}"),
             **options,
         )
+        self.reflector._reader = _Reporting(self.bad, type_)
 
     @property
     def names(self) -> set[str]:

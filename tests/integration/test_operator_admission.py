@@ -9,7 +9,7 @@ from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.pod_builder import group_manifest
-from bireme_operator.actuator import rejection_of
+from bireme_operator.rejections import rejection_of
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Object

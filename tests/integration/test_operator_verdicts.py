@@ -60,9 +60,9 @@ async def test_a_gang_refused_in_part_is_taken_back_whole(api: FakeApi, tmp_path
 
 def hurry(term: LeaderTerm, factor: float) -> None:
     """Let the time of refusals pass ``factor`` times as fast."""
-    clock = term.rejections.clock
+    clock = term.work.rejections.clock
     began = clock()
-    term.rejections.clock = lambda: began + factor * (clock() - began)
+    term.work.rejections.clock = lambda: began + factor * (clock() - began)
 
 
 async def test_a_refusal_ends_when_its_cause_may_have(api: FakeApi, tmp_path: Path) -> None:

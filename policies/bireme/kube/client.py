@@ -9,13 +9,14 @@ Every write passes ``fence`` after a connection has been obtained and before its
 sent, so that a leader that lost its lease while it queued for a connection writes nothing.
 """
 
+import random
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypedDict, Unpack
 from urllib.parse import urlencode
 
 import aiohttp
@@ -25,6 +26,15 @@ from yarl import URL
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 
 Params = Mapping[str, str | int]
+
+
+class _Options(TypedDict, total=False):
+    """Options of :meth:`ApiClient.request` that the methods for one verb pass on."""
+
+    params: Params
+    accept: str
+    timeout_seconds: float
+
 
 JSON: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -38,8 +48,8 @@ _ADDRESSED: Final = re.compile(
 _CONNECTIONS: Final = 64
 _CONNECT_TIMEOUT_SECONDS: Final = 10.0
 _READ_BUFFER_BYTES: Final = 256 * 1024
+# Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece.
 _BIG_BODY_BYTES: Final = 1024 * 1024
-"""Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece."""
 
 
 class NotLeader(Exception):  # noqa: N818  # a state, like StopIteration
@@ -150,6 +160,18 @@ def connection_errors() -> Iterator[None]:
         raise ApiError(0, "ConnectionFailed", str(error) or type(error).__name__) from error
 
 
+def jittered_pause(
+    failures: int,
+    first_seconds: float,
+    limit_seconds: float,
+    draw: Callable[[], float] = random.random,
+) -> float:
+    """Return the seconds to wait before the next attempt; doubled by every failure."""
+    # Clients that failed together, as when the API server restarts, must not come back together.
+    ceiling: float = min(limit_seconds, first_seconds * 2 ** min(failures, 30))
+    return ceiling * (0.5 + 0.5 * draw())
+
+
 class ApiClient:
     """A session with one API server, from :meth:`connect` to :meth:`close`.
 
@@ -189,13 +211,13 @@ class ApiClient:
         """Close every connection, open streams too."""
         await self._session.close()
 
-    async def get(self, path: str, *, params: Params | None = None, accept: str = JSON) -> bytes:
+    async def get(self, path: str, **options: Unpack[_Options]) -> bytes:
         """Return one object, or one page of a collection."""
-        return await self.request("GET", path, params=params, accept=accept)
+        return await self.request("GET", path, **options)
 
-    async def create(self, path: str, body: object) -> bytes:
+    async def create(self, path: str, body: object, **options: Unpack[_Options]) -> bytes:
         """POST ``body`` to a collection (or to a subresource such as ``binding``)."""
-        return await self.request("POST", path, body=_encode(body))
+        return await self.request("POST", path, body=_encode(body), **options)
 
     async def replace(self, path: str, body: object) -> bytes:
         """PUT the whole object; conditional if it has a resourceVersion."""
@@ -205,9 +227,11 @@ class ApiClient:
         """Apply all operations, or none if a ``test`` among them fails (422)."""
         return await self.request("PATCH", path, body=_encode(operations), content_type=_JSON_PATCH)
 
-    async def merge_patch(self, path: str, body: object) -> bytes:
+    async def merge_patch(self, path: str, body: object, **options: Unpack[_Options]) -> bytes:
         """Merge ``body`` into the object; conditional if it has a resourceVersion."""
-        return await self.request("PATCH", path, body=_encode(body), content_type=_MERGE_PATCH)
+        return await self.request(
+            "PATCH", path, body=_encode(body), content_type=_MERGE_PATCH, **options
+        )
 
     async def delete(
         self,

@@ -141,8 +141,8 @@ class ClusterState:
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
+        # Usage of pods that never leave their node: DaemonSets and static pods.
         self._fixed = NodeUsage()
-        """Usage of pods that never leave their node: DaemonSets and static pods."""
 
     def requeue(self, gang: Key) -> None:
         """Have the gang reconciled again, although nothing that is watched has changed."""

@@ -3,31 +3,22 @@
 If several scale the same target, the oldest does, ties by name; the others report the conflict.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from bireme.core.gangs import Key
 from bireme.core.nodes import Node
 from bireme.kube import nodes, wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, NodeTemplate
+from bireme.kube.cluster_objects import ClusterFacts, ClusterObjects
 
+# Prefix of taints that follow from a node's condition, which a new node will not have.
 _CONDITION_TAINTS: Final = "node.kubernetes.io/"
-"""Prefix of taints that follow from a node's condition, which a new node will not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class PoolFacts:
-    """One NodePoolScaler; ``fault`` says why its spec is unreadable, empty if it is readable."""
-
-    name: str
-    uid: str
-    generation: int
-    resource_version: str
-    created: str
-    spec: NodePoolScalerSpec | None
-    fault: str
-    status: dict[str, Any]
+class PoolFacts(ClusterFacts[NodePoolScalerSpec]):
+    """One NodePoolScaler."""
 
     @property
     def applies_to(self) -> tuple[str, ...] | None:
@@ -41,42 +32,18 @@ class PoolFacts:
 
 def from_manifest(manifest: wire.CustomObject) -> PoolFacts:
     """Return the facts of a NodePoolScaler."""
-    meta = manifest.metadata
-    spec, fault = NodePoolScalerSpec.read(manifest.spec)
-    return PoolFacts(
-        name=meta.name,
-        uid=meta.uid,
-        generation=meta.generation,
-        resource_version=meta.resource_version,
-        created=meta.creation_timestamp or "",
-        spec=spec,
-        fault=fault,
-        status=manifest.status,
-    )
+    return PoolFacts.read(manifest, NodePoolScalerSpec)
 
 
-class NodePoolScalers:
-    """NodePoolScalers by name; ``on_change`` is called when one appears, is edited or deleted."""
+class NodePoolScalers(ClusterObjects[PoolFacts]):
+    """NodePoolScalers by name."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        self.known: dict[str, PoolFacts] = {}
-        self._on_change = on_change
-
-    def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        before, facts = self.known.get(key[1]), from_manifest(manifest)
-        self.known[key[1]] = facts
-        # A new status is no change.
-        if before is None or (before.uid, before.generation) != (facts.uid, facts.generation):
-            self._on_change()
-
-    def delete(self, key: Key, manifest: wire.CustomObject) -> None:
-        if self.known.pop(key[1], None) is not None:
-            self._on_change()
+    read = staticmethod(from_manifest)
 
     def first_of_target(self, pool: PoolFacts) -> PoolFacts:
         """Return the oldest scaler of the target of ``pool``, or ``pool`` itself."""
         rivals = (other for other in self.known.values() if other.applies_to == pool.applies_to)
-        return min(rivals, key=lambda other: (other.created, other.name), default=pool)
+        return min(rivals, key=lambda other: other.age, default=pool)
 
 
 def template_of(pool: str, spec: NodePoolScalerSpec, newest: Node | None) -> Node | None:

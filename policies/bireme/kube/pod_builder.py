@@ -21,19 +21,19 @@ from bireme.kube.training_jobs import JobFacts
 
 TORCH_PORT = 29500
 TENSORFLOW_PORT = 2222
+# Restarts of an elastic replica's processes before it counts as failed; every resize is one too. A
+# job may set PET_MAX_RESTARTS itself.
 ELASTIC_RESTARTS = 100
-"""Restarts of an elastic replica's processes before it counts as failed; every resize is one too. A
-job may set PET_MAX_RESTARTS itself."""
+# Rendezvous of elastic replicas, in seconds and heartbeats. last_call: how long replicas that met
+# wait for more. keep_alive: after how many missed heartbeats a replica counts as gone (torch's
+# defaults, 30 s and 15 s, would stop training that long at every resize). read: how long an early
+# replica tries to reach the first one, whose image may still be pulled (torch: 60 s).
 ELASTIC_TIMEOUTS = {
     "last_call_timeout": 5,
     "keep_alive_interval": 2,
     "keep_alive_max_attempt": 4,
     "read_timeout": 300,
 }
-"""Rendezvous of elastic replicas, in seconds and heartbeats. last_call: how long replicas that met
-wait for more. keep_alive: after how many missed heartbeats a replica counts as gone (torch's
-defaults, 30 s and 15 s, would stop training that long at every resize). read: how long an early
-replica tries to reach the first one, whose image may still be pulled (torch: 60 s)."""
 
 
 class Rendezvous:

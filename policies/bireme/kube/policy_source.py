@@ -7,38 +7,25 @@ change the policy, the active one is edited or deleted.
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from bireme.core.errors import error_text
-from bireme.core.gangs import Key
 from bireme.kube import wire
 from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
+from bireme.kube.cluster_objects import ClusterFacts, ClusterObjects
 from bireme.tasks import Tasks
 
 RETRY_SECONDS: Final = 30.0
 
+# The most shadows in use: each costs memory, and all share the time that is left over.
 MOST_SHADOWS: Final = 4
-"""Most shadows in use: each costs memory, and all share the time that is left over."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyFacts:
-    """One SchedulingPolicy; ``fault`` says why its spec is unreadable, empty if it is readable."""
+class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
+    """One SchedulingPolicy."""
 
-    name: str
-    uid: str
-    generation: int
-    resource_version: str
-    created: str
-    is_shadow: bool
-    spec: SchedulingPolicySpec | None
-    fault: str
-    status: dict[str, Any]
-
-    @property
-    def demand(self) -> tuple[str, int]:
-        """Key of the loaded policy: uid and generation, so that another spec is another policy."""
-        return self.uid, self.generation
+    is_shadow: bool = False
 
     @property
     def names(self) -> dict[str, str]:
@@ -57,51 +44,27 @@ class PolicyFacts:
 
 def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
     """Return the facts of a SchedulingPolicy."""
-    meta = manifest.metadata
-    spec, fault = SchedulingPolicySpec.read(manifest.spec)
-    return PolicyFacts(
-        name=meta.name,
-        uid=meta.uid,
-        generation=meta.generation,
-        resource_version=meta.resource_version,
-        created=meta.creation_timestamp or "",
-        is_shadow=manifest.spec.get("stage") == "Shadow",
-        spec=spec,
-        fault=fault,
-        status=manifest.status,
-    )
+    # The stage counts even in a spec that cannot be read: a shadow never comes to decide.
+    is_shadow = manifest.spec.get("stage") == "Shadow"
+    return PolicyFacts.read(manifest, SchedulingPolicySpec, is_shadow=is_shadow)
 
 
-class SchedulingPolicies:
-    """SchedulingPolicies by name; ``on_change`` is called when one appears, changes or goes."""
+class SchedulingPolicies(ClusterObjects[PolicyFacts]):
+    """SchedulingPolicies by name."""
 
-    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        self.on_change = on_change
-        self.known: dict[str, PolicyFacts] = {}
-
-    def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        before, facts = self.known.get(key[1]), from_manifest(manifest)
-        self.known[key[1]] = facts
-        if before is None or before.demand != facts.demand:  # a new status is no change
-            self.on_change()
-
-    def delete(self, key: Key, manifest: wire.CustomObject) -> None:
-        if self.known.pop(key[1], None) is not None:
-            self.on_change()
+    read = staticmethod(from_manifest)
 
     @property
     def active(self) -> PolicyFacts | None:
         """The policy that decides; None if the settings do."""
-        return min((p for p in self.known.values() if not p.is_shadow), key=_age, default=None)
+        active = (policy for policy in self.known.values() if not policy.is_shadow)
+        return min(active, key=lambda policy: policy.age, default=None)
 
     @property
     def shadows(self) -> list[PolicyFacts]:
         """The oldest in stage Shadow, at most ``MOST_SHADOWS``, oldest first."""
-        return sorted((p for p in self.known.values() if p.is_shadow), key=_age)[:MOST_SHADOWS]
-
-
-def _age(policy: PolicyFacts) -> tuple[str, str]:
-    return policy.created, policy.name  # timestamps of one form and zone sort as text
+        shadows = (policy for policy in self.known.values() if policy.is_shadow)
+        return sorted(shadows, key=lambda policy: policy.age)[:MOST_SHADOWS]
 
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from typing import Final, Literal
 from bireme.core.times import LONGEST_SECONDS
 
 CPU: Final = "cpu"
+# The largest amount accepted; beyond it neither JSON numbers nor float64 arrays stay exact.
 LARGEST: Final = 2**53
-"""The largest amount accepted; beyond it neither JSON numbers nor float64 arrays stay exact."""
 
 _LONGEST_TEXT: Final = 64
 _PATTERN: Final = re.compile(
@@ -126,12 +126,12 @@ _NUMBER: Final = "[0-9]{1,9}([.][0-9]{1,9})?"
 PATTERN: Final = f"^({_NUMBER}h)?({_NUMBER}m)?({_NUMBER}s)?$"
 """Hours, minutes and seconds, in this order. It also matches "" and zero, which are refused."""
 
+# The part of PATTERN that can be within :data:`MOST` and fits 64 bits of nanoseconds.
 SHORT_PATTERN: Final = (
     "^(0*[0-9]{1,5}([.][0-9]{1,9})?h)?"
     "(0*[0-9]{1,7}([.][0-9]{1,9})?m)?"
     "(0*[0-9]{1,9}([.][0-9]{1,9})?s)?$"
 )
-"""The part of PATTERN that can be within :data:`MOST` and fits 64 bits of nanoseconds."""
 
 MOST: Final = f"{LONGEST_SECONDS // 3600}h"
 """The longest duration, ten years."""
@@ -161,8 +161,8 @@ def parse_duration(text: str) -> float:
 
 # --- timestamps: RFC 3339 in UTC, whole seconds or microseconds; POSIX seconds inside -------------
 
+# The last second of the year 9999, where RFC 3339 ends.
 _LAST: Final = 253_402_300_799
-"""The last second of the year 9999, where RFC 3339 ends."""
 
 
 def parse_timestamp(text: str | None) -> float | None:

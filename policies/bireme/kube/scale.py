@@ -19,8 +19,8 @@ from bireme.kube.client import ApiClient, ApiError
 
 _TIMEOUT_SECONDS: Final = 10.0
 _OWNER: Final = re.compile(r'conflicts? with "([^"]+)"( with subresource "scale")?( using)?')
+# Part of the 500 that the API server sends if a custom resource's field has no manager.
 _NO_OWNER: Final = "to proper version"
-"""Part of the 500 that the API server sends if a custom resource's field has no manager."""
 
 
 class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is reported
@@ -96,7 +96,7 @@ class ScaleTargets:
         """
         path = await self._path(target)
         try:
-            body = await self._client.request("GET", path, timeout_seconds=_TIMEOUT_SECONDS)
+            body = await self._client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
         except ApiError:
             self._served.pop((target.api_version, target.kind), None)
             raise
@@ -106,10 +106,18 @@ class ScaleTargets:
     async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
         """Return the managers that setting ``replicas`` would overrule. Writes nothing."""
         name = scale.path.split("/")[-2]
-        body = _manifest({"name": name}, replicas)
+        body = msgspec.json.encode(_manifest({"name": name}, replicas))
         params = {"fieldManager": names.FIELD_MANAGER, "force": "false", "dryRun": "All"}
+        kind, timeout = "application/apply-patch+yaml", _TIMEOUT_SECONDS
         try:
-            await self._patch(scale.path, params, body, "application/apply-patch+yaml")
+            await self._client.request(
+                "PATCH",
+                scale.path,
+                params=params,
+                body=body,
+                content_type=kind,
+                timeout_seconds=timeout,
+            )
         except ApiError as error:
             if error.is_conflict and (found := _OWNER.findall(error.message)):
                 return tuple(Owner(who, not using, bool(by)) for who, by, using in found)
@@ -121,7 +129,9 @@ class ScaleTargets:
         """Set ``replicas`` if the target has not changed since it was read, else a conflict."""
         body = _manifest({"resourceVersion": scale.resource_version}, replicas)
         params = {"fieldManager": names.FIELD_MANAGER}
-        answer = await self._patch(scale.path, params, body, "application/merge-patch+json")
+        answer = await self._client.merge_patch(
+            scale.path, body, params=params, timeout_seconds=_TIMEOUT_SECONDS
+        )
         version = msgspec.json.decode(answer, type=_Scale).metadata.resource_version
         return Scale(scale.path, replicas, version)
 
@@ -130,25 +140,12 @@ class ScaleTargets:
         found = set()
         for node in nodes:
             params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
-            answer = await self._client.request(
-                "GET", "/api/v1/pods", params=params, timeout_seconds=_TIMEOUT_SECONDS
-            )
+            timeout = _TIMEOUT_SECONDS
+            answer = await self._client.get(pods.PATH, params=params, timeout_seconds=timeout)
             here = msgspec.json.decode(answer, type=_Pods).items or ()
             if not all(map(pods.never_leaves, here)):
                 found.add(node)
         return frozenset(found)
-
-    async def _patch(
-        self, path: str, params: dict[str, str], body: dict[str, Any], content_type: str
-    ) -> bytes:
-        return await self._client.request(
-            "PATCH",
-            path,
-            params=params,
-            body=msgspec.json.encode(body),
-            content_type=content_type,
-            timeout_seconds=_TIMEOUT_SECONDS,
-        )
 
     async def _path(self, target: ScaleTarget) -> str:
         """Return the path of the scale of ``target``; raises as :meth:`read` does."""
@@ -165,7 +162,7 @@ class ScaleTargets:
     async def _discover(self, target: ScaleTarget) -> _Resource:
         root = _root(target)
         try:
-            body = await self._client.request("GET", root, timeout_seconds=_TIMEOUT_SECONDS)
+            body = await self._client.get(root, timeout_seconds=_TIMEOUT_SECONDS)
         except ApiError as error:
             if not error.is_not_found:
                 raise

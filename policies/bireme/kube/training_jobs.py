@@ -47,10 +47,10 @@ from bireme.kube.plans import spec_digest
 
 MOST_STEPS: Final = 1e15
 """Larger step counts are refused."""
+# Shortest time between two reports from which a speed is derived.
 _SHORTEST_SECONDS: Final = 10.0
-"""Shortest time between two reports from which a speed is derived."""
+# Weight of a new speed against the one remembered for the same size.
 _NEW_WEIGHT: Final = 0.5
-"""Weight of a new speed against the one remembered for the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen
 
 
 FINISHED = ("Succeeded", "Failed")
+# Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
-"""Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first."""
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,16 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
 import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import wire
-from bireme.kube.client import ApiClient, ApiError, Params
+from bireme.kube.client import ApiClient, ApiError, Params, jittered_pause
 from bireme.kube.wire import V1ObjectMeta
 
 _log = structlog.get_logger(__name__)
+# A watch that the server ended sooner, without any event, is in trouble.
 _SHORT_SECONDS = 1.0
-"""A watch that the server ended sooner, without any event, is in trouble."""
 
 
 class HasMetadata(Protocol):
@@ -89,7 +88,6 @@ class Reflector(Generic[T]):
         """Time of the server's last byte, by ``clock``."""
         self._client = client
         self._path = path
-        self._decoder = msgspec.json.Decoder(type_)
         self._on_put = on_put
         self._on_delete = on_delete
         self._params = dict(params or {})
@@ -98,6 +96,7 @@ class Reflector(Generic[T]):
         self._sleep = sleep
         self._random = random
         self._log = _log.bind(reflector=name or path.rpartition("/")[2])
+        self._reader = wire.ObjectReader(type_, self._log)
         self._listed_at = -math.inf
         self._needs_list = True
         self._missing = False
@@ -159,9 +158,8 @@ class Reflector(Generic[T]):
         """Wait before reconnecting, ever longer until a stream has lived for long enough."""
         if lived_seconds >= self._timing.backoff_limit_seconds:
             self._failures = 0
-        limit = self._timing.backoff_limit_seconds
-        ceiling = min(limit, self._timing.backoff_first_seconds * 2 ** min(self._failures, 30))
-        delay = ceiling * (0.5 + 0.5 * self._random())
+        first, limit = self._timing.backoff_first_seconds, self._timing.backoff_limit_seconds
+        delay = jittered_pause(self._failures, first, limit, self._random)
         if error is not None and error.retry_after_seconds is not None:
             delay = max(delay, min(error.retry_after_seconds, 6 * limit))
         self._failures += 1
@@ -203,8 +201,8 @@ class Reflector(Generic[T]):
 
     def _take_page(self, page: wire.ListPage, listed: dict[Key, T]) -> None:
         for raw in page.items or ():
-            stub = self._stub(raw)
-            if stub is not None and (obj := self._decoded(stub.key, raw)) is not None:
+            stub = self._reader.stub(raw)
+            if stub is not None and (obj := self._reader.decoded(stub.key, raw)) is not None:
                 listed[stub.key] = obj
 
     async def _watch(self) -> None:
@@ -234,12 +232,12 @@ class Reflector(Generic[T]):
 
     def _take_event(self, line: bytes) -> None:
         event = wire.event(line)
-        stub = self._stub(event.object)
+        stub = self._reader.stub(event.object)
         if stub is None or stub.version < self.resource_version:
             return  # a line sent twice: taking it in again could restore a deleted object
         match event.type:
             case "ADDED" | "MODIFIED":
-                obj = self._decoded(stub.key, event.object)
+                obj = self._reader.decoded(stub.key, event.object)
                 if obj is None:
                     self._delete(stub.key)
                 else:
@@ -251,23 +249,6 @@ class Reflector(Generic[T]):
             case other:  # ends the stream, which is resumed before this line
                 raise ApiError(0, "BadAnswer", f"unknown type of watch event: {other!r}")
         self._advance(stub.version)
-
-    def _stub(self, raw: msgspec.Raw) -> wire.ObjectStub | None:
-        try:
-            return wire.stub(raw)
-        except wire.UNDECODABLE as error:
-            self._report_bad(None, error)
-            return None
-
-    def _decoded(self, key: Key, raw: msgspec.Raw) -> T | None:
-        try:
-            return self._decoder.decode(raw)
-        except wire.UNDECODABLE as error:
-            self._report_bad(key, error)
-            return None
-
-    def _report_bad(self, key: Key | None, error: Exception) -> None:
-        self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
 
     def _replace(self, listed: dict[Key, T]) -> None:
         for key in [key for key in self.objects if key not in listed]:

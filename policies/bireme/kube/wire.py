@@ -11,7 +11,7 @@ decoded alone, so that one bad object stops no other.
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -248,8 +248,8 @@ class _ListMeta(
 ):
     resource_version: int
     next: str = ""
+    # Number of items after this page; None at the end, and if the server does not count.
     remaining: int | None = None
-    """Number of items after this page; None at the end, and if the server does not count."""
 
 
 class ListPage(msgspec.Struct):
@@ -294,6 +294,33 @@ def stub(raw: msgspec.Raw) -> ObjectStub:
         UNDECODABLE: it has none.
     """
     return msgspec.json.decode(raw, type=ObjectStub, strict=False)
+
+
+class ObjectReader(Generic[_T]):
+    """Decodes raw objects one at a time; one that cannot be decoded is logged and left out."""
+
+    def __init__(self, type_: type[_T], log: Any) -> None:
+        self._decoder = msgspec.json.Decoder(type_)
+        self._log = log
+
+    def stub(self, raw: msgspec.Raw) -> ObjectStub | None:
+        """Return key and version of a raw object; None if it has none."""
+        try:
+            return stub(raw)
+        except UNDECODABLE as error:
+            self._left_out(None, error)
+            return None
+
+    def decoded(self, key: Key, raw: msgspec.Raw) -> _T | None:
+        """Return the whole object; None if it cannot be decoded."""
+        try:
+            return self._decoder.decode(raw)
+        except UNDECODABLE as error:
+            self._left_out(key, error)
+            return None
+
+    def _left_out(self, key: Key | None, error: Exception) -> None:
+        self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
 
 
 def is_too_deep(value: object) -> bool:

@@ -6,8 +6,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.testing import ManualClock
-from bireme_operator.actuator import AdmissionRejected
-from bireme_operator.workqueue import AdmissionRejections
+from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
 from tests.support.objects.facts import a_job
 from tests.support.scenario.manifests import task
 

@@ -3,11 +3,12 @@
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from bireme.core.decision import Resize
+from bireme.core.decision import Decision, Resize
 from bireme.core.gangs import Key
 from bireme.core.placement import Placement, TaskPlacement
 from bireme.core.reasons import Reason
@@ -15,7 +16,9 @@ from bireme.kube.allocations import AssumedPlan
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
+from bireme_operator.executor import DecisionExecutor
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.reconcile import ReconcileErrors
 from bireme_operator.resizes import Resizes
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
@@ -154,3 +157,31 @@ def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:
     part = a_view(JOB, PLAN, running(JOB, PLAN)[:2])
     coming = status.sized({"message": "before"}, part, desk.state.node_table)
     assert (coming["gpus"], coming["message"]) == (6, "before")
+
+
+class BrokenResizes:
+    """Fails at every resize, and records the gangs."""
+
+    def __init__(self) -> None:
+        self.tried: list[Key] = []
+
+    def carry_out(self, resize: Resize, *_: object) -> None:
+        self.tried.append(resize.gang.key)
+        raise ValueError("a bug")
+
+
+def test_a_resize_that_cannot_be_carried_out_stops_no_other_and_backs_its_gang_off() -> None:
+    desk, resizes, work = Desk(), BrokenResizes(), Mock(is_pausing=lambda _: False)
+    errors = ReconcileErrors(desk.state, work, Mock(), OperatorMetrics())
+    executor = DecisionExecutor(
+        *(desk.state, work, Mock(), Mock(), Mock(), cast(Resizes, resizes), Mock(), errors),
+        metrics=Mock(),
+        now=lambda: CREATED,
+    )
+    snapshot = desk.cluster.snapshot()
+    (first,) = snapshot.running
+    other = replace(first, gang=replace(first.gang, name="other", uid="other-uid"))
+    resized = [Resize(each, each.placement, "why", Reason.GROWN) for each in (first, other)]
+    executor.carry_out(Decision(tuple(resized)), executor.basis(snapshot))
+    assert resizes.tried == [KEY, other.gang.key]
+    assert [call.args[0] for call in work.back_off.call_args_list] == resizes.tried

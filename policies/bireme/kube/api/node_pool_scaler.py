@@ -172,7 +172,7 @@ class NodeTemplate(ApiModel):
 
 
 class ScaleIn(ApiModel):
-    """When nodes may be removed."""
+    """Conditions under which nodes may be removed."""
 
     policy: Literal["Never", "WhenEmpty"] = "Never"
     """Never leaves that to others. WhenEmpty lowers the replicas by nodes on which nothing is left
