@@ -1,13 +1,14 @@
 """``bireme``, also as ``kubectl bireme``: the command line.
 
-Each command is a module with two functions: ``add_arguments(parser)``, and ``run(options,
-arguments)``, which returns the exit status: 0 when done, 1 if the command failed. :func:`main`
-writes every BiremeError as one line on standard error; a UsageError, for an argument that cannot be
-used, gives 2, any other 1, and Ctrl-C 130.
+Each command is a module with two functions: ``add_arguments(parser)``, and ``run(options)``, which
+returns the exit status: 0 when done, 1 if the command failed. ``options.command`` is the command
+line as it was written. :func:`main` writes every BiremeError as one line on standard error; a
+UsageError, for an argument that cannot be used, gives 2, any other 1, and Ctrl-C 130.
 """
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,61 +19,22 @@ from bireme.cli.arguments import UsageError
 from bireme.core.errors import BiremeError
 
 _COMMANDS: Final = {
-    "simulate": (
-        "compare policies on a workload",
-        "Compare policies on a workload, with the scheduling cycle of the operator.",
-    ),
-    "replay": (
-        "what other policies would have done",
-        "What other policies would have done where an operator recorded what it did.",
-    ),
-    "train": (
-        "make a learned policy",
-        "Make a learned policy: a folder with its checkpoint and its curves.",
-    ),
-    "evaluate": (
-        "judge a learned policy",
-        "Judge a learned policy beside its rivals, with the same seeds for all.",
-    ),
-    "forecast": (
-        "how well a series can be forecast",
-        "How well a series can be forecast, by whom, and what comes next.",
-    ),
-    "forecast-pools": (
-        "forecast the demand of node pools",
-        "Forecast the demand of every NodePoolScaler of a cluster, and write it into their status.",
-    ),
-    "why": (
-        "why a job waits, and what would help",
-        "Why a job waits, or where it is: the dominant reason first, then the chain behind it.",
-    ),
-    "queue": (
-        "who is in line, the next to start first",
-        "Who is in line, over all queues, the next to start first.",
-    ),
-    "top": (
-        "what the cluster does now, live",
-        "What the cluster does now: queues, who runs, who is next; again and again until Ctrl-C.",
-    ),
-    "explain": (
-        "what a SchedulingPolicy decides, and how well",
-        "What a SchedulingPolicy decides, whether it does, and how well.",
-    ),
-    "drain": (
-        "what a drain of nodes would move",
-        "What a drain of nodes would move, and where to. A preview: nothing is moved.",
-    ),
-    "submit": (
-        "check manifests, send them, follow them",
-        "Check manifests here and at the API server, send them all or none, and follow them.",
-    ),
-    "convert": (
-        "Volcano's manifests as Bireme's",
-        "Volcano's Jobs, PodGroups and Queues as Bireme's, with a word on everything that differs.",
-    ),
-    "policies": ("list all policies", "List all policies, a line each."),
+    "simulate": "compare policies on a workload, with the scheduling cycle of the operator",
+    "replay": "what other policies would have done where an operator recorded what it did",
+    "train": "make a learned policy: a folder with its checkpoint and its curves",
+    "evaluate": "compare a learned policy with its rivals, with the same seeds for all",
+    "forecast": "how well a series can be forecast, by which model, and what comes next",
+    "forecast-pools": "forecast the demand of every NodePoolScaler, and write it into their status",
+    "why": "why a job waits, or where it is: the dominant reason first, and what would help",
+    "queue": "which gangs wait, over all queues, the next to start first",
+    "top": "what the cluster does now: queues, what runs, what is next; live, until Ctrl-C",
+    "explain": "what a SchedulingPolicy decides, whether it does, and how well",
+    "drain": "what a drain of nodes would move, and where to; nothing is moved",
+    "submit": "check manifests here and at the API server, send them all or none, and follow them",
+    "convert": "Volcano's Jobs, PodGroups and Queues as Bireme's, with a note on all that differs",
+    "policies": "list all policies, a line each",
 }
-"""By name: the line in the list, and the description."""
+"""By name: its purpose, a line in the list and the description."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         options = parser_for(given).parse_args(given)
-        status: int = options.run(options, given)
+        options.command = shlex.join(["bireme", *given])
+        status: int = options.run(options)
         sys.stdout.flush()
     except UsageError as error:
         sys.stderr.write(f"bireme: {error}\n")
@@ -113,8 +76,9 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (line, description) in _COMMANDS.items():
-        added = commands.add_parser(name, help=line, description=description)
+    for name, purpose in _COMMANDS.items():
+        sentence = f"{purpose[0].upper()}{purpose[1:]}."
+        added = commands.add_parser(name, help=purpose, description=sentence)
         if name == asked:  # the modules of all commands take a second to import
             # A module called queue would hide the standard library's.
             module = "queues" if name == "queue" else name.replace("-", "_")

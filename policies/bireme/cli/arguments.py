@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,12 +54,16 @@ def write_text(target: str, text: str) -> None:
         Path(target).write_text(text, encoding="utf-8")
 
 
-def write_results(target: str | None, numbers: Json, text: str) -> None:
-    """Write ``numbers`` as ``--json`` asks, and ``text`` unless they went to standard output."""
-    if target:
+def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None:
+    """Write ``numbers`` as ``--json`` asks, and ``text`` unless they went to standard output.
+
+    The version of Bireme and the command line come before the numbers.
+    """
+    if options.json:
+        found = {"bireme": version("bireme"), "command": options.command, **numbers}
         with naming("--json"):
-            write_text(target, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-    if target != STANDARD_OUTPUT:
+            write_text(options.json, json.dumps(found, indent=1, allow_nan=False) + "\n")
+    if options.json != STANDARD_OUTPUT:
         sys.stdout.write(text)
 
 

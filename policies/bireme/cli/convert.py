@@ -722,7 +722,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", default=STANDARD_OUTPUT, metavar="FILE", help="where to; default: standard output")
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     documents = []
     for name in options.manifest:
         with naming("MANIFEST"):

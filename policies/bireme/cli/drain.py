@@ -245,7 +245,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_output(parser)
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     environ = {**os.environ, **({CONFIG_VARIABLE: str(options.config)} if options.config else {})}
 
     async def question(reader: Reader) -> tuple[Settings, ClusterState, int]:

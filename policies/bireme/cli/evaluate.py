@@ -7,13 +7,11 @@ numbers to ``--json``. Shards (``--shard I/N``) may run anywhere; ``--merge`` jo
 import argparse
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 from bireme.cli.arguments import (
@@ -65,20 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--into-card", action="store_true", help="write the means into the checkpoint's card")
 
 
-def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     for argument, target in (("--json", options.json), ("--markdown", options.markdown)):
         check_target(argument, target)
     checkpoint = _checkpoint(options) if options.name else None
     if options.into_card and checkpoint is None:
         raise UsageError("argument --into-card: into which? Name the checkpoint's folder as well")
     found = _merged(options.merge) if options.merge else _evaluated(options, checkpoint)
-    command = shlex.join(["bireme", *arguments])
     if options.into_card and checkpoint is not None:
         from bireme.training.evaluation import write_to_card
 
         with naming("NAME"):
-            write_to_card(checkpoint.folder, found, command)
-    _report(options, found, command)
+            write_to_card(checkpoint.folder, found, options.command)
+    _report(options, found)
     return 0
 
 
@@ -168,14 +165,13 @@ def _merged(files: Sequence[Path]) -> list[EvaluationResult]:
         return [merge(each) for each in shards.values()]
 
 
-def _report(options: argparse.Namespace, found: Sequence[EvaluationResult], command: str) -> None:
+def _report(options: argparse.Namespace, found: Sequence[EvaluationResult]) -> None:
     if options.markdown:
         with naming("--markdown"):
-            write_text(options.markdown, _page(found, command))
-    settings = [each.to_json() for each in found]
-    numbers = {"bireme": version("bireme"), "command": command, "settings": settings}
+            write_text(options.markdown, _page(found, options.command))
+    numbers = {"settings": [each.to_json() for each in found]}
     text = "\n".join(line for each in found for line in _table(each)) + "\n"
-    write_results(options.json, numbers, text)
+    write_results(options, numbers, text)
 
 
 def _table(each: EvaluationResult) -> list[str]:

@@ -4,7 +4,7 @@ Beside its status it shows the description of every rule it names, as ``bireme p
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bireme import registry
 from bireme.cli import cluster as common
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_output(parser)
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     policy = ask(options, lambda reader: reader.get("schedulingpolicies", options.policy))
     data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
     common.write(options.output, data, "\n".join(_lines(policy)) + "\n")

@@ -6,8 +6,7 @@ table goes to standard output, all numbers to ``--json``, a picture to ``--plot`
 """
 
 import argparse
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -84,7 +83,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     for argument, target in (("--json", options.json), ("--plot", options.plot)):
         check_target(argument, target)
     if options.plot and Path(options.plot).suffix not in _PICTURES:
@@ -93,11 +92,10 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             f"{' or '.join(_PICTURES)}"
         )
     comparison = _compared(options)
-    command = shlex.join(["bireme", *arguments])
     if options.plot:
         with naming("--plot"), _needing("--plot"):
             report.draw(comparison, Path(options.plot))
-    write_results(options.json, report.document(comparison, command), report.table(comparison))
+    write_results(options, report.document(comparison), report.table(comparison))
     return 0
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="forecast and write nothing")
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     now = time.time()  # noqa: TID251  # the one place where the nightly job reads the clock
     failed = asyncio.run(_run(options.pool, now, dry_run=options.dry_run))
     return 1 if failed else 0

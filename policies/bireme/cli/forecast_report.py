@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,19 +69,17 @@ def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
     return bool(gains.mean() > 2 * gains.std() / np.sqrt(independent))
 
 
-def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
-    """Return the document that ``--json`` writes.
+def document(comparison: ForecastComparison) -> dict[str, Any]:
+    """Return the numbers that ``--json`` writes.
 
-    ``bireme`` (the version), ``command``, ``series`` (how it was read), ``test`` (what was tested
-    and how), ``models`` (by name: accuracies, skills, loss, share of actual values below the upper
-    bound, seconds of fitting, or the fault for which it was not tried), ``chosen``, ``said`` (why),
-    ``verdict`` and ``forecast`` (per interval to come: begin, point, lower and upper bound).
+    ``series`` (how it was read), ``test`` (what was tested and how), ``models`` (by name:
+    accuracies, skills, loss, share of actual values below the upper bound, seconds of fitting, or
+    the fault for which it was not tried), ``chosen``, ``reason`` (why), ``verdict`` and
+    ``forecast`` (per interval to come: begin, point, lower and upper bound).
     """
     request, chosen = comparison.request, comparison.chosen
     series = request.read.series
     return {
-        "bireme": version("bireme"),
-        "command": command,
         "series": {
             "file": request.file.name,
             "column": request.read.column,
@@ -101,7 +98,7 @@ def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
         "models": {name: _numbers(comparison, name) for name in ranked(comparison)}
         | {name: {"fault": fault} for name, fault in chosen.faults.items()},
         "chosen": chosen.name,
-        "said": chosen.summary,
+        "reason": chosen.summary,
         "verdict": verdict(comparison),
         "forecast": _forecast(comparison),
     }

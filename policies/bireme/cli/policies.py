@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from bireme import registry
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("name", metavar="NAME", help="a name from the list, or checkpoint:FOLDER")
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     if options.name is None:
         text = "\n".join(aligned([list(row) for row in registry.describe()], left=3)) + "\n"
     else:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_output(parser, wide=True)
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     manifests, remark = ask(options, lambda reader: all_gangs(reader, options.namespace))
     now = time.time()  # noqa: TID251  # a person asks now
     line = in_line(manifests)

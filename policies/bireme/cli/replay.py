@@ -6,10 +6,9 @@ and the others are compared with its own simulation.
 """
 
 import argparse
-import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from bireme.cli.arguments import check_target, naming, write_results
@@ -50,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 
 
-def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     with naming("RECORD"):
         record = open_record(options.record)
@@ -64,8 +63,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         found = replay(record, recorded, policies, sources, progress)
     finally:
         progress.clear()
-    numbers = found.to_json(shlex.join(["bireme", *arguments]))
-    write_results(options.json, numbers, found.text() + "\n")
+    write_results(options, found.to_json(), found.text() + "\n")
     return 0
 
 

@@ -5,11 +5,8 @@ The table goes to standard output, progress to a terminal on standard error, all
 """
 
 import argparse
-import shlex
 import sys
 import time
-from collections.abc import Sequence
-from importlib.metadata import version
 from math import inf
 from pathlib import Path
 
@@ -86,7 +83,7 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     for argument, target in (("--json", options.json), ("--html", options.html)):
         check_target(argument, target)
     experiment = set_up(options)
@@ -96,22 +93,21 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     finally:
         progress.clear()
     comparison = compare(metrics)
-    command = shlex.join(["bireme", *arguments])
     if options.html:
         gpus, treatments = experiment.gpus_by_node, experiment.trace.treatments
-        report = page.PageContent(comparison, outcomes, gpus, command, treatments)
+        report = page.PageContent(comparison, outcomes, gpus, options.command, treatments)
         with naming("--html"):
             Path(options.html).write_text(page.render(report), encoding="utf-8")
     columns = terminal.POOL_COLUMNS if experiment.pools else terminal.COLUMNS
     text = f"{_title(experiment)}\n\n{terminal.table(comparison, columns)}"
-    write_results(options.json, document(experiment, comparison, command), text)
+    write_results(options, document(experiment, comparison), text)
     return 0
 
 
-def document(experiment: Experiment, comparison: Comparison, command: str) -> dict[str, object]:
-    """Return the document that ``--json`` writes.
+def document(experiment: Experiment, comparison: Comparison) -> dict[str, object]:
+    """Return the numbers that ``--json`` writes.
 
-    ``bireme`` (the version), ``command``, ``trace`` (name, jobs, treatments: how many rows met
+    ``trace`` (name, jobs, treatments: how many rows met
     which), ``cluster`` (nodes, gpus), ``physics`` (the fields of
     :class:`~bireme.simulator.physics.model.Physics`, null for never), ``runs`` (a list with the
     keys of :data:`bireme.simulator.metrics.KEYS`) and ``comparison`` (by policy and key: mean over
@@ -120,8 +116,6 @@ def document(experiment: Experiment, comparison: Comparison, command: str) -> di
     """
     trace, gpus = experiment.trace, experiment.gpus_by_node
     return {
-        "bireme": version("bireme"),
-        "command": command,
         "trace": {
             "name": trace.name,
             "jobs": len(trace.jobs),

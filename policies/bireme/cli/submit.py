@@ -136,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_target(parser)
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     manifests: list[Json] = []
     for name in options.manifest:
         with naming("MANIFEST"):

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_target(parser)
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     is_live = sys.stdout.isatty() and not options.once
 
     async def question(reader: Reader) -> int:

@@ -7,7 +7,6 @@ torch is imported before training begins.
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     if options.data is not None and not options.data.is_dir():
         raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
     recipe = _recipe(options)
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except ImportError as error:
         raise UsageError(f"training {missing(error) or error}") from error
     with start_from_environment():
-        made = _run(options, shlex.join(["bireme", *arguments]))
+        made = _run(options)
         folder = recipe.train(made)
         made.finish()
         if made.is_first:
@@ -88,7 +87,7 @@ def _recipe(options: argparse.Namespace) -> Trainable:
         return load_recipe(options.name)
 
 
-def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
+def _run(options: argparse.Namespace) -> "TrainingRun":
     from bireme.training.runs import TrainingRun
 
     with naming("--out"):
@@ -100,7 +99,7 @@ def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
             time_limit_seconds=options.minutes * 60,
             data=options.data,
             resume=options.resume,
-            command=command,
+            command=options.command,
             progress=sys.stderr,
         )
 

@@ -270,7 +270,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_output(parser)
 
 
-def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     kind, _, name = options.job.rpartition("/")
     plural = _PLURALS.get(kind.lower() or "trainingjob")
     if plural is None or not name:

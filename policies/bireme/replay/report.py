@@ -53,12 +53,10 @@ class Replay:
         """Return the comparison of the policies that decided with their own record."""
         return self.comparisons[self.recorded]
 
-    def to_json(self, command: str) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return ``record``, ``decisions`` and ``waits``, as docs/replay.md describes them."""
         trace, waits = self.workload.trace, self.waits
         return {
-            "bireme": version("bireme"),
-            "command": command,
             "record": {
                 "policy": self.recorded,
                 "sources": [
