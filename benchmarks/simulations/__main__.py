@@ -15,11 +15,11 @@ from benchmarks import machine, report
 from benchmarks.simulations import (
     contests,
     estimates,
+    guardrails,
     misreporting,
     node_pools,
     placers,
     pollux,
-    rails,
 )
 from benchmarks.simulations.store import Store
 
@@ -34,7 +34,7 @@ BUILDERS: Final[Mapping[str, Callable[[Path, Store], report.Page]]] = {
     "muri": contests.build_muri,
     "openb": contests.build_openb,
     "placers": placers.build,
-    "rails": rails.build,
+    "guardrails": guardrails.build,
     "misreporting": misreporting.build,
     "estimates": estimates.build,
     "node-pools": node_pools.build,

@@ -1,4 +1,4 @@
-"""Deciding without rails, to see what the rails change: the same order, the same placement.
+"""Deciding without guardrails, to see what they change: the same order, the same placement.
 
 strict   Nobody passes a blocked gang.
 greedy   A gang that fits starts; nothing is kept for anybody.

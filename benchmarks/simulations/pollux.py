@@ -56,7 +56,7 @@ _SETTINGS: Final = SchedulingSettings(
     wait_bound_seconds=10**9,
     resize_settle_seconds=0,
 )
-"""Without the rails that the published simulations have no counterpart of."""
+"""Without the guardrails that the published simulations have no counterpart of."""
 
 
 @dataclass(frozen=True, slots=True)

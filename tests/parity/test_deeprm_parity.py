@@ -1,9 +1,10 @@
 """DeepRM's world and the one simulator give the same jobs the same starts.
 
-The world has no reservations: whoever fits may start. Under the rails a short job may not pass a
-blocked one that it would delay, so the simulator decides here without them, by the two cycles that
-the results on the rails are made with (evidence.plain): in order, and passing a blocked job or
-not. A third test shows that this is the only difference: rails change starts, the world does not.
+The world has no reservations: all that fit may start. Under the guardrails a short job may not pass
+a blocked one that it would delay, so the simulator decides here without them, by the two cycles
+that the results on the guardrails are made with (benchmarks.simulations.plain): in order, and
+passing a blocked job or not. A third test shows that this is the only difference: guardrails change
+starts, the world does not.
 
 The simulator offers every waiting job to the rule and the world only those of its queue. Shortest
 first therefore meets a queue as long as the trace; strict arrival never looks behind the first.

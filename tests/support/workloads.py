@@ -1,4 +1,4 @@
-"""Random workloads for the rails: small gangs of all kinds on three nodes and in four queues."""
+"""Random workloads for the guardrails: small gangs of all kinds, three nodes, four queues."""
 
 from collections.abc import Sequence
 from dataclasses import replace

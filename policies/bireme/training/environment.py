@@ -2,9 +2,9 @@
 
 An episode is a trace on nodes. Whenever something happened (a gang came, finished or passed its
 wait bound) the agent chooses among the first ``slots`` waiting gangs in order of arrival, or void.
-The chosen one goes through the operator's own cycle, with all rails: it starts, or is held. If it
-is the first that is held, places are kept for it, and those chosen after it start only where they
-do not delay it. Then the agent chooses among the others, until it has chosen all or says void;
+The chosen one goes through the operator's own cycle, with all guardrails: it starts, or is held.
+If it is the first that is held, places are kept for it, and those chosen after it start only where
+they do not delay it. Then the agent chooses among the others, until it has chosen all or says void;
 then time goes on. Gangs past their wait bound, and those that lost a node, go before any choice.
 
 The reward of a step is minus the hours that jobs spent in the system during it: the number of jobs

@@ -1,4 +1,4 @@
-"""Promises of the rails in random worlds: no delay by backfill, no needless victim, no loop."""
+"""Guardrails in random worlds: no delay by backfill, no needless victim, no loop."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -69,7 +69,7 @@ jobs = st.lists(
 def test_gangs_do_not_stop_each_other_in_turn(
     drawn: list[tuple[int, int, int, float | None]],
 ) -> None:
-    """Without the rails that bound it: claims only fall, a step at a time, so stops are few."""
+    """Without the guardrails: claims only fall, a step at a time, so stops are few."""
     trace = a_trace(
         *(
             a_job(f"j{n}", float(seconds), at=float(at), gpus=gpus, estimated_seconds=estimate)

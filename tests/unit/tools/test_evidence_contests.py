@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulations import contests, placers, rails, windows
+from benchmarks.simulations import contests, guardrails, placers, windows
 from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING, Contest
 from benchmarks.simulations.store import Store
 from bireme import registry
@@ -56,9 +56,11 @@ def test_known_run_times_reach_the_order(store: Store) -> None:
 
 
 def test_a_page_on_rails_compares_each_order_with_itself(store: Store) -> None:
-    page = rails.build(Path(), store)
-    assert len(page.tables) == len(rails.ORDERERS) == len(page.figures)
-    assert [row[0] for row in page.tables[0].rows] == [one.says for one in rails.RAILS.values()]
+    page = guardrails.build(Path(), store)
+    assert len(page.tables) == len(guardrails.ORDERERS) == len(page.figures)
+    assert [row[0] for row in page.tables[0].rows] == [
+        one.says for one in guardrails.GUARDRAILS.values()
+    ]
 
 
 def test_every_placer_is_on_its_page(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Schedulers without rails, worked out by hand on one node of 4 GPUs."""
+"""Schedulers without guardrails, worked out by hand on one node of 4 GPUs."""
 
 from benchmarks.simulations.plain import GREEDY, STRICT, LasByArrival, decide_anew
 from bireme.core.policy import Policy

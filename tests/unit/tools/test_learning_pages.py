@@ -66,10 +66,10 @@ def test_policies_evaluated_apart_with_equal_seeds_become_one_table() -> None:
     baselines = replace(
         a_judgement({0: times(mine=1, fast=2), 1: times(mine=1, fast=4)}), options={"only": "fast"}
     )
-    other = replace(baselines, options={"only": "fast", "cycle": "rails"})
-    whole, rails = joined([own, baselines, other])
+    other = replace(baselines, options={"only": "fast", "cycle": "guardrails"})
+    whole, guardrails = joined([own, baselines, other])
     assert whole.runs == {0: times(mine=8, fast=2), 1: times(mine=10, fast=4)}
-    assert rails.options == {"cycle": "rails"}
+    assert guardrails.options == {"cycle": "guardrails"}
     assert len(joined([own, a_judgement({2: times(mine=8)})])) == 2, "other seeds stay apart"
 
 
@@ -98,7 +98,7 @@ def test_the_page_tells_bars_that_were_missed() -> None:
 def test_the_first_judgement_of_a_setting_is_held_to_its_bars() -> None:
     found = [
         a_judgement(das_runs(80.0)),
-        replace(a_judgement(das_runs(98.0)), options={"cycle": "rails"}),
+        replace(a_judgement(das_runs(98.0)), options={"cycle": "guardrails"}),
     ]
     bars = [line for line in page("das", found, []).splitlines() if ", ratio to" in line]
     assert "0.800" in bars[0]

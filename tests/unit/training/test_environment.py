@@ -1,4 +1,4 @@
-"""The simulator as an environment: same rails, same outcomes, a reward that adds up."""
+"""The simulator as an environment: same guardrails, same outcomes, a reward that adds up."""
 
 from collections.abc import Callable, Sequence
 from random import Random

@@ -56,7 +56,7 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     """Start every waiting gang that fits when its turn comes, in the policy's order.
 
     DAS and its baselines reserve nothing: they go through the queue once and start every job that
-    fits. The option ``cycle=rails`` runs the operator's cycle instead.
+    fits. The option ``cycle=guardrails`` runs the operator's cycle instead.
     """
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)  # shrinks with every start
     column = snapshot.nodes.axis.names.index(GPU)
@@ -146,7 +146,7 @@ JOBS: Final = 200
 """Jobs per run, unless the option ``jobs`` says otherwise."""
 EVALUATION_SEEDS: Final = 2**31
 """Added to every seed of an evaluation; trainings draw theirs below it."""
-CYCLES: Final[Mapping[str, Decide]] = {"start-now": start_now, "rails": CYCLE}
+CYCLES: Final[Mapping[str, Decide]] = {"start-now": start_now, "guardrails": CYCLE}
 """Option ``cycle``: the paper's way to schedule, or Bireme's own, with reservations."""
 
 _SEARCHES: Final[Mapping[str, Callable[[], Orderer]]] = {

@@ -1,4 +1,4 @@
-"""The cases of the learned index: days of traces on small clusters, under all rails, simulated.
+"""The cases of the learned index: days of traces on small clusters, under all guardrails.
 
 Philly's weeks are kept apart: the index learns from the first six, the seventh says when to stop,
 the others evaluate it. A case is one day of every n-th job, on a cluster that it loads to a given
@@ -64,7 +64,7 @@ class IndexCase:
         return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
 
     def play(self, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
-        """Return the metrics of ``orderer``, with the default placement and all rails."""
+        """Return the metrics of ``orderer``, with the default placement and all guardrails."""
         policy = replace(_rules(), orderer=orderer)
         trace = self.window.at(self.load)
         outcome = simulate(

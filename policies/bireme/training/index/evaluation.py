@@ -1,6 +1,6 @@
 """Evaluation of the learned index: beside every orderer of the registry that is quick to ask.
 
-All meet the same jobs, rails, placement and history of run times, on weeks of the traces that
+All meet the same jobs, guardrails, placement and history of run times, on weeks of the traces that
 training never saw.
 """
 

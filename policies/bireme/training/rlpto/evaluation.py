@@ -12,9 +12,9 @@ paper); the last reading falls on 7000 s.
 Jobs train as the tasks do (same speed law, loss and accuracy, without the accuracy that workers
 cost, which the simulator cannot express), come by a Poisson process, and report once per iteration
 at the size they ask for. All sizers have the same order (first come first served), placement and
-rails, and a start or a change of size costs 30 s, so that only the numbers of workers differ. The
-second metric is when 98 % of the final accuracy is reached, which users wait for who take a model
-over before its last iteration.
+guardrails, and a start or a change of size costs 30 s, so that only the numbers of workers differ.
+The second metric is when 98 % of the final accuracy is reached, which users wait for who take a
+model over before its last iteration.
 """
 
 from collections.abc import Callable, Mapping, Sequence

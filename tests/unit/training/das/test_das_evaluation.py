@@ -82,13 +82,13 @@ def test_the_rails_keep_places_where_the_papers_way_starts_whoever_fits() -> Non
     sample = draw("small", 60, EVALUATION_SEEDS)
     fifo = baselines()["fifo/first-fit"]
     waits = {name: evaluate_policy(sample, fifo, cycle) for name, cycle in CYCLES.items()}
-    assert waits["rails"]["mean_wait_minutes"] != waits["start-now"]["mean_wait_minutes"]
+    assert waits["guardrails"]["mean_wait_minutes"] != waits["start-now"]["mean_wait_minutes"]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cycle": "eager"}, "start-now, rails"),
+        ({"cycle": "eager"}, "start-now, guardrails"),
         ({"reports": "some"}, "reports, which is yes or no"),
         ({"job": "5"}, "known are jobs"),
         ({"jobs": "5", "only": "lottery"}, "no policy is called 'lottery'"),

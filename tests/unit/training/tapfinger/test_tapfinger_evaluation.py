@@ -125,7 +125,7 @@ def test_a_world_that_is_not_over_is_no_result() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"only": "sjf"}, "no policy"), ({"cycle": "rails"}, "option 'cycle'")],
+    [({"only": "sjf"}, "no policy"), ({"cycle": "guardrails"}, "option 'cycle'")],
 )
 def test_an_unknown_option_or_policy_is_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(SettingError, match=words):

@@ -1,4 +1,4 @@
-"""Effect of the rails on the longest waits: the same orders with none of them, some, and all.
+"""Effect of the guardrails on the longest waits: the same orders with none of them, some, and all.
 
 Muri's trace, with every fifth job of a higher PriorityClass. Run times are known, so that every
 order and every reservation is as good as it can be.
@@ -33,8 +33,8 @@ _UNREACHED: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Rails:
-    """A set of rails; ``config.decide`` replaces the cycle where there are none."""
+class Guardrails:
+    """A set of guardrails; ``config.decide`` replaces the cycle where there are none."""
 
     says: str
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -47,31 +47,31 @@ class Rails:
 
 _NO_BOUND: Final[Mapping[str, object]] = {"wait_bound_seconds": _UNREACHED}
 _NO_STOPS: Final[Mapping[str, object]] = {"preemption": False}
-RAILS: Final[Mapping[str, Rails]] = {
-    "strict": Rails(
+GUARDRAILS: Final[Mapping[str, Guardrails]] = {
+    "strict": Guardrails(
         "none: nobody passes a blocked job",
         config=SimulationConfig(decide=plain.STRICT, takes_shortcuts=False),
     ),
-    "greedy": Rails(
+    "greedy": Guardrails(
         "none: all that fit start",
         config=SimulationConfig(decide=plain.GREEDY, takes_shortcuts=False),
     ),
-    "backfill": Rails("reservation and backfill", {**_NO_BOUND, **_NO_STOPS}),
-    "bound": Rails("reservation, backfill, wait bound of a day", _NO_STOPS),
-    "preemption": Rails("reservation, backfill, preemption", _NO_BOUND),
-    "all": Rails("all, wait bound of a day (default)"),
-    "all-week": Rails("all, wait bound of a week", {"wait_bound_seconds": 7 * int(DAY)}),
+    "backfill": Guardrails("reservation and backfill", {**_NO_BOUND, **_NO_STOPS}),
+    "bound": Guardrails("reservation, backfill, wait bound of a day", _NO_STOPS),
+    "preemption": Guardrails("reservation, backfill, preemption", _NO_BOUND),
+    "all": Guardrails("all, wait bound of a day (default)"),
+    "all-week": Guardrails("all, wait bound of a week", {"wait_bound_seconds": 7 * int(DAY)}),
 }
 
 
-def carry_out(window: Window, load: float, orderer: str, rails: Rails) -> Outcome:
-    settings = replace(rails.settings, orderer=orderer)
+def carry_out(window: Window, load: float, orderer: str, guardrails: Guardrails) -> Outcome:
+    settings = replace(guardrails.settings, orderer=orderer)
     return simulate(
         with_urgent_jobs(with_true_estimates(window.at(load))),
         window.nodes(load),
         registry.make_policy(settings),
         settings,
-        config=rails.config,
+        config=guardrails.config,
     )
 
 
@@ -89,23 +89,23 @@ def build(data: Path, store: Store) -> Page:
         for orderer in ORDERERS:
             runs = {
                 name: store.runs(
-                    "rails",
+                    "guardrails",
                     f"{orderer}-{load}-{name}",
                     name,
                     cases,
-                    partial(carry_out, load=load, orderer=orderer, rails=rails),
+                    partial(carry_out, load=load, orderer=orderer, guardrails=guardrails),
                 )
-                for name, rails in RAILS.items()
+                for name, guardrails in GUARDRAILS.items()
             }
             tables.append(_table(load, orderer, runs))
             findings.append(_finding(load, orderer, runs))
             if load == max(LOADS):
-                waits = {RAILS[name].says: pooled(found) for name, found in runs.items()}
+                waits = {GUARDRAILS[name].says: pooled(found) for name, found in runs.items()}
                 title = f"Waits under {orderer}, load {load}"
-                drawings[f"rails-{orderer}.svg"] = figures.tails(title, waits)
+                drawings[f"guardrails-{orderer}.svg"] = figures.tails(title, waits)
     return Page(
-        name="rails",
-        title="The rails and the longest waits",
+        name="guardrails",
+        title="The guardrails and the longest waits",
         summary=findings[0],
         findings=tuple(findings),
         tables=tuple(tables),
@@ -127,7 +127,7 @@ def _table(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> Tabl
         hours = (waits.mean(), p99, p999, waits.max(), float(np.mean(completions)))
         rows.append(
             (
-                RAILS[name].says,
+                GUARDRAILS[name].says,
                 *(number(float(seconds) / _HOUR) for seconds in hours),
                 str(int((waits > DAY).sum())),
                 f"{100 * sum(run.gpus_in_use for run in found) / len(found):.0f} %",
@@ -136,7 +136,7 @@ def _table(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> Tabl
             )
         )
     columns = (
-        *("rails", "mean wait, h", "p99", "p99.9", "max", "mean JCT, h", "jobs past one day"),
+        *("guardrails", "mean wait, h", "p99", "p99.9", "max", "mean JCT, h", "jobs past one day"),
         *("GPUs in use", "preemptions", "reservations kept"),
     )
     return Table(title=f"{orderer}, load {load}", columns=columns, rows=tuple(rows))
@@ -149,6 +149,6 @@ def _finding(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> st
 
     return (
         f"{orderer}, load {load}: where all that fit start, waits are {waits('greedy')}; with "
-        f"reservation and backfill {waits('backfill')}; with all rails and a bound of a day "
+        f"reservation and backfill {waits('backfill')}; with all guardrails and a bound of a day "
         f"{waits('all')}, of a week {waits('all-week')}."
     )
