@@ -57,7 +57,7 @@ format: install ## let ruff rewrite what it can
 crds: install ## write the CRDs from the models
 	$(BIN)/python -m bireme.kube.crd --write
 
-monitoring: install ## write dashboards and the tables of metrics from the code
+monitoring: install ## write the tables of docs/metrics.md from the code
 	$(RUN) tools.docs.monitoring --write
 
 reference: install ## write docs/reference and the chart's README from the code

@@ -1,5 +1,6 @@
-"""Every metric that the operator and the extender serve, as their own registries say."""
+"""Every metric that the operator and the extender serve, and the tables of ``docs/metrics.md``."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_operator.metrics import OperatorMetrics
+from tools.docs.reference.tables import code, table
 
 _PROCESS: Final = "process_"
 """Metrics of every Python program; not ours to describe."""
@@ -57,3 +59,20 @@ def _found(registry: CollectorRegistry) -> Iterator[Metric]:
             labels = tuple(getattr(collector, "_labelnames", told))
             ending = "_total" if family.type == "counter" else ""
             yield Metric(family.name + ending, family.type, labels, family.documentation)
+
+
+def with_tables(page: str) -> str:
+    """Fill the tables between the marks of ``page``; ValueError when a mark is missing."""
+    for name, metrics in (("operator", of_operator()), ("extender", of_extender())):
+        begin, end = f"<!-- metrics of the {name} -->\n", "<!-- end -->"
+        rows = ((_shown(each), each.kind, each.meaning) for each in metrics)
+        text = begin + table(("metric", "kind", "meaning"), rows) + end
+        page, count = re.subn(f"(?s){begin}.*?{end}", lambda _, text=text: text, page)
+        if count != 1:
+            raise ValueError(f"the page has {count} places {begin.strip()!r}, not one")
+    return page
+
+
+def _shown(metric: Metric) -> str:
+    labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+    return code(metric.name + labels)
