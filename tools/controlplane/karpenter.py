@@ -29,15 +29,10 @@ def karpenter(cluster: Cluster, folder: Path) -> Iterator[Process]:
     It ends with the block; its node pools and nodes stay as they are.
     """
     built = build(KARPENTER)
-    manifests = str(built / "manifests")
-    cluster.kubectl("apply", "--server-side", "-f", manifests)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", manifests)
+    cluster.install(built / "manifests")
     folder.mkdir(parents=True, exist_ok=True)
-    process = _process(cluster, built / "karpenter", folder)
-    try:
+    with _process(cluster, built / "karpenter", folder) as process:
         yield process.start().wait_ready(60)
-    finally:
-        process.terminate()
 
 
 def static_pool(name: str, replicas: int = 0, *, delay: str = "0s") -> list[Manifest]:
@@ -61,10 +56,7 @@ def static_pool(name: str, replicas: int = 0, *, delay: str = "0s") -> list[Mani
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "template": {"spec": spec},
-        },
+        "spec": {"replicas": replicas, "template": {"spec": spec}},
     }
     return [node_class, pool]
 

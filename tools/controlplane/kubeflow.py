@@ -20,18 +20,13 @@ def training_operator(cluster: Cluster, folder: Path) -> Iterator[Process]:
     It ends with the block; its jobs and their pods stay as they are.
     """
     built = build(KUBEFLOW)
-    crds = [f"--filename={crd}" for crd in sorted((built / "manifests").glob("kubeflow.org_*"))]
-    cluster.kubectl("apply", "--server-side", *crds)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
+    cluster.install(*sorted((built / "manifests").glob("kubeflow.org_*")))
     (port,) = free_ports(1)
-    process = Process(
+    with Process(
         "training-operator",
         [str(built / "training-operator"), f"--health-probe-bind-address=127.0.0.1:{port}"],
         log_path=folder / "training-operator.log",
         ready_url=f"http://127.0.0.1:{port}/readyz",
         env={"KUBECONFIG": str(cluster.kubeconfig)},
-    )
-    try:
+    ) as process:
         yield process.start().wait_ready(60)
-    finally:
-        process.terminate()

@@ -1,4 +1,4 @@
-"""The configuration that kwokctl starts a cluster from, as a pure function of its inputs.
+"""The configuration that kwokctl starts a cluster from.
 
 Differences from kwokctl's defaults, and why: everything listens on loopback only; every port is
 ours, so clusters stand side by side; no leader election, so a restarted component works at once;
@@ -8,13 +8,14 @@ fake ones, and the API server listens where the node reaches it as well.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from tools.controlplane.nodes import KWOK_ANNOTATION
+from tools.controlplane.process import free_ports
 from tools.controlplane.realnode.network import Network
 
 API_VERSION: Final = "config.kwok.x-k8s.io/v1alpha1"
@@ -46,7 +47,6 @@ HEALTH_PATHS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """Scheme, the option that holds the port, and path of every component's health check."""
 
-
 KWOK_OPTIONS: Final = {
     "cidr": POD_ADDRESSES,
     "podPlayStageParallelism": 16,
@@ -57,16 +57,17 @@ KWOK_OPTIONS: Final = {
 """Naming one option clears the defaults of the others: without these five nothing runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Every port that kwokctl's components open; field names are kwokctl's options."""
+PORTS: Final = ("etcdPeerPort", *(port for _, port, _ in HEALTH_PATHS.values()))
+"""The options for every port that a component opens."""
 
-    etcdPort: int  # noqa: N815  # kwokctl's spelling
-    etcdPeerPort: int  # noqa: N815  # kwokctl's spelling
-    kubeApiserverPort: int  # noqa: N815  # kwokctl's spelling
-    kubeControllerManagerPort: int  # noqa: N815  # kwokctl's spelling
-    kubeSchedulerPort: int  # noqa: N815  # kwokctl's spelling
-    kwokControllerPort: int  # noqa: N815  # kwokctl's spelling
+PROGRAMS: Final = {
+    "etcdBinary": "etcd",
+    "kubeApiserverBinary": "kube-apiserver",
+    "kubeControllerManagerBinary": "kube-controller-manager",
+    "kubeSchedulerBinary": "kube-scheduler",
+    "kubectlBinary": "kubectl",
+    "kwokControllerBinary": "kwok",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,7 @@ class RealNodeAccess:
         }
 
 
-def configuration(
-    binaries: Path,
-    ports: Ports,
-    *,
-    real: RealNodeAccess | None = None,
-) -> str:
+def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
     """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
     more = real.arguments() if real else {}
     documents = [
@@ -116,33 +112,17 @@ def configuration(
                 "disableQPSLimits": True,
                 "heartbeatFactor": HEARTBEAT_FACTOR,
                 "kubeApiserverCertSANs": real.names() if real else [],
-                **_programs(binaries),
-                **asdict(ports),
+                **{option: str(binaries / name) for option, name in PROGRAMS.items()},
+                **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
             },
             "componentsPatches": [
                 _patch(name, {**EXTRA_ARGUMENTS.get(name, {}), **more.get(name, {})})
                 for name in sorted(EXTRA_ARGUMENTS.keys() | more.keys())
             ],
         },
-        {
-            "apiVersion": API_VERSION,
-            "kind": "KwokConfiguration",
-            "options": KWOK_OPTIONS,
-        },
+        {"apiVersion": API_VERSION, "kind": "KwokConfiguration", "options": KWOK_OPTIONS},
     ]
     return f"{yaml.safe_dump_all(documents)}---\n{STAGES.read_text()}"
-
-
-def _programs(binaries: Path) -> dict[str, str]:
-    names = {
-        "etcdBinary": "etcd",
-        "kubeApiserverBinary": "kube-apiserver",
-        "kubeControllerManagerBinary": "kube-controller-manager",
-        "kubeSchedulerBinary": "kube-scheduler",
-        "kubectlBinary": "kubectl",
-        "kwokControllerBinary": "kwok",
-    }
-    return {option: str(binaries / name) for option, name in names.items()}
 
 
 def _patch(component: str, arguments: Mapping[str, str]) -> dict[str, Any]:

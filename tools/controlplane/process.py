@@ -140,6 +140,12 @@ class Process:
         except subprocess.TimeoutExpired:
             return self.kill()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.terminate()
+
     def kill(self) -> int:
         child = self._running()
         child.kill()
@@ -154,8 +160,7 @@ class Process:
         self._running().send_signal(signal.SIGCONT)
 
     def log_tail(self) -> str:
-        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else "(no log)"
-        return f"{self.log_path}:\n{tail(text)}"
+        return _tail_of(self.log_path)
 
     def _ready(self) -> bool:
         if not self.running:
@@ -171,12 +176,21 @@ class Process:
         return self._child
 
 
+def _tail_of(log: Path) -> str:
+    return f"{log}:\n{tail(log.read_text(errors='replace') if log.exists() else '(no log)')}"
+
+
 def _spawn(
-    command: list[str], env: Mapping[str, str], log: Path, outlives: bool
+    command: list[str],
+    env: Mapping[str, str],
+    log: Path,
+    outlives: bool,
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         child = subprocess.Popen(
             command,
+            cwd=folder,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -186,7 +200,7 @@ def _spawn(
             preexec_fn=None if outlives else _die_with_parent,  # noqa: PLW1509
         )
     if not outlives:
-        atexit.register(_kill_quietly, child)
+        atexit.register(_end, child)
     return child
 
 
@@ -195,7 +209,7 @@ def _die_with_parent() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _kill_quietly(child: subprocess.Popen[Any]) -> None:
+def _end(child: subprocess.Popen[Any]) -> None:
     if child.poll() is None:
         child.kill()
         child.wait(10)
@@ -203,33 +217,31 @@ def _kill_quietly(child: subprocess.Popen[Any]) -> None:
 
 # --- one program of a running cluster, which tests stop and start again -------------------------
 # kwokctl starts the programs; their exact command lines are in the ``kwok.yaml`` it saves.
-# Stopping is SIGKILL, as a machine that fails: what survives that survives a polite stop, too.
 
-STOP_TIMEOUT_SECONDS: Final = 30.0
+STOP_TIMEOUT_SECONDS: Final = 60.0
 
-# Programs started again by this interpreter: held so that their end can be collected.
+# Programs started again by this interpreter, which complains at its end of children that were never
+# waited for.
 _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
 
 
-def collect(pid: int, timeout_seconds: float) -> None:
-    """Wait for the end of a program that was killed, if it is a child of this interpreter.
+def kill(pid: int, name: str) -> None:
+    """Kill a program, as a machine that fails would, and return when it is gone.
 
-    The interpreter complains at its own end of children it knows nothing of.
+    What survives that survives a polite stop, too.
     """
-    child = _children.pop(pid, None)
-    if child is not None:
-        child.wait(timeout_seconds)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    if child := _children.pop(pid, None):
+        child.wait(STOP_TIMEOUT_SECONDS)
+    wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{name} (pid {pid}) to end")
 
 
 def kill_from(folder: Path) -> None:
     """Kill all programs that lie in ``folder``; return when they are gone."""
     while running := processes_from(folder):  # again, should one have started another
-        for pid in running:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         for pid, line in running.items():
-            collect(pid, STOP_TIMEOUT_SECONDS)
-            wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{line[0]} to end")
+            kill(pid, line[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,37 +264,25 @@ class Component:
         pid = int(self._pid_path.read_text())
         return pid if command_line(pid)[:1] == self.command[:1] else None
 
-    def stop(self, timeout_seconds: float = 30.0) -> None:
+    def stop(self) -> None:
         """Kill the program and return when it is gone; nothing to do when it is stopped."""
-        pid = self.pid
-        if pid is None:
-            return
-        os.kill(pid, signal.SIGKILL)
-        collect(pid, timeout_seconds)
-        wait_until(lambda: ended(pid), timeout_seconds, f"{self.name} (pid {pid}) to end")
+        if (pid := self.pid) is not None:
+            kill(pid, self.name)
 
-    def start(self, timeout_seconds: float = 60.0) -> None:
+    def start(self) -> None:
         """Start the stopped program as kwokctl did and return when it is healthy."""
         if self.pid is not None:
             raise ControlPlaneError(f"{self.name} runs already (pid {self.pid}): stop it first")
-        with self.log_path.open("ab") as log:
-            child = subprocess.Popen(
-                self.command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        child = _spawn(self.command, {}, self.log_path, outlives=True, folder=self.folder)
         _children[child.pid] = child
         self._pid_path.write_text(str(child.pid))
         # For a moment a new program has no command line yet, and would be taken for ended.
         wait_until(lambda: self.pid is not None or child.poll() is not None, 5, self.name)
-        self.wait_healthy(timeout_seconds)
+        self.wait_healthy()
 
-    def wait_healthy(self, timeout_seconds: float = 60.0) -> None:
+    def wait_healthy(self) -> None:
         what = f"{self.name} at {self.health_url}"
-        wait_until(self._healthy, timeout_seconds, what, lambda: tail(self.log()))
+        wait_until(self._healthy, STOP_TIMEOUT_SECONDS, what, self._log_tail)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing is answered."""
@@ -291,9 +291,6 @@ class Component:
     def resume(self) -> None:
         os.kill(self._running(), signal.SIGCONT)
 
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-
     @property
     def _pid_path(self) -> Path:
         return self.folder / "pids" / f"{self.name}.pid"
@@ -301,13 +298,15 @@ class Component:
     def _running(self) -> int:
         pid = self.pid
         if pid is None:
-            raise ControlPlaneError(f"{self.name} does not run: start it first\n{tail(self.log())}")
+            raise ControlPlaneError(f"{self.name} does not run: start it\n{self._log_tail()}")
         return pid
 
     def _healthy(self) -> bool:
-        if self.pid is None:
-            raise ControlPlaneError(f"{self.name} ended while it was starting\n{tail(self.log())}")
+        self._running()
         return answers(self.health_url)
+
+    def _log_tail(self) -> str:
+        return _tail_of(self.log_path)
 
 
 # --- free TCP ports on loopback -----------------------------------------------------------------

@@ -61,8 +61,7 @@ def gpu_stack(
 
 def install_api(cluster: Cluster) -> None:
     """Apply the CRDs and return when objects of them are taken."""
-    cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
-    cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+    cluster.install(crd.DIRECTORY)
 
 
 @contextmanager

@@ -5,21 +5,19 @@ from typing import Any
 
 import yaml
 
-from tools.controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
+from tools.controlplane.kwokctl import HEALTH_PATHS, RealNodeAccess, configuration
 from tools.controlplane.realnode.network import Network
-
-PORTS = Ports(1, 2, 3, 4, 5, 6)
 
 
 def documents(**options: Any) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(configuration(Path("/bin-folder"), PORTS, **options)))
+    return list(yaml.safe_load_all(configuration(Path("/bin-folder"), **options)))
 
 
 def test_everything_listens_on_loopback_and_on_ports_of_our_own() -> None:
     options = documents()[0]["options"]
     assert options["bindAddress"] == "127.0.0.1"
     ports = {key: value for key, value in options.items() if key.endswith("Port")}
-    assert sorted(ports.values()) == [1, 2, 3, 4, 5, 6]
+    assert len(set(ports.values())) == 6
     assert {port for _, port, _ in HEALTH_PATHS.values()} <= set(ports)
 
 

@@ -7,12 +7,10 @@ import pytest
 
 from tools.controlplane.kwokctl import STAGES
 from tools.controlplane.nodes import (
-    BLOCK,
     GPU,
     GPU_PRODUCT,
     HOSTNAME_LABEL,
     RACK,
-    ZONE,
     fake_nodes,
     is_usable,
     nodes_manifest,
@@ -20,18 +18,9 @@ from tools.controlplane.nodes import (
 )
 
 
-def test_nodes_fill_racks_blocks_and_zones_in_equal_shares() -> None:
-    nodes = fake_nodes(24, racks=8, blocks=4, zones=2)
-    for level, domains in ((RACK, 8), (BLOCK, 4), (ZONE, 2)):
-        sizes = Counter(node["metadata"]["labels"][level] for node in nodes)
-        assert list(sizes.values()) == [24 // domains] * domains
-
-
-def test_every_domain_lies_in_one_domain_of_the_next_level() -> None:
-    nodes = fake_nodes(23, racks=7, blocks=3, zones=2)
-    for inner, outer in ((RACK, BLOCK), (BLOCK, ZONE)):
-        pairs = {(n["metadata"]["labels"][inner], n["metadata"]["labels"][outer]) for n in nodes}
-        assert len(pairs) == len({pair[0] for pair in pairs})
+def test_nodes_fill_racks_in_equal_shares() -> None:
+    sizes = Counter(node["metadata"]["labels"][RACK] for node in fake_nodes(24, racks=8))
+    assert list(sizes.values()) == [3] * 8
 
 
 def test_names_are_unique_sorted_and_equal_to_the_hostname_label() -> None:
@@ -43,9 +32,8 @@ def test_names_are_unique_sorted_and_equal_to_the_hostname_label() -> None:
 
 
 def test_capacity_is_what_was_asked_for() -> None:
-    (node,) = fake_nodes(1, gpus=4, racks=1, cpu="8", memory="32Gi", pods="20")
-    expected = {"cpu": "8", "memory": "32Gi", "pods": "20", GPU: "4"}
-    assert expected.items() <= node["status"]["capacity"].items()
+    (node,) = fake_nodes(1, gpus=4, racks=1)
+    assert node["status"]["capacity"][GPU] == "4"
     assert node["status"]["allocatable"] == node["status"]["capacity"]
 
 
@@ -59,8 +47,7 @@ def test_node_without_gpus_has_neither_resource_nor_product() -> None:
     ("shape", "named"),
     [
         ({"count": 3, "racks": 4}, "count=3, racks=4"),
-        ({"count": 8, "racks": 2, "blocks": 3}, "blocks=3"),
-        ({"count": 8, "zones": 0}, "zones=0"),
+        ({"count": 8, "racks": 0}, "racks=0"),
         ({"count": 8, "gpus": -1}, "gpus=-1"),
     ],
 )

@@ -5,10 +5,10 @@ link claims the number, which the kernel grants once; the link goes with the nod
 """
 
 import random
-import subprocess
 from dataclasses import dataclass
 from typing import Final, Self
 
+from tools.controlplane.binaries import output
 from tools.controlplane.errors import ControlPlaneError
 
 NUMBERS: Final = 256
@@ -57,18 +57,21 @@ class Network:
         Raises:
             ControlPlaneError: all numbers are taken, or the link cannot be laid.
         """
-        said = ""
         for number in random.SystemRandom().sample(range(NUMBERS), NUMBERS):
             network = cls(number)
-            words = ["ip", "link", "add", network.interface, "type", "veth"]
-            done = _run([*words, "peer", "name", "eth0", "netns", str(pid)])
-            if done.returncode == 0:
-                network._lay(pid)
-                return network
-            said = done.stdout
-            if "File exists" not in said:
-                break
-        raise ControlPlaneError(f"could not lay a link to a node's network: {said.strip()}")
+            link = ["ip", "link", "add", network.interface, "type", "veth"]
+            try:
+                _run([*link, "peer", "name", "eth0", "netns", str(pid)])
+            except ControlPlaneError as error:
+                # Another cluster has this number; any other refusal would meet the next one, too.
+                if "File exists" not in str(error):
+                    raise
+                continue
+            network._lay(pid)
+            return network
+        raise ControlPlaneError(
+            f"all {NUMBERS} networks are taken: stop clusters (python -m tools.controlplane list)"
+        )
 
     def _lay(self, pid: int) -> None:
         """Lay addresses and routes: the machine reaches pods and services by the node.
@@ -86,17 +89,8 @@ class Network:
             ["ip", "route", "add", self.pods, "via", self.node],
             ["ip", "route", "add", self.services, "via", self.node],
         ):
-            done = _run(command)
-            if done.returncode != 0:
-                raise ControlPlaneError(f"{' '.join(command)} failed: {done.stdout.strip()}")
+            _run(command)
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=COMMAND_TIMEOUT_SECONDS,
-        check=False,
-    )
+def _run(command: list[str]) -> None:
+    output(command, timeout_seconds=COMMAND_TIMEOUT_SECONDS)

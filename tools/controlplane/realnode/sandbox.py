@@ -5,22 +5,17 @@ with the last of them go all mounts and interfaces. ``/var/lib`` and ``/var/log`
 own folder, and ``/run`` in memory, so that the machine's are not written to.
 """
 
-import os
-import signal
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tools.controlplane.binaries import output
 from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.process import Process, ended, processes
+from tools.controlplane.process import Process, kill, processes
 from tools.controlplane.waiting import wait_until
 
 COVERED: Final = (Path("/run"), Path("/var/lib"), Path("/var/log"))
 START_TIMEOUT_SECONDS: Final = 20.0
-STOP_TIMEOUT_SECONDS: Final = 60.0
 
 # Mounts are private to the sandbox when it begins; shared from then on, as hostPath volumes need.
 # The shell waits for good, and collects the processes whose parents have ended.
@@ -76,9 +71,7 @@ class Sandbox:
     def stop(self) -> None:
         """End every process inside and return when none is left; fine when it does not run."""
         for pid in self._holders():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{self.folder} to be empty")
+            kill(pid, f"the sandbox in {self.folder}")
         for process in self._started.values():
             process.terminate()
 
@@ -93,8 +86,7 @@ class Sandbox:
         """Kill the processes inside that run this program, as a machine that fails would."""
         for pid, line in self.processes().items():
             if line[0] == str(program):
-                os.kill(pid, signal.SIGKILL)
-                wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{program.name} to end")
+                kill(pid, program.name)
         if started := self._started.pop(program.name, None):
             started.terminate()  # nsenter, which has nothing left to wait for
 

@@ -1,4 +1,4 @@
-"""Tables of metrics: ``--write`` writes them, ``--check`` compares; ``--picture`` draws a dashboard.
+"""Tables of metrics: ``--write`` writes them, ``--check`` compares; ``--picture`` is a dashboard.
 
 It is the overview of five minutes of a real cluster, and needs its binaries and a Prometheus.
 """
