@@ -25,8 +25,8 @@ ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / ".run" / "verify"
 PAGE: Final = ROOT / "docs" / "results" / "verify.md"
 RESULTS: Final = PAGE.with_suffix(".json")
+# Simulated clusters per step: about half an hour, what a cut costs at most.
 _SEEDS: Final = 500
-"""Simulated clusters per step: about half an hour, what a cut costs at most."""
 _LIMIT_SECONDS: Final = 3 * 3600.0
 
 
@@ -96,7 +96,7 @@ def run(step: Step) -> Result:
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            status = 124
+            status = 124  # as timeout(1) says it
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the run
     return Result(

@@ -76,6 +76,7 @@ class Api:
 
     def post_all(self, path: str, bodies: Sequence[Manifest]) -> None:
         """Create many objects at once, each thread on one kept connection."""
+        # A TLS handshake for each object would be felt with thousands of them.
         shares = [bodies[start::_THREADS] for start in range(_THREADS)]
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda share: self._post_share(path, share), shares):

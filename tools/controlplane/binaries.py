@@ -76,6 +76,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 def go_environment() -> dict[str, str]:
     """Return settings that make a build the same everywhere: static, no extra flags."""
+    # Settings of the user would change what is built, and "local" forbids Go to fetch another Go.
     fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     return {**os.environ, **fixed}
 
@@ -84,8 +85,7 @@ def go_environment() -> dict[str, str]:
 # Only root can do that, and only a system with apt. ``obstacle`` says beforehand, without
 # touching anything, why it could not be done.
 
-PACKAGE_LOCK_SECONDS: Final = 300
-"""Longest wait for another apt at work."""
+PACKAGE_LOCK_SECONDS: Final = 300  # for another apt at work
 
 
 def require(*names: str) -> None:
@@ -204,6 +204,7 @@ class Binary:
         """Return the ``go build`` that writes this program to ``target``, run inside its module."""
         flags = " ".join(["-s -w", *(f"-X {key}={value}" for key, value in self.variables)])
         tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        # No path of this machine and no symbols: the same program from every checkout, and smaller.
         command = [str(go), "build", "-trimpath", *tags, f"-ldflags={flags}"]
         return [*command, "-o", str(target), self.package]
 
@@ -234,17 +235,23 @@ def _kubernetes(name: str) -> Binary:
     return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", variables)
 
 
+def _stamped(
+    name: str, module: str, path: str, variable: str, tags: tuple[str, ...] = ()
+) -> Binary:
+    """Return a command of the project ``path``, its version written into ``variable`` of it."""
+    variables = ((f"{path}/{variable}", module_version(module, path)),)
+    return Binary(name, module, f"{path}/cmd/{name}", variables, tags)
+
+
 def _kwok(name: str) -> Binary:
-    version = module_version("kwok", "sigs.k8s.io/kwok")
-    variables = (("sigs.k8s.io/kwok/pkg/consts.Version", version),)
-    return Binary(name, "kwok", f"sigs.k8s.io/kwok/cmd/{name}", variables)
+    return _stamped(name, "kwok", "sigs.k8s.io/kwok", "pkg/consts.Version")
 
 
 def _containerd(name: str) -> Binary:
-    path = "github.com/containerd/containerd/v2"
-    variables = ((f"{path}/version.Version", module_version("containerd", path)),)
+    # Storage that needs libraries in C, and a library for manual pages.
     without = ("no_aufs", "no_btrfs", "no_devmapper", "no_zfs", "urfave_cli_no_docs")
-    return Binary(name, "containerd", f"{path}/cmd/{name}", variables, without)
+    path = "github.com/containerd/containerd/v2"
+    return _stamped(name, "containerd", path, "version.Version", without)
 
 
 def _runc() -> Binary:
@@ -255,12 +262,6 @@ def _runc() -> Binary:
 
 def _cni(kind: str, name: str) -> Binary:
     return Binary(name, "cni", f"github.com/containernetworking/plugins/plugins/{kind}/{name}")
-
-
-def _helm() -> Binary:
-    path = "helm.sh/helm/v4"
-    variables = ((f"{path}/internal/version.version", module_version("helm", path)),)
-    return Binary("helm", "helm", f"{path}/cmd/helm", variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,7 @@ CONTROL_PLANE: Final = Bundle(
         _kubernetes("kubectl"),
         _kwok("kwok"),
         _kwok("kwokctl"),
-        _helm(),
+        _stamped("helm", "helm", "helm.sh/helm/v4", "internal/version.version"),
     ),
 )
 KARPENTER: Final = Bundle(
@@ -337,7 +338,7 @@ def cache_key(bundle: Bundle = CONTROL_PLANE) -> str:
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()}".encode())
     for binary in bundle.binaries:
         digest.update(repr(binary.command(Path("go"), Path(binary.name))).encode())
-        digest.update(b"c" if binary.c else b"")
+        digest.update(b"c" if binary.c else b"")  # it is in the environment, not in the command
     for module in sorted({binary.module for binary in bundle.binaries}):
         for file in ("go.mod", "go.sum"):
             digest.update((MODULES / module / file).read_bytes())
@@ -359,6 +360,7 @@ def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
     """
     cache = cache_root() / "controlplane"
     folder = cache / cache_key(bundle)
+    # The usual case costs no lock: what has this name is whole.
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ class Cluster:
         """
         cluster = cls(name)
         binaries = build()
-        stop_orphans()
+        stop_orphans()  # they would keep their ports and their memory for good
         cluster._claim(detached)
         keys = cluster._home / "pki"
         try:
@@ -119,7 +119,7 @@ class Cluster:
             cluster._create(configuration(binaries, real), binaries)
             if real_node:
                 cluster.node.join(cluster.api, keys)
-        except BaseException:
+        except BaseException:  # Ctrl-C as well: nothing may be left running
             cluster.stop()
             raise
         return cluster
@@ -276,6 +276,7 @@ class Cluster:
     def _create(self, config: str, binaries: Path) -> None:
         path = self._folder / "kwokctl.yaml"
         path.write_text(config)
+        # kwokctl takes every option from the environment, too, and prefers it.
         env = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
         env |= {"KWOK_WORKDIR": str(self._folder), "KWOK_KUBE_VERSION": KUBERNETES_VERSION}
         command = [str(binaries / "kwokctl"), "create", "cluster", f"--name={self.name}"]

@@ -31,7 +31,24 @@ def karpenter(cluster: Cluster, folder: Path) -> Iterator[Process]:
     built = build(KARPENTER)
     cluster.install(built / "manifests")
     folder.mkdir(parents=True, exist_ok=True)
-    with _process(cluster, built / "karpenter", folder) as process:
+    machines = folder / "instance-types.json"
+    machines.write_text(instance_types())
+    metrics_port, health_port = free_ports(2)
+    with Process(
+        "karpenter",
+        [str(built / "karpenter")],
+        log_path=folder / "karpenter.log",
+        ready_url=f"http://127.0.0.1:{health_port}/readyz",
+        env={
+            "KUBECONFIG": str(cluster.kubeconfig),
+            "INSTANCE_TYPES_FILE_PATH": str(machines),
+            "FEATURE_GATES": "StaticCapacity=true",  # NodePools with ``replicas``
+            "DISABLE_LEADER_ELECTION": "true",  # it would wait for the lease of one that was killed
+            "SYSTEM_NAMESPACE": "kube-system",
+            "METRICS_PORT": str(metrics_port),
+            "HEALTH_PROBE_PORT": str(health_port),
+        },
+    ) as process:
         yield process.start().wait_ready(60)
 
 
@@ -78,25 +95,3 @@ def instance_types() -> str:
 
 def _is(key: str, value: str) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": [value]}
-
-
-def _process(cluster: Cluster, program: Path, folder: Path) -> Process:
-    machines = folder / "instance-types.json"
-    machines.write_text(instance_types())
-    metrics_port, health_port = free_ports(2)
-    settings = {
-        "KUBECONFIG": str(cluster.kubeconfig),
-        "INSTANCE_TYPES_FILE_PATH": str(machines),
-        "FEATURE_GATES": "StaticCapacity=true",
-        "DISABLE_LEADER_ELECTION": "true",
-        "SYSTEM_NAMESPACE": "kube-system",
-        "METRICS_PORT": str(metrics_port),
-        "HEALTH_PROBE_PORT": str(health_port),
-    }
-    return Process(
-        "karpenter",
-        [str(program)],
-        log_path=folder / "karpenter.log",
-        ready_url=f"http://127.0.0.1:{health_port}/readyz",
-        env=settings,
-    )

@@ -1,16 +1,13 @@
 """The configuration that kwokctl starts a cluster from.
 
-Differences from kwokctl's defaults, and why: everything listens on loopback only; every port is
-ours, so clusters stand side by side; no leader election, so a restarted component works at once;
-etcd does not wait for the disk, as nothing here has to survive a power failure; node heartbeats so
-rare that 5000 nodes do not drown a test's writes; our Stages. Beside a real node, kwok keeps to the
+Everything listens on loopback only, and the Stages are ours. Beside a real node, kwok keeps to the
 fake ones, and the API server listens where the node reaches it as well.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -21,19 +18,19 @@ from tools.controlplane.realnode.network import Network
 API_VERSION: Final = "config.kwok.x-k8s.io/v1alpha1"
 STAGES: Final = Path(__file__).parents[2] / "manifests" / "kwok" / "stages.yaml"
 
+# Times the defaults: with node leases of 4000 s, renewed every 1000 s, the heartbeats of 5000 nodes
+# do not drown a test's writes.
 HEARTBEAT_FACTOR: Final = 100.0
-"""Times the defaults: node leases of 4000 s renewed every 1000 s, and a grace period to match."""
 
+# Advertised as the ``kubernetes`` Service's endpoint, which may not be a loopback address; from the
+# range reserved for documentation, so that a machine without any network works, too.
 UNREACHABLE_ADDRESS: Final = "198.51.100.1"
-"""Advertised as the ``kubernetes`` Service's endpoint, which may not be a loopback address; from
-the range reserved for documentation, so that a machine without any network works, too."""
-
-POD_ADDRESSES: Final = "10.64.0.0/10"
-"""Four million fake pod addresses, apart from the Services' 10.0.0.0/24."""
 
 EXTRA_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
+    # Nothing here has to survive a power failure.
     "etcd": {"unsafe-no-fsync": "true"},
     "kube-apiserver": {"advertise-address": UNREACHABLE_ADDRESS},
+    # Without leader election a component that was started again works at once.
     "kube-controller-manager": {"leader-elect": "false", "node-monitor-period": "5s"},
     "kube-scheduler": {"leader-elect": "false"},
 }
@@ -47,18 +44,18 @@ HEALTH_PATHS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """Scheme, the option that holds the port, and path of every component's health check."""
 
+# Naming one option clears the defaults of the others: without these five nothing runs.
 KWOK_OPTIONS: Final = {
-    "cidr": POD_ADDRESSES,
+    "cidr": "10.64.0.0/10",  # four million pods, apart from the Services' 10.0.0.0/24
     "podPlayStageParallelism": 16,
     "nodePlayStageParallelism": 16,
     "nodeLeaseParallelism": 4,
     "podsOnNodeSyncParallelism": 4,
 }
-"""Naming one option clears the defaults of the others: without these five nothing runs."""
 
 
+# Every port that a component opens: on ports of our own, clusters stand side by side.
 PORTS: Final = ("etcdPeerPort", *(port for _, port, _ in HEALTH_PATHS.values()))
-"""The options for every port that a component opens."""
 
 PROGRAMS: Final = {
     "etcdBinary": "etcd",
@@ -102,6 +99,10 @@ class RealNodeAccess:
 def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
     """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
     more = real.arguments() if real else {}
+    arguments = {  # the later of two with one name wins
+        name: {**EXTRA_ARGUMENTS.get(name, {}), **more.get(name, {})}
+        for name in sorted(EXTRA_ARGUMENTS.keys() | more.keys())
+    }
     documents = [
         {
             "apiVersion": API_VERSION,
@@ -109,22 +110,17 @@ def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
             "options": {
                 "runtime": "binary",
                 "bindAddress": "127.0.0.1",
-                "disableQPSLimits": True,
+                "disableQPSLimits": True,  # they would slow down whatever a benchmark measures
                 "heartbeatFactor": HEARTBEAT_FACTOR,
                 "kubeApiserverCertSANs": real.names() if real else [],
                 **{option: str(binaries / name) for option, name in PROGRAMS.items()},
                 **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
             },
             "componentsPatches": [
-                _patch(name, {**EXTRA_ARGUMENTS.get(name, {}), **more.get(name, {})})
-                for name in sorted(EXTRA_ARGUMENTS.keys() | more.keys())
+                {"name": name, "extraArgs": [{"key": k, "value": v} for k, v in given.items()]}
+                for name, given in arguments.items()
             ],
         },
         {"apiVersion": API_VERSION, "kind": "KwokConfiguration", "options": KWOK_OPTIONS},
     ]
     return f"{yaml.safe_dump_all(documents)}---\n{STAGES.read_text()}"
-
-
-def _patch(component: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-    extra = [{"key": key, "value": value} for key, value in arguments.items()]  # the last wins
-    return {"name": component, "extraArgs": extra}

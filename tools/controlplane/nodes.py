@@ -9,8 +9,8 @@ from tools.controlplane.api import Api, Manifest
 from tools.controlplane.waiting import wait_until
 
 KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
+# Beside a real node, pods land on fake ones only if they tolerate it.
 FAKE_TAINT: Final = {"key": KWOK_ANNOTATION, "value": "fake", "effect": "NoSchedule"}
-"""Carried by fake nodes beside a real one: pods land on them only if they tolerate it."""
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -18,8 +18,8 @@ BLOCK: Final = "topology.bireme.dev/block"
 RACK: Final = "topology.bireme.dev/rack"
 GPU: Final = "nvidia.com/gpu"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+# Capacity beside GPUs, that of a usual machine with eight of them.
 MACHINE: Final = {"cpu": "96", "memory": "1Ti", "pods": "110", "ephemeral-storage": "2Ti"}
-"""Capacity beside GPUs, that of a usual machine with eight of them."""
 
 
 def fake_nodes(
@@ -41,7 +41,7 @@ def fake_nodes(
         raise ValueError(f"gpus={gpus}: give 0 or more GPUs per node")
     capacity = {**MACHINE, GPU: str(gpus)} if gpus else MACHINE
     product = {GPU_PRODUCT: "NVIDIA-H100-80GB-HBM3"} if gpus else {}
-    width = max(2, len(str(count - 1)))
+    width = max(2, len(str(count - 1)))  # so that names sort as numbers do
     nodes = []
     for index in range(count):
         name = f"{prefix}-{index:0{width}d}"

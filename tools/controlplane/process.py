@@ -41,7 +41,7 @@ def command_line(pid: int) -> list[str]:
     """Return program and arguments of a running process; empty when there is none or a zombie."""
     try:
         return psutil.Process(pid).cmdline()
-    except psutil.NoSuchProcess:
+    except psutil.NoSuchProcess:  # as which psutil counts a zombie, too
         return []
 
 
@@ -339,6 +339,7 @@ def is_free(port: int) -> bool:
     """Return whether a server could bind ``port``, on loopback and on all addresses."""
     for address in ("127.0.0.1", "0.0.0.0"):  # noqa: S104  # only asks; nothing listens
         with socket.socket() as probe:
+            # As servers do: a port whose last connections are only fading out is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((address, port))

@@ -18,8 +18,7 @@ from tools.controlplane.cluster import Cluster
 from tools.controlplane.process import Process, free_ports
 
 SCHEDULER_CONFIG: Final = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
-RESTART_SECONDS: Final = 0.5
-"""How often a :class:`Keeper` looks for processes that have ended."""
+RESTART_SECONDS: Final = 0.5  # between two looks of a Keeper
 
 
 class BiremeStack:
@@ -72,6 +71,7 @@ class BiremeStack:
     def start(self, timeout_seconds: float = 60.0) -> Self:
         """Start what does not run (at least operator ``a``) and return when all are ready."""
         self.operator()
+        # All before the first is awaited: their starts overlap.
         for process in self.processes:
             if not process.running:
                 process.start()

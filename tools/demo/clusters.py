@@ -6,7 +6,6 @@ again when they end, as a kubelet would, and goes when the cluster goes.
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,18 +15,17 @@ from typing import Final
 
 from tests.support.scenario.clusters import install_api
 from tools.controlplane.cluster import Cluster, clusters_folder
-from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.process import command_line, ended
+from tools.controlplane.process import Process, command_line, ended
 from tools.controlplane.stack import BiremeStack, Keeper
 from tools.controlplane.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
+# Logs, history and job files of the last run, below the folder it was started in.
 RUN: Final = Path(".run") / "demo"
-"""Logs, history and job files of the last run, below the folder it was started in."""
 NAME: Final = "bireme"
-"""The cluster that stays, unless it is given another name."""
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "BIREME_STATUS_REFRESH_SECONDS": "1",  # a live table lives from fresh positions
     "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
@@ -70,6 +68,7 @@ def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
 def down(name: str) -> None:
     """Stop the cluster that stays, and its keeper."""
     cluster = Cluster.find(name)
+    # The keeper first, which would start again what the end of the cluster stops.
     if (pid := _keeper(name)) is not None:
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: ended(pid), 30, f"the keeper (pid {pid}) to end")
@@ -78,7 +77,6 @@ def down(name: str) -> None:
 
 def keep(name: str) -> None:
     """Run Bireme's programs on the cluster that stays; ends with it, or by SIGTERM."""
-    signal.signal(signal.SIGTERM, _leave)
     cluster = Cluster.find(name)
     with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
         stack.start()
@@ -86,10 +84,6 @@ def keep(name: str) -> None:
         with Keeper(stack.processes):
             while cluster.kubeconfig.exists():
                 time.sleep(0.5)
-
-
-def _leave(_signal: int, _frame: object) -> None:
-    sys.exit(0)
 
 
 def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:
@@ -101,30 +95,29 @@ def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:
 
 
 def _start_keeper(name: str) -> None:
-    log_path = clusters_folder() / name / "keeper.log"
-    with log_path.open("ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tools.demo", "keep", f"--name={name}"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
-    _pid_path(name).write_text(str(child.pid))
+    keeper = Process(
+        "Bireme's keeper",
+        [sys.executable, "-m", "tools.demo", "keep", f"--name={name}"],
+        log_path=clusters_folder() / name / "keeper.log",
+        ready_url="",
+        env={"PYTHONPATH": str(ROOT)},
+        outlives_starter=True,  # this program ends; the keeper goes with the cluster
+    ).start()
+    _pid_path(name).write_text(str(keeper.pid))
 
     def ready() -> bool:
-        if child.poll() is not None:
-            raise ControlPlaneError(f"Bireme did not start:\n{tail(log_path.read_text())}")
+        if not keeper.running:
+            raise ControlPlaneError(f"Bireme did not start: {keeper.log_tail()}")
         return _ready_path(name).exists()
 
-    wait_until(ready, 90, "Bireme's programs to be ready")
+    wait_until(ready, 90, "Bireme's programs to be ready", keeper.log_tail)
 
 
 def _keeper(name: str) -> int | None:
     if not _pid_path(name).exists():
         return None
     pid = int(_pid_path(name).read_text())
+    # Another program may have its number by now.
     return pid if command_line(pid)[1:4] == ["-m", "tools.demo", "keep"] else None
 
 

@@ -20,6 +20,7 @@ BAD: Final = "#c0392b"
 def draw(timeline: Timeline, palette: Palette, path: Path, title: str) -> None:
     stories = list(timeline.stories.values())
     began = min(story.submitted for story in stories)
+    # A second at least, for a run that was broken off before any job ended.
     end = max([s.finished or 0.0 for s in stories] + [began + 1]) - began
     rows = 0.3 * len(stories)
     # A figure by itself, not pyplot's: no display, no state shared with anyone.

@@ -56,6 +56,7 @@ class Moments:
     def _job(self, record: Record) -> None:
         status = record.manifest.get("status", {})
         message, reason = str(status.get("message") or ""), status.get("reason")
+        # Places alone promise nothing; with a time they do.
         if "estimatedStart" in status and (kept := _KEPT.search(message)):
             self._tell(record, "reserved", record.key, kept[0], record.key)
         if reason == "WaitingBehind" and (behind := _BEHIND.search(message)):

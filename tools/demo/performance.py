@@ -63,7 +63,7 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
             with Submitter(cluster, workload, folder, timeline.held_gpus) as submitter:
                 _follow(recorder, timeline, palette, submitter, options, console)
             recorder.settle()
-            timeline.feed(recorder.records())
+            timeline.feed(recorder.records())  # what came since the last look
             promises = judge(recorder.records(), timeline, workload)
         report = report_of(timeline, promises, options.seed)
         _write(report, timeline, palette, options)
@@ -115,6 +115,7 @@ def _follow(
                 raise submitter.failure
             if submitter.is_done and _is_over(timeline):
                 settled_at = settled_at or now
+                # The last pods and events come a moment after the phases of their jobs.
                 if now > settled_at + 1.0:
                     return
             time.sleep(REFRESH_SECONDS)
@@ -126,12 +127,11 @@ def _is_over(timeline: Timeline) -> bool:
 
 
 def _limits(recorder: Recorder) -> dict[str, int]:
-    limits = {}
-    for queue in recorder.objects("Queue"):
-        limit = queue["spec"].get("limit", {}).get(GPU)
-        if limit is not None:
-            limits[queue["metadata"]["name"]] = int(limit)
-    return limits
+    return {
+        queue["metadata"]["name"]: int(queue["spec"]["limit"][GPU])
+        for queue in recorder.objects("Queue")
+        if GPU in queue["spec"].get("limit", {})
+    }
 
 
 def _write(report: Report, timeline: Timeline, palette: Palette, options: Options) -> None:

@@ -17,8 +17,8 @@ from tools.demo.moments import Moment
 from tools.demo.timeline import JobStory, Timeline
 from tools.demo.workload import NAMESPACE, Part, Workload
 
+# Estimates do not know how slow a busy machine creates and binds pods.
 GRACE_SECONDS: Final = 5.0
-"""Estimates do not know how slow a busy machine creates and binds pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class _Story:
         task = story.job["spec"]["tasks"][0]
         each = task["template"]["spec"]["containers"][0]["resources"]["limits"][GPU]
         most = self.timeline.gpus // each - int(task["replicas"])
+        # The number is from here, not from Bireme: with it alone the message would prove nothing.
         kept = reason == "NeverFits" and f"at most {most} beside" in message and not story.runs
         text = "a gang larger than the cluster says so, with the largest that would fit"
         return Promise(text, kept, message)
@@ -136,10 +137,8 @@ class _Story:
         )
 
     def _zero(self) -> float:
-        """POSIX time at the recorder's zero.
-
-        Creation times are cut to whole seconds, so the largest difference is the closest.
-        """
+        """POSIX time at the recorder's zero."""
+        # Creation times are cut to whole seconds, so the largest difference is the closest.
         return max(
             datetime.fromisoformat(stamp).timestamp() - record.seconds
             for record in self.records
@@ -187,6 +186,7 @@ class _Story:
         wrong = list(self._unexplained(urgent, victim))
         if victim.name not in blocks or not victim.started or victim.started < last - 1:
             wrong.append(f"{victim.name} was not the last of {', '.join(blocks)} to start")
+        # To be stopped for another is no failure of its own, and must not use up its backoff limit.
         counts = (victim.phase, victim.status["preemptions"], victim.status.get("restarts") or 0)
         if counts != ("Succeeded", 1, 0) or victim.runs[-1].began < urgent.started:
             wrong.append(f"{victim.name} did not run again after it; it ended with {counts}")

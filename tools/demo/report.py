@@ -82,10 +82,6 @@ def _job(story: JobStory, end: float) -> Report:
 
 
 def _summary(values: list[float]) -> dict[str, float]:
-    if not values:
-        return {"mean": 0.0, "median": 0.0, "longest": 0.0}
-    return {
-        "mean": round(fmean(values), 2),
-        "median": round(median(values), 2),
-        "longest": round(max(values), 2),
-    }
+    known = values or [0.0]
+    found = {"mean": fmean(known), "median": median(known), "longest": max(known)}
+    return {name: round(value, 2) for name, value in found.items()}

@@ -28,18 +28,15 @@ PHASES: Final = {
     "Failed": "bold red",
 }
 _TURNS: Final = 4
-"""So many turns of the story are shown, on a terminal of at least so many lines."""
-_HIGH_LINES: Final = 30
-_WIDE_COLUMNS: Final = 115
-"""From this width on a GPU of the map takes two columns."""
+_HIGH_LINES: Final = 30  # on a lower terminal jobs matter more than turns
+_WIDE_COLUMNS: Final = 115  # from here on a GPU of the map takes two columns
 
 
 class _GpuMap:
-    """Node to the name of the job on each of its GPUs; empty for a free one.
+    """Node to the name of the job on each of its GPUs; empty for a free one."""
 
-    Kubernetes counts GPUs and does not number them; a replica is shown on the lowest free ones of
-    its node and keeps them until it ends.
-    """
+    # Kubernetes counts GPUs and does not number them; a replica is shown on the lowest free ones of
+    # its node and keeps them until it ends, so that nothing moves on the screen that runs.
 
     def __init__(self) -> None:
         self.slots: dict[str, list[str]] = {}

@@ -13,8 +13,8 @@ from tools.controlplane.errors import ControlPlaneError
 from tools.demo.workload import NAMESPACE, Cue, Submission, Workload
 
 _POLL_SECONDS: Final = 0.05
+# Jobs due within this time go in with one kubectl, whose start alone costs a tenth of a second.
 _TOGETHER_SECONDS: Final = 0.5
-"""Jobs due within this time go in with one kubectl, whose start alone costs a tenth of a second."""
 
 
 class Submitter:
@@ -42,7 +42,7 @@ class Submitter:
         self._thread = threading.Thread(target=self._work, name="submitter", daemon=True)
         self.failure: Exception | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob("*.yaml"):
+        for stale in folder.glob("*.yaml"):  # of an earlier run
             stale.unlink()
         for job, path in self._due:
             path.write_text(yaml.safe_dump(job.manifest, sort_keys=False))
@@ -72,7 +72,7 @@ class Submitter:
             ]
             try:
                 self._apply(path for _, path in ready)
-            except (ControlPlaneError, OSError) as error:
+            except (ControlPlaneError, OSError) as error:  # for the main thread to raise
                 self.failure = error
                 return
             self._due = [entry for entry in self._due if entry not in ready]

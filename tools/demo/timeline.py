@@ -118,8 +118,9 @@ class Timeline:
         new = records[self._fed :]
         self._fed = len(records)
         for record in new:
-            if record.change == "GAP":
+            if record.change == "GAP":  # judged as a promise of its own
                 continue
+            # First the world: what follows reads from it.
             self.world.apply(record)
             self.moments.take(record)
             if record.kind == "TrainingJob" and record.change != "DELETED":

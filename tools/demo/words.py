@@ -45,6 +45,7 @@ def shortened(message: str) -> str:
     for long, short in _SHORTER:
         text = text.replace(long, short)
     parts = text.split("; ")
+    # Its GPUs and its queue have columns of their own.
     if len(parts) > 1 and parts[0].startswith("asks "):
         parts = parts[1:]
     if parts[0].startswith("queue '"):

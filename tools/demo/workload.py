@@ -129,6 +129,7 @@ def _template(image: str, gpus: int, seconds: int, fails_at: str = "") -> Manife
         fake["fake.bireme.dev/fail-attempts"] = fails_at
         fake["fake.bireme.dev/fail-message"] = FAILURE
     resources: Manifest = {
+        # So little that GPUs alone decide what fits.
         "requests": {"cpu": str(4 * gpus or 4), "memory": f"{16 * gpus or 32}Gi"}
     }
     if gpus:

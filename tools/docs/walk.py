@@ -49,7 +49,7 @@ class Trace:
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        threading.setprofile(self)
+        threading.setprofile(self)  # for threads that begin from now on, the next for this one
         sys.setprofile(self)
         try:
             yield

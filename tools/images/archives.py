@@ -23,8 +23,8 @@ from tools.images.tool import Buildah, pip_configuration
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 TOOLS: Final = Path(__file__).parent
 PACKAGES: Final = ("buildah", "debootstrap")
+# Builds that stay in the cache: 300 MB each, and up to three times that in layers.
 KEPT: Final = 3
-"""Builds that stay in the cache: 300 MB each, and up to three times that in layers."""
 BASE_NAME: Final = f"localhost/bireme-base:{debian.SUITE}"
 SCHEDULER_RECIPE: Final = """\
 FROM scratch
@@ -124,7 +124,7 @@ def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: R
     cache().mkdir(parents=True, exist_ok=True)
     kind, _, _ = folder.name.partition("-")
     with binaries.locked(cache() / f"{kind}.lock", report):
-        if folder.is_dir():
+        if folder.is_dir():  # built while this one waited for the lock
             return
         with tempfile.TemporaryDirectory(dir=cache(), prefix="partial-") as name:
             partial = Path(name) / folder.name
@@ -152,7 +152,7 @@ def _build_base(buildah: Buildah, folder: Path, report: Report) -> None:
 def _build(buildah: Buildah, folder: Path, report: Report, programs: Path) -> None:
     base(report)
     images = images_in(folder)
-    pip = folder.parent / "pip.conf"
+    pip = folder.parent / "pip.conf"  # beside, not in, what is kept: it may have a password
     pip_configuration(Path(sys.executable), pip)
     for image in (images.bireme, images.forecast):
         report(f"building {image.name}")

@@ -50,10 +50,10 @@ def _name(distribution: Distribution) -> str:
 
 
 def _terms(distribution: Distribution) -> str:
-    """Return an SPDX expression or, in older metadata, a name; some have the whole text."""
+    """Return an SPDX expression or, in older metadata, a name."""
     fields = distribution.metadata.json
     stated = str(fields.get("license_expression") or fields.get("license") or "")
-    return "" if "\n" in stated else stated
+    return "" if "\n" in stated else stated  # some have the whole text there
 
 
 def _component(name: str, version: str, url: PackageURL, terms: str = "") -> Component:

@@ -38,6 +38,7 @@ def tables(images: Images) -> str:
         found = list(layers(image))
         contents = (name,) if image is images.scheduler else CONTENTS
         for layer, content in zip(found, contents, strict=False):
+            # A node has a layer once, however many images share it.
             if layer.digest not in told:
                 told.add(layer.digest)
                 packages += layer.packages

@@ -35,7 +35,7 @@ class Buildah:
         self.run(
             *("bud", "--layers", "--pull-never", "--isolation=chroot", "--network=host"),
             *([f"--volume={certificates}:{certificates}:ro"] if not recipe else []),
-            *(options or ()),
+            *options,
             *(["--file=-"] if recipe else []),
             f"--tag={name}",
             str(context),
@@ -45,7 +45,7 @@ class Buildah:
     def save(self, name: str, archive: Path) -> None:
         """Write image ``name`` as an OCI archive that carries the name."""
         unfinished = archive.with_suffix(".partial")
-        unfinished.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)  # of a build that was broken off
         self.run("push", "--quiet", name, f"oci-archive:{unfinished}:{name}")
         unfinished.rename(archive)
 
@@ -69,8 +69,7 @@ def pip_configuration(python: Path, target: Path) -> None:
     for folder in ("find-links", "prefix", "target", "user"):  # of this machine, not of a build
         options.pop(folder, None)
     lines = ["[global]", *(f"{option} = {value}" for option, value in options.items())]
-    descriptor = os.open(
-        target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
-    )  # may have a password
+    # It may have a password: nobody else may read it, not even for a moment.
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write("\n".join(lines) + "\n")

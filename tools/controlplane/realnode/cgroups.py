@@ -25,7 +25,7 @@ def make(name: str) -> None:
     for tree in _trees():
         group = tree / name
         group.mkdir(exist_ok=True)
-        if CONTROLLERS.exists():
+        if CONTROLLERS.exists():  # version 2 inherits by itself
             continue
         for inherited in ("cpuset.cpus", "cpuset.mems"):
             if (tree / inherited).exists():

@@ -10,7 +10,6 @@ from tools.controlplane.api import kubeconfig
 from tools.controlplane.binaries import output
 
 VALID_DAYS: Final = 30
-OPENSSL_TIMEOUT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +26,26 @@ class Authority:
     def admit(self, user: str, group: str, target: Path) -> Path:
         """Write credentials of ``user`` to ``target``, its keys beside it."""
         key, certificate = target.with_suffix(".key"), target.with_suffix(".crt")
-        self._sign(f"/O={group}/CN={user}" if group else f"/CN={user}", key, certificate)
+        output(
+            [
+                *(
+                    "openssl",
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "ec",
+                    "-pkeyopt",
+                    "ec_paramgen_curve:P-256",
+                ),
+                *("-nodes", "-subj", f"/O={group}/CN={user}" if group else f"/CN={user}"),
+                *("-days", str(VALID_DAYS), "-addext", "extendedKeyUsage=clientAuth"),
+                *("-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key")),
+                *("-keyout", str(key), "-out", str(certificate)),
+            ],
+            timeout_seconds=60,
+            remedy="it must be version 3 or newer",
+        )
         cluster = {"server": self.server, "certificate-authority": str(self.certificate)}
         pair = {"client-certificate": str(certificate), "client-key": str(key)}
         target.write_text(yaml.safe_dump(kubeconfig(cluster, pair)))
         return target
-
-    def _sign(self, subject: str, key: Path, certificate: Path) -> None:
-        command = [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-subj", subject, "-days", str(VALID_DAYS)),
-            *("-addext", "extendedKeyUsage=clientAuth"),
-            *("-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key")),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ]
-        output(
-            command, timeout_seconds=OPENSSL_TIMEOUT_SECONDS, remedy="it must be version 3 or newer"
-        )

@@ -21,13 +21,13 @@ from tools.controlplane.waiting import wait_until
 
 READY_TIMEOUT_SECONDS: Final = 90.0
 IMPORT_TIMEOUT_SECONDS: Final = 300.0
+# In the order of starting: a kubelet without its container runtime gives up.
 HEALTH: Final = {
     "containerd": (settings.CONTAINERD_PORT, "/v1/metrics"),
     "kubelet": (settings.KUBELET_PORT, "/healthz"),
     "kube-proxy": (settings.KUBE_PROXY_PORT, "/healthz"),
     "coredns": (settings.COREDNS_PORT, "/ready"),
 }
-"""The node's programs in the order of starting, and where each tells health."""
 
 
 class RealNode:
@@ -94,6 +94,7 @@ class RealNode:
         """Start ``containerd``, ``kubelet``, ``kube-proxy`` or ``coredns``; ready or not."""
         port, path = HEALTH[program]
         command = [str(self._binary(program)), *self._arguments(program)]
+        # containerd looks for its shim and for runc on PATH.
         search = f"{build(NODE)}{os.pathsep}{os.environ['PATH']}"
         url = f"http://{self.network.node}:{port}{path}"
         return self.sandbox.spawn(program, command, url, search)
@@ -120,6 +121,7 @@ class RealNode:
         authority = Authority(folder, f"https://{network.host}:{urlsplit(api.server).port}")
         authority.admit(f"system:node:{self.name}", "system:nodes", home / "kubelet.kubeconfig")
         proxy = authority.admit("system:kube-proxy", "", home / "kube-proxy.kubeconfig")
+        # CoreDNS reads services of all namespaces; a role for it alone would be one more manifest.
         names = authority.admit("coredns", "system:masters", home / "coredns.kubeconfig")
         (home / "cni").mkdir(exist_ok=True)
         for name, text in {

@@ -10,8 +10,8 @@ from tools.controlplane.binaries import NODE, cache_root, is_built
 from tools.controlplane.realnode.cgroups import CGROUPS
 from tools.controlplane.realnode.sandbox import COVERED
 
+# What a running node needs: links, kube-proxy's rules, certificates, unshare and nsenter.
 PACKAGES: Final = ("iproute2", "iptables", "openssl", "util-linux")
-"""Packages that a running node needs."""
 
 CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")

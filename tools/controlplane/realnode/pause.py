@@ -36,6 +36,7 @@ def _tar(files: dict[str, bytes]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, data in files.items():
             member = tarfile.TarInfo(name)
+            # Times and owners stay zero: the same program makes the same image.
             member.size, member.mode = len(data), 0o755
             archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()

@@ -1,8 +1,4 @@
-"""The configuration of a node's programs, as pure functions of its name and network.
-
-Differences from the defaults, and why: no image is ever removed, since none can be pulled again; a
-nearly full disk evicts nothing; what a sandbox may not change stays as it is.
-"""
+"""The configuration of a node's programs, as pure functions of its name and network."""
 
 import json
 from pathlib import Path
@@ -50,6 +46,7 @@ def pod_network(network: Network) -> str:
 
 def kubelet(network: Network, group: str, client_ca: Path) -> str:
     """Return KubeletConfiguration; pods live below the control group ``/GROUP``."""
+    # The disk is the machine's, and nearly full as it may be that is no reason to evict a pod.
     never = {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"}
     return _yaml(
         "kubelet.config.k8s.io/v1beta1",
@@ -61,11 +58,12 @@ def kubelet(network: Network, group: str, client_ca: Path) -> str:
         clusterDomain=CLUSTER_DOMAIN,
         containerRuntimeEndpoint="unix:///run/containerd/containerd.sock",
         evictionHard=never,
+        # The machine decides about both.
         failCgroupV1=False,
         failSwapOn=False,
         healthzBindAddress=network.node,
         healthzPort=KUBELET_PORT,
-        imageGCHighThresholdPercent=100,
+        imageGCHighThresholdPercent=100,  # none can be pulled again
         resolvConf="",
     )
 
@@ -76,6 +74,7 @@ def kube_proxy(network: Network, kubeconfig: Path) -> str:
         "KubeProxyConfiguration",
         clientConnection={"kubeconfig": str(kubeconfig)},
         clusterCIDR=network.pods,
+        # Zeros leave alone what belongs to the kernel of the machine, not to the sandbox.
         conntrack={"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         healthzBindAddress=f"{network.node}:{KUBE_PROXY_PORT}",
         mode="iptables",

@@ -1,6 +1,5 @@
 """Every metric that the operator and the extender serve, and the tables of ``docs/metrics.md``."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -11,8 +10,8 @@ from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_operator.metrics import OperatorMetrics
 from tools.docs.reference.tables import code, table
 
+# Every Python program has these: not ours to describe.
 _PROCESS: Final = "process_"
-"""Metrics of every Python program; not ours to describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +63,12 @@ def _found(registry: CollectorRegistry) -> Iterator[Metric]:
 def with_tables(page: str) -> str:
     """Fill the tables between the marks of ``page``; ValueError when a mark is missing."""
     for name, metrics in (("operator", of_operator()), ("extender", of_extender())):
-        begin, end = f"<!-- metrics of the {name} -->\n", "<!-- end -->"
+        before, begin, rest = page.partition(f"<!-- metrics of the {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not end:
+            raise ValueError(f"the page lacks <!-- metrics of the {name} --> or its <!-- end -->")
         rows = ((_shown(each), each.kind, each.meaning) for each in metrics)
-        text = begin + table(("metric", "kind", "meaning"), rows) + end
-        page, count = re.subn(f"(?s){begin}.*?{end}", lambda _, text=text: text, page)
-        if count != 1:
-            raise ValueError(f"the page has {count} places {begin.strip()!r}, not one")
+        page = before + begin + table(("metric", "kind", "meaning"), rows) + end + after
     return page
 
 

@@ -37,8 +37,8 @@ SECONDS: Final = 300
 _NODES, _RACKS = 8, 2
 _STEPS: Final = 240
 _PALETTE: Final = 192
+# Steps of an axis; those of one in seconds are round in minutes and hours as well.
 _ROUND: Final = ([1, 2, 5, 10], [1, 1.5, 3, 6, 10])
-"""Steps of an axis; those of one in seconds are round in minutes and hours as well."""
 _COLOURS: Final = {"green": "#0b7d5a", "yellow": "#8a6a00", "red": "#c2181f"}
 
 

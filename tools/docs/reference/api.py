@@ -27,8 +27,8 @@ _BOUNDS: Final = (
     ("minProperties", "at least {} keys"),
     ("maxProperties", "at most {} keys"),
 )
+# Larger ones JSON does not hold exactly; as a bound it tells a reader nothing.
 _WHOLE_NUMBERS: Final = 2**53
-"""Larger ones JSON does not hold exactly; a bound that tells a reader nothing."""
 
 
 def page() -> str:
@@ -62,6 +62,7 @@ def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
 
 def _below(child: Schema, here: str) -> Iterator[tuple[str, ...]]:
     suffix, inner = _inner(child)
+    # An element that is an object has its fields as rows; one that is not needs a row itself.
     if suffix and "properties" not in inner and "description" in inner:
         yield _cells(here + suffix, inner, required=False)
     yield from _rows(inner, f"{here}{suffix}.")

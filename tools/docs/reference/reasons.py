@@ -92,6 +92,7 @@ def _conditions() -> Iterator[tuple[str, str]]:
 
 def _sections() -> Iterator[str]:
     reasons, told = list(Reason), docstrings(Reason)
+    # A section reaches to the first reason of the next, so that a new reason falls into one.
     starts = [reasons.index(first) for first, _, _ in _SECTIONS]
     for (_, title, where), (start, end) in zip(
         _SECTIONS, pairwise([*starts, len(reasons)]), strict=True

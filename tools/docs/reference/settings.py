@@ -36,6 +36,7 @@ _SECTIONS: Final = (
     (OperatorSettings, "Times are in seconds."),
     (ExtenderSettings, "Times are in seconds."),
 )
+# Words for readers of YAML, not of Python.
 _TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 
 

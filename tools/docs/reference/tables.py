@@ -29,6 +29,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     text = " ".join(text.split()).replace("|", "\\|")
+    # Outside of code a "<" would begin a tag, and hide the words after it.
     return re.sub("`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
 
 

@@ -1,7 +1,4 @@
-"""``charts/bireme/README.md``: what the chart takes, from the comments of ``values.yaml``.
-
-A comment belongs to the key below it. Read line by line, as the YAML parser drops comments.
-"""
+"""``charts/bireme/README.md``: what the chart takes, from the comments of ``values.yaml``."""
 
 import re
 from collections.abc import Iterator
@@ -34,6 +31,7 @@ def comments(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     path: list[str] = []
     above: list[str] = []
+    # Line by line, as the YAML parser drops comments.
     for line in text.splitlines():
         key = _KEY.match(line)
         if line.lstrip().startswith("#"):
@@ -59,8 +57,8 @@ def _rows(values: dict[str, Any], said: dict[str, str], path: str) -> Iterator[t
             yield code(here), code(value) or '`""`', meaning
 
 
+# Maps that are parts of other objects: one entry each.
 _WHOLE: Final = {"spec", "resources"}
-"""Maps that are parts of other objects: one entry each."""
 
 _USUAL: Final = {
     "replicas": "How many pods.",

@@ -42,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     """Turn links of a page of ``docs`` to where their targets are on the site."""
-    if page.file.generated_by:
+    if page.file.generated_by:  # on_files has turned its links
         return markdown
     return rewritten(markdown, f"{DOCS}{page.file.src_uri}")
 
@@ -56,6 +56,7 @@ def page_of(path: str) -> str:
         names = sorted(each.name for each in full.iterdir() if each.is_file())
         entries = "".join(f"- [{name}]({full.name}/{name})\n" for name in names)
         return f"# {path}\n\n{entries}"
+    # Tildes, as the file may have a fence of backticks in it.
     return f"# {path}\n\n~~~~{_LANGUAGES.get(full.suffix, 'text')}\n{full.read_text()}\n~~~~\n"
 
 
