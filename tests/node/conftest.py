@@ -14,8 +14,8 @@ from tests.support.scenario.tenant import Tenant
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.realnode.obstacle import obstacle
-from tools.images import Images, base, build
-from tools.images import obstacle as images_obstacle
+from tools.images.archives import Images, base, build
+from tools.images.archives import obstacle as images_obstacle
 
 
 def unique_name(prefix: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.scenario.manifests import Manifest
 from tests.support.scenario.tenant import Tenant
-from tools.images import base
+from tools.images.archives import base
 
 
 def python_pod(name: str, program: str, *, cpu: str = "50m", **spec: Any) -> Manifest:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.node.real_pods import await_end, logs, python_pod
 from tests.support.scenario.tenant import Tenant
-from tools.images import Images
+from tools.images.archives import Images
 
 WITHOUT_BYTECODE: Final = """
 import importlib, os, sys

@@ -17,7 +17,7 @@ from tests.support.scenario.pools import pool_scaler, recorded_status
 from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.process import answers, processes
 from tools.controlplane.waiting import wait_until
-from tools.images import Images
+from tools.images.archives import Images
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 LOOK_SECONDS: Final = 0.02

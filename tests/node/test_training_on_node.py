@@ -17,7 +17,7 @@ from tests.support.scenario.helm import Helm, install
 from tests.support.scenario.manifests import Manifest, documents, task, training_job
 from tests.support.scenario.tenant import Tenant, nodes_of
 from tests.support.scenario.waiting import always
-from tools.images import Images
+from tools.images.archives import Images
 
 REPORTING: Final = (
     "--set=operator.progress.enabled=true",

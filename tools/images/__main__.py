@@ -4,7 +4,8 @@ import argparse
 import sys
 
 from tools.controlplane.errors import ControlPlaneError
-from tools.images import build, obstacle, sizes
+from tools.images import sizes
+from tools.images.archives import build, obstacle
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -84,8 +84,10 @@ class Sandbox:
 
     def end(self, program: Path) -> None:
         """Kill the processes inside that run this program, as a machine that fails would."""
-        for pid, line in self.processes().items():
-            if line[0] == str(program):
+        # The same program of other clusters is in another namespace.
+        space = _space(self._inside())
+        for pid, line in processes().items():
+            if line[0] == str(program) and _space(pid) == space:
                 kill(pid, program.name)
         if started := self._started.pop(program.name, None):
             started.terminate()  # nsenter, which has nothing left to wait for
@@ -93,11 +95,6 @@ class Sandbox:
     def run(self, *command: str, timeout_seconds: float = 120.0) -> str:
         """Run a command inside to its end; return what it printed."""
         return output([*self._entry(), *command], timeout_seconds=timeout_seconds)
-
-    def processes(self) -> dict[int, list[str]]:
-        """Return command lines by pid of all programs inside, those in containers left out."""
-        space = _space(self._inside())
-        return {pid: line for pid, line in processes().items() if _space(pid) == space}
 
     def _entry(self) -> list[str]:
         return ["nsenter", f"--target={self._inside()}", "--pid", "--net", "--mount", "--"]
