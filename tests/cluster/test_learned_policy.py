@@ -16,10 +16,9 @@ from bireme.onnx.cards import Parts
 from bireme.registry import make_policy
 from bireme.replay.reader import RecordedCycle, open_record
 from bireme.replay.writer import outline_of
-from bireme.rl import lookup
-from bireme.rl.checkpoint import LOGITS
+from bireme.rl import encoders, lookup
+from bireme.rl.checkpoint import OUTPUTS
 from bireme.rl.components import LearnedScorer
-from bireme.rl.encoders import size_encoder
 from tests.support.networks import checkpoints, graphs
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import Manifest, scheduling_policy, task, training_job
@@ -45,9 +44,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoints.write(folder / "emptiest", placer=[1.0], place_encoder=NODES)
     checkpoints.write(folder / "fullest", placer=[-1.0], place_encoder=NODES)
     checkpoints.write(folder / "orderer", orderer=[1.0], order_encoder=JOBS)
-    inputs = size_encoder(SIZES).inputs
-    more = graphs.always_more(inputs, LOGITS)
-    part = checkpoints.write_part(folder / "sizer" / checkpoints.SIZER, more, SIZES, inputs, LOGITS)
+    inputs = encoders.make("sizer", SIZES).inputs
+    more = graphs.always_more(inputs, OUTPUTS["sizer"])
+    part = checkpoints.write_part(
+        folder / "sizer" / checkpoints.SIZER, more, SIZES, inputs, OUTPUTS["sizer"]
+    )
     checkpoints.write_card(folder / "sizer", checkpoints.card("sizer", Parts(sizer=part)))
     return folder
 

@@ -23,7 +23,6 @@ from bireme.training.das import baselines
 from bireme.training.das.environment import (
     ORDERING,
     PLACEMENT,
-    DasEnv,
     DasTurnEnv,
     draw,
     nodes_of,
@@ -77,14 +76,13 @@ def in_service(setting: str) -> Shown:
 
 
 def in_training(setting: str) -> Shown:
-    world = DasEnv(1, (setting,), jobs=JOBS, slots=JOBS)
-    turns = DasTurnEnv(world, reports=True)
+    turns = DasTurnEnv(1, (setting,), jobs=JOBS, slots=JOBS, reports=True)
     seen, shown, by_arrival = turns.reset([SEED]), Shown(), -np.arange(float(JOBS))[None]
     for _ in range(JOBS):
         waiting = int(seen["job_mask"].sum())
         queue = {"jobs": seen["jobs"][0, :waiting], "machines": seen["machines"][0]}
-        shown.setdefault(("queue", float(world.clusters.now[0])), queue)
-        first = float(np.flatnonzero(world.clusters.waiting[0])[world.chosen(by_arrival)[0]])
+        shown.setdefault(("queue", float(turns.clusters.now[0])), queue)
+        first = float(np.flatnonzero(turns.clusters.waiting[0])[turns.chosen(by_arrival)[0]])
         seen = turns.step({ORDERING: by_arrival}).observation
         shown["job", first] = {"job": seen["placed"][0], "machines": seen["places"][0]}
         affinities = baselines.affinities(seen["places"])

@@ -68,13 +68,13 @@ def played(
     setting: str, seed: int, placement: str, scores: FloatArray, affinities: FloatArray
 ) -> DasEnv:
     """The world after an episode, one world of the seed beside one of another."""
-    balances = placement == "load-balance"
-    world = DasEnv(2, (setting,), jobs=JOBS, slots=JOBS, balances=balances)
+    world = DasEnv(2, (setting,), jobs=JOBS, slots=JOBS)
     world.reset([seed, seed + 1])
     for _ in range(JOBS):
         ordering = scores[world.slot_jobs]
-        jobs = world.slot_jobs[[0, 1], world.chosen(ordering)]
-        step = world.step({"ordering": ordering, "placement": affinities[jobs]})
+        chosen = world.chosen(ordering)
+        both = {"ordering": ordering, "placement": affinities[world.slot_jobs[[0, 1], chosen]]}
+        step = world.step(chosen if placement == "load-balance" else both)
     assert step.is_over.all()
     return world
 

@@ -100,11 +100,13 @@ def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:
 # last quarter of the values, at the lead times wanted, decides between them (AIC again, where that
 # quarter is too short).
 
+# With two seasons: 14 pairs of p and q, 6 sets of harmonics, 9 of season and phi, 2 of d.
 MOST_AR = 4
 MOST_MA = 2
 _PHIS = (0.2, 0.4, 0.6, 0.8)
 _HARMONICS = ((), (2,), (4,), (4, 3), (4, 10), (8, 10))
 """Numbers of harmonics of the shortest season and of the next."""
+# The seasonal lag takes one of them away; two are left to fit to.
 _SEASONS_NEEDED = 3
 
 
@@ -143,6 +145,7 @@ def ranked_orders(z: FloatArray, periods: tuple[int, ...], steps: int) -> list[O
     ``z`` are logs of the series, shape (n,), ``periods`` its seasons, shortest first.
     """
     z = z - z.mean()
+    # What decides between the orders must not have been fitted, or the largest would win.
     origins = held_out_origins(len(z), steps)
     end = int(origins[0]) if len(origins) else len(z)
     periods = tuple(p for p in periods if _SEASONS_NEEDED * p <= end)
@@ -160,6 +163,7 @@ def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_
     every = list(dict.fromkeys(f for frequencies in sets for f in frequencies))
     # Values that the longest season takes before it can speak are left out by all: AIC compare.
     skipped = max(periods, default=0)
+    # Its lags are weights: with more of them than a quarter of the rows they would fit the noise.
     longest = min(MOST_AR + MOST_MA + round(2 * math.log(end)), (end - skipped) // 4)
     if longest <= MOST_AR:
         return
@@ -170,6 +174,7 @@ def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_
         shared = terms(begin, len(z), every)
         left = _innovations(x, np.delete(shared, 0, 1) if d else shared, longest, end - begin)
         regression = _Regression(base, begin, x, left, shared)
+        # From where the innovations of all lags are known, and the same steps with d of 0 and 1.
         rows = slice(longest + MOST_MA + 1 - d, end - begin)
         yield from _of_regression(regression, rows, sets, every)
 
@@ -232,7 +237,9 @@ def _regressed(
     # A trace of ridge, as columns of short or of steady series depend on each other.
     ridge = 1e-10 * np.trace(own) / len(picked) + 1e-30
     weights = np.linalg.solve(own + ridge * np.eye(len(picked)), mixed)
+    # Rounding may leave less than nothing of a perfect fit, which has no logarithm.
     left = max(products[0, 0] - weights @ mixed, 1e-12 * products[0, 0], 1e-30)
+    # Parameters are those picked, phi (it was chosen as well) and the variance.
     room = n - len(picked) - (base.season > 0) - 2
     spent = 2 * (n - room - 1) * n / room if room > 0 else math.inf
     orders = Orders((p, base.arma[1], q), base.season, base.phi, frequencies)
@@ -297,7 +304,6 @@ class ArimaModel:
     most: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         orders = self.orders
         require_origins(origins, values, orders.season + orders.arma[1] + 1)
         z = np.log1p(values)

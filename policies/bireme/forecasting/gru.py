@@ -93,6 +93,7 @@ class Gru:
         return GruModel(network)
 
     def _network(self) -> Network:
+        # Once: loading runs a smoke test, and the network is the same for every series.
         if self._loaded is None:
             self._loaded = load(self._source, self._evaluated_on)
         return self._loaded

@@ -57,7 +57,6 @@ class HoltWintersModel:
     most: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         require_origins(origins, values, 1)
         levels, trends, seasons = self._states(np.log1p(values))
         ahead = np.arange(steps)
@@ -113,6 +112,7 @@ class HoltWinters:
         if not len(origins):
             return _model(min(fits, key=lambda fit: float(fit.aic)), values)
         errors = [_error(_model(fit, known), values, origins, self._steps) for fit in fits]
+        # Fitted again: the values that were held out are those that matter most.
         return _model(_fitted(values, *shapes[int(np.argmin(errors))]), values)
 
 

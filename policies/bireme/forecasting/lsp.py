@@ -36,7 +36,6 @@ class BlendedModel:
     alpha: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         short, long = (part.at(values, origins, steps) for part in (self.gru, self.arima))
         return self.alpha * short + (1 - self.alpha) * long
 
@@ -64,7 +63,6 @@ class Lsp:
         self._alpha, self._steps = alpha, steps
 
     def fit(self, series: Series) -> BlendedModel:
-        """See :class:`~bireme.forecasting.forecasters.Forecaster`; raises what the parts raise."""
         alpha = self._fitted_alpha(series) if self._alpha is None else self._alpha
         return BlendedModel(self._gru.fit(series), self._arima.fit(series), alpha)
 

@@ -18,7 +18,6 @@ class Repeat:
     period: int
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         require_origins(origins, values, self.period)
         ahead = np.arange(steps, dtype=np.int64) % self.period
         repeated: FloatArray = values[origins[:, None] - self.period + ahead]
@@ -31,7 +30,6 @@ class Persistence:
     name = "persistence"
 
     def fit(self, series: Series) -> Repeat:
-        """Return the model; there is nothing to fit."""
         return Repeat(1)
 
 
@@ -60,5 +58,6 @@ class SeasonalNaive:
 
 def _error(values: FloatArray, period: int, longest: int) -> float:
     """Return the mean absolute error of ``period`` on ``values[longest:]``; 0 without any."""
+    # Without the first values, which a longer season cannot forecast: all are judged by the same.
     wrong = np.abs(values[period:] - values[:-period])[longest - period :]
     return float(wrong.mean()) if len(wrong) else 0.0

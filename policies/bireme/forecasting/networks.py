@@ -109,15 +109,18 @@ def _seasons(
     logs: FloatArray, at: IntArray, first: IntArray, period: int, cycles: int
 ) -> tuple[FloatArray, FloatArray]:
     """Return the values whole seasons before ``at`` and before ``first``: latest, and mean."""
+    # As few whole seasons as lead to before the origin: from there on nothing is known.
     back = period * (np.maximum(at - first, 0) // period + 1)
     places = (at - back)[..., None] - period * np.arange(cycles)
     is_there = places >= 0
     found = np.where(is_there, logs[np.maximum(places, 0)], 0.0)
+    # Never over 0: before an origin lies a season at least (Frame.least_values).
     return found[..., 0], found.sum(-1) / is_there.sum(-1)
 
 
 def _scales(logs: FloatArray, origins: IntArray, span: int) -> tuple[FloatArray, FloatArray]:
     """Return mean and deviation of the ``span`` values before each origin, shape (rows, 1)."""
+    # Sums from the start on cost the same for any span; about the mean, or squares lose digits.
     middle = logs.mean()
     sums = np.stack([np.cumsum(np.insert((logs - middle) ** power, 0, 0.0)) for power in (1, 2)])
     mean, square = (sums[:, origins] - sums[:, origins - span]) / span
@@ -248,6 +251,7 @@ def network_of(card: ForecastCard, model: bytes) -> Network:
 def _smoke_test(network: Network, where: str) -> None:
     """Run it once; CheckpointError where that gives no valid answer."""
     frame = network.card.frame
+    # Two origins: the first that there can be, and the end of the series.
     count = frame.least_values + frame.horizon
     logs = np.log1p(5 + 4 * np.sin(np.arange(count) / 3))
     try:

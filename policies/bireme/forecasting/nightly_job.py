@@ -40,6 +40,7 @@ from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
 # The answer must be one series, at the times asked for, of bounded size, within bounded time.
 # Values that are no finite numbers count as not recorded and are noted.
 
+# 56 days of hours are some 50 kB; what is longer is not the one series that was asked for.
 MOST_BYTES: Final = 2 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 30.0
 _SHOWN: Final = 200
@@ -94,6 +95,7 @@ async def hourly(
 async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
     """Return status and body."""
     timeout = aiohttp.ClientTimeout(total=seconds)
+    # Not compressed, here and below: a short answer must not unpack to a long one.
     headers = {
         "Accept-Encoding": "identity",
         "Content-Type": "application/x-www-form-urlencoded",

@@ -151,6 +151,7 @@ def _without_spikes(
     if len(days) < 4:
         return values  # of so few days none is the usual one
     peaks = np.full(len(days), -np.inf)
+    # fmax passes over hours that were not recorded.
     np.fmax.at(peaks, row, values)
     # The second highest of the other days: the third of all for the two highest themselves.
     highest = np.sort(peaks)[::-1]
@@ -216,6 +217,7 @@ def _filled(wall: FloatArray, skipped: BoolArray, notes: list[str]) -> FloatArra
 HORIZON_HOURS: Final = 48
 ENOUGH_HOURS: Final = 14 * DAY_HOURS
 """From here on models are fitted and compared; with less the last days are repeated."""
+# The shortest test, of the horizon and a day, takes three days, the season before it another.
 LEAST_HOURS: Final = 4 * DAY_HOURS
 TEST_HOURS: Final = 14 * DAY_HOURS
 RHO: Final = 0.8
@@ -400,6 +402,7 @@ def _tomorrow(
     today = clock.date(now).date()
     next_day = [(clock.date(h.start), h.upper) for h in hours if clock.date(h.start).date() > today]
     first = next_day[0][0].date()
+    # A hair above a whole node, by rounding alone, takes no further node.
     wanted = [(at, math.ceil(upper - 1e-9)) for at, upper in next_day if at.date() == first]
     low, (most_at, high) = min(n for _, n in wanted), max(wanted, key=lambda each: each[1])
     fewest, most = (min(max(n, settings.minimum), settings.maximum) for n in (low, high))

@@ -230,12 +230,14 @@ def choose(
     if baseline.name not in scores:
         raise TooShortError(faults[baseline.name])
     losses = {name: score.pinball(quantile) for name, score in scores.items()}
+    # Of equal losses the first is taken, which is the baseline's.
     best = min(_eligible(scores, losses, baseline.name), key=lambda name: losses[name])
     days = test_steps * series.step_seconds / 86_400
     summary = _summary(best, losses, baseline.name, days)
     try:
         model = {c.name: c for c in tried}[best].fit(series)
     except ForecastError as error:
+        # Fitted to fewer values it worked; the baseline has nothing to fit that could fail.
         summary = f"{baseline.name}: {best} did better over the last {days:g} days, but {error}"
         best, model = baseline.name, baseline.fit(series)
     return ModelChoice(

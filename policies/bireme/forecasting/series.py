@@ -128,6 +128,7 @@ def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:
 
 def gaps(values: FloatArray) -> Iterator[tuple[int, int]]:
     """Yield the first index of each run of NaN, and the first one after it."""
+    # Zeros at both ends give a gap that begins or ends the series an edge there too.
     edges = np.flatnonzero(np.diff(np.isnan(values).astype(np.int8), prepend=0, append=0))
     yield from ((int(first), int(last)) for first, last in edges.reshape(-1, 2))
 
@@ -142,6 +143,7 @@ def filled(values: FloatArray, season: int, by_line: BoolArray | None = None) ->
     """
     found = values.copy()
     for first, last in gaps(values) if season else ():
+        # From the front, so that a gap longer than a season goes on from what was just filled.
         for at in range(max(first, season), last):
             if by_line is None or not by_line[at]:
                 found[at] = found[at - season]

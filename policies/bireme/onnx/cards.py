@@ -17,6 +17,7 @@ from bireme.onnx.errors import CheckpointError
 CARD_FILE: Final = "card.json"
 FORMAT: Final = 2
 """Version of the format; others are refused."""
+# Bounds for files that nobody vouches for: shipped cards and networks are far below them.
 MOST_CARD_BYTES: Final = 256 * 1024
 MOST_PART_BYTES: Final = 16 * 1024 * 1024
 
@@ -158,6 +159,7 @@ def decode(text: bytes, where: object) -> Card:
 
 def decode_as(text: bytes, kind: type[_T], where: object) -> _T:
     """Return the card of that ``kind`` from ``text``; raises as :func:`decode`."""
+    # First of all: a card of another format has other fields, and those are not its fault.
     version = _decoded(text, _Format, where).format
     if version != FORMAT:
         raise CheckpointError(
@@ -189,6 +191,7 @@ def _decoded(text: bytes, kind: type[_S], where: object) -> _S:
 
 def _value_at(text: bytes, message: str) -> str:
     """Return the value at the path in ``message`` as text; empty if there is none."""
+    # msgspec's messages name the path of what is wrong, but not the value there.
     path = re.search(r"`\$((?:\.\w+|\[\d+\])+)`", message)
     if path is None:
         return ""

@@ -24,6 +24,7 @@ def read_card(folder: Path, expected_sha256: str | None = None) -> tuple[Card, s
     """
     path = folder / cards.CARD_FILE
     text = read_file(folder, cards.CARD_FILE, cards.MOST_CARD_BYTES)
+    # Before it is decoded: of a card that is not the expected one nothing is interpreted.
     digest = sha256(text).hexdigest()
     if expected_sha256 is not None and digest != expected_sha256:
         raise CheckpointError(
@@ -55,6 +56,7 @@ def open_session(
                 f"{where}: its {what} is {found}, the card says {stated}; copy the whole "
                 "checkpoint again"
             )
+    # Before ONNX Runtime is given a byte of it.
     inspect(model, part, inputs, output, where)
     return Session(model, inputs, output, where)
 
@@ -74,6 +76,7 @@ def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
         if not resolved.is_file():  # to read a pipe would wait for ever
             raise CheckpointError(f"{path} is no plain file; copy the whole checkpoint again")
         with resolved.open("rb") as file:
+            # By one byte more a file is known to be too large, without reading all of it.
             found = file.read(most_bytes + 1)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(

@@ -44,7 +44,7 @@ def inspect(
 def _faults(
     model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str]
 ) -> Iterator[str]:
-    import onnx
+    import onnx  # slow: only for a process that loads a checkpoint
 
     name, axis = output
     outputs: dict[str, Shape] = {name: (axis,)}
@@ -64,6 +64,7 @@ def _faults(
     weights = {tensor.name for tensor in parsed.graph.initializer}
     for tensor in parsed.graph.initializer:
         yield from _faults_of_tensor(tensor)
+    # Files of old versions list weights among the inputs as well.
     fed = [value for value in parsed.graph.input if value.name not in weights]
     yield from _faults_of_shapes("input", fed, inputs)
     yield from _faults_of_shapes("output", parsed.graph.output, outputs)
@@ -88,10 +89,12 @@ def _faults_of_nodes(nodes: "Iterable[onnx.NodeProto]") -> Iterator[str]:
         if node.op_type in _RANDOM:
             yield f"operator {node.op_type} is random, and equal inputs need equal answers"
         for attribute in node.attribute:
+            # The nodes of a graph inside are not visited here, so none is let in.
             if attribute.HasField("g") or attribute.graphs:
                 yield f"operator {node.op_type} has a graph inside (a loop or a branch)"
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 yield f"operator {node.op_type} has sparse weights"
+            # Constants are weights, too, wherever they stand.
             for tensor in (attribute.t, *attribute.tensors):
                 yield from _faults_of_tensor(tensor)
             yield from _faults_of_values(node.op_type, [attribute.f, *attribute.floats])

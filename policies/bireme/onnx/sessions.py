@@ -32,6 +32,7 @@ all questions together have taken longer than the limit."""
 
 _TICK_SECONDS: Final = 0.02
 """Time by which a call may exceed its limit."""
+# ONNX Runtime's level of logs: its faults are raised, and need not be printed as well.
 _FATAL: Final = 4
 
 
@@ -66,6 +67,7 @@ class Watchdog:
     def _watch(self) -> None:
         while self._has_calls.wait():
             now = time.monotonic()
+            # A copy, as calls begin and end meanwhile.
             for until, options in list(self._calls.values()):
                 if now >= until:
                     options.terminate = True
@@ -143,6 +145,7 @@ class Session:
             raise AnswerError(f"{self._where}: {unfit} of {rows} answers are not finite")
         return np.asarray(answer, dtype=np.float64)
 
+    # ONNX Runtime would find some of it, but not that two axes of one name have one size.
     def _check(self, arrays: Mapping[str, Array], rows: int) -> None:
         """Raise AnswerError unless ``arrays`` have the stated names, types and shapes."""
         if arrays.keys() != self._inputs.keys():
@@ -176,6 +179,7 @@ def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
             f"{where}: ONNX Runtime cannot be imported ({error}); {installing('serve')}"
         ) from error
     options = onnxruntime.SessionOptions()
+    # One thread adds up in one order: a cycle that is replayed must decide the same.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # sizes vary: an arena would keep the largest for ever
     options.enable_mem_pattern = False

@@ -8,25 +8,23 @@ when it is loaded, so what cannot answer is refused before anything depends on i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from bireme.core.errors import error_text, installing
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity
-from bireme.core.policy import Ranked
+from bireme.core.policy import PartName, Ranked
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.cards import Card, PartCard
 from bireme.onnx.checkpoints import open_session, read_card, read_file
 from bireme.onnx.errors import CheckpointError
-from bireme.onnx.sessions import Session, Shape
+from bireme.onnx.sessions import Session
 from bireme.rl import encoders
 from bireme.rl.protocols import (
-    GANGS,
-    MOVES,
-    NODES,
+    AXES,
     ChoiceEncoder,
     Choices,
     OrderEncoder,
@@ -35,12 +33,12 @@ from bireme.rl.protocols import (
 )
 from bireme.rl.smoke_test import smoke_cases
 
-SCORES: Final = ("scores", GANGS)
-"""Name and axis of an orderer's answer: the highest starts first."""
-AFFINITIES: Final = ("affinities", NODES)
-"""Name and axis of a placer's answer: the highest is taken first."""
-LOGITS: Final = ("logits", MOVES)
-"""Name and axis of a sizer's answer; what a logit is worth is for its encoder to say."""
+OUTPUTS: Final[Mapping[PartName, tuple[str, str]]] = {
+    "orderer": ("scores", AXES["orderer"]),  # the highest starts first
+    "placer": ("affinities", AXES["placer"]),  # the highest is taken first
+    "sizer": ("logits", AXES["sizer"]),  # what a logit is worth is for its encoder to say
+}
+"""Name and axis of each part's answer."""
 _SMOKE_TEST_SECONDS: Final = 5.0
 
 
@@ -121,9 +119,9 @@ class Checkpoint:
 
     card: Card
     sha256: str
-    orderer: OrderPart | None
-    placer: PlacePart | None
-    sizer: SizePart | None
+    orderer: OrderPart | None = None
+    placer: PlacePart | None = None
+    sizer: SizePart | None = None
 
 
 def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
@@ -144,24 +142,14 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
 
 
 def _loaded(folder: Path, card: Card, digest: str) -> Checkpoint:
-    orderer = placer = sizer = None
-    if part := card.parts.orderer:
-        gangs = encoders.order_encoder(part.encoder)
-        orderer = OrderPart(part, gangs, _session(folder, card, part, gangs.inputs, SCORES))
-    if part := card.parts.placer:
-        nodes = encoders.place_encoder(part.encoder)
-        placer = PlacePart(part, nodes, _session(folder, card, part, nodes.inputs, AFFINITIES))
-    if part := card.parts.sizer:
-        moves = encoders.size_encoder(part.encoder)
-        sizer = SizePart(part, moves, _session(folder, card, part, moves.inputs, LOGITS))
-    return Checkpoint(card, digest, orderer, placer, sizer)
-
-
-def _session(
-    folder: Path, card: Card, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str]
-) -> Session:
-    where = f"{card.name}/{part.file}"
-    return open_session(read_file(folder, part.file, part.bytes), part, inputs, output, where)
+    kinds = {"orderer": OrderPart, "placer": PlacePart, "sizer": SizePart}
+    found: dict[str, Any] = {}
+    for name, part in card.parts.by_name().items():
+        encoder, where = encoders.make(name, part.encoder), f"{card.name}/{part.file}"
+        model = read_file(folder, part.file, part.bytes)
+        session = open_session(model, part, encoder.inputs, OUTPUTS[name], where)
+        found[name] = kinds[name](part, encoder, session)
+    return Checkpoint(card, digest, **found)
 
 
 def _smoke_test(checkpoint: Checkpoint) -> None:

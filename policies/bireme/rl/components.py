@@ -1,9 +1,9 @@
 """Policy components of a checkpoint: orderer, placer, sizer, and scorer of the extender.
 
-Each component asks one network of a :class:`~bireme.rl.checkpoint.Checkpoint` and raises
-AnswerError where it gives no valid answer in time; the rules then decide in the same cycle. A
-sizer's network may also *choose*: then it serves as all three parts, and answers once per snapshot
-(:class:`Chooser`).
+Each component asks one network of a :class:`~bireme.rl.checkpoint.Checkpoint` (CheckpointError
+where it has none) and raises AnswerError where that gives no valid answer in time; the rules then
+decide in the same cycle. A sizer's network may also *choose*: then it serves as all three parts,
+and answers once per snapshot (:class:`Chooser`).
 """
 
 import math
@@ -65,7 +65,6 @@ class ScoredOrderer(ABC):
         """Return a score for each of ``gangs``, of which there is at least one."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Order by descending score."""
         if not gangs:
             return []
         # A gang may run and wait at once, with members that came later: two entries of one uid.
@@ -88,7 +87,6 @@ class LearnedOrderer(ScoredOrderer):
     """Orders by the scores of a checkpoint's network; in a cluster without nodes all are 0."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError if ``checkpoint`` has no orderer."""
         self._part = _required(checkpoint.orderer, "orderer", checkpoint)
         self.stops_others = self._part.card.stops_others
         self.keeps_equal_gangs_in_order = bool(
@@ -115,7 +113,6 @@ class LearnedPlacer:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError if ``checkpoint`` has no placer."""
         self.checkpoint = checkpoint
         self._part = _required(checkpoint.placer, "placer", checkpoint)
 
@@ -163,11 +160,7 @@ class Chooser:
         self._key = "choices", checkpoint.sha256
 
     def choices(self, gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> Choices:
-        """Return the choices among those of ``gangs`` that wait.
-
-        Raises:
-            AnswerError: the network gives no valid answer, or gave none when it was first asked.
-        """
+        """Return the choices among those of ``gangs`` that wait; once AnswerError, always so."""
         waiting = [gang for gang in gangs if not _runs(gang, snapshot)]
         uids = tuple(sorted(gang.uid for gang in waiting))
         answer = snapshot.memo.get(self._key)
@@ -177,11 +170,7 @@ class Chooser:
         return _valid(answer)
 
     def known(self, snapshot: ClusterSnapshot) -> Choices:
-        """Return the last choices in ``snapshot``; if there are none, ask about all sound gangs.
-
-        Raises:
-            AnswerError: as :meth:`choices`.
-        """
+        """Return the last choices in ``snapshot``; if there are none, ask about all sound gangs."""
         answer = snapshot.memo.get(self._key)
         if not isinstance(answer, _Answer):
             sound = [g for g in snapshot.waiting if g.fault is None and not g.flaw]
@@ -218,15 +207,10 @@ class ChosenOrderer:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError if ``checkpoint`` has no sizer that chooses."""
         self.chooser = Chooser(checkpoint)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Order; scores count down from the number of chosen gangs and are 0 for all others.
-
-        Raises:
-            AnswerError: the network gives no valid answer.
-        """
+        """Order; scores count down from the number of chosen gangs and are 0 for all others."""
         chosen = self.chooser.choices(gangs, snapshot).order
         scores = {uid: float(len(chosen) - place) for place, uid in enumerate(chosen)}
 
@@ -237,7 +221,6 @@ class ChosenOrderer:
         return ranked(gangs, sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
-        """Return infinity: no gang is ever stopped."""
         return math.inf
 
 
@@ -245,7 +228,6 @@ class ChosenPlacer:
     """Packs a gang into the node pool that was chosen for it, or anywhere if it does not fit."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError if ``checkpoint`` has no sizer that chooses."""
         self.chooser = Chooser(checkpoint)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
@@ -280,7 +262,6 @@ class LearnedSizer:
     """Sizes elastic gangs by a checkpoint's network; those it leaves out go by the general rule."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError if ``checkpoint`` has no sizer."""
         self._part = _required(checkpoint.sizer, "sizer", checkpoint)
         self._chooser = Chooser(checkpoint) if self._part.is_chooser else None
 
@@ -306,15 +287,10 @@ class LearnedScorer:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError if ``checkpoint`` has no placer."""
         self._part = _required(checkpoint.placer, "placer", checkpoint)
 
     def score(self, question: ScoreQuestion) -> FloatArray:
-        """Return scores in [0, 1], float64, shape (candidates,).
-
-        Raises:
-            AnswerError: the network gives no valid answer.
-        """
+        """Return scores in [0, 1], float64, shape (candidates,)."""
         if not len(question.rows):
             return np.zeros(0)
         # the extender knows the pod's task alone, not the gang
@@ -337,12 +313,10 @@ def served(card: Card) -> tuple[PartName, ...]:
     Raises:
         CheckpointError: it asks for an encoder that this Bireme does not have.
     """
-    parts = card.parts
-    if parts.sizer is not None:
-        encoder = encoders.size_encoder(parts.sizer.encoder)
-        if isinstance(encoder, ChoiceEncoder):
-            return PARTS
-    return tuple(parts.by_name())
+    sizer = card.parts.sizer
+    if sizer is not None and isinstance(encoders.make("sizer", sizer.encoder), ChoiceEncoder):
+        return PARTS
+    return tuple(card.parts.by_name())
 
 
 def orderer_of(checkpoint: Checkpoint) -> Orderer:

@@ -9,21 +9,18 @@ where it varies; axes of one name have one size in a call. Encoders are pure and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity
-from bireme.core.policy import Ranked
+from bireme.core.policy import PartName, Ranked
 from bireme.core.resources import BoolArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.sessions import Array, Ask, Shape
 
-GANGS = "gangs"
-"""The axis of an orderer's answer."""
-NODES = "nodes"
-"""The axis of a placer's answer."""
-MOVES = "moves"
-"""The axis of a sizer's answer; its encoder gives the number of moves with every question."""
+GANGS: Final = "gangs"
+AXES: Final[Mapping[PartName, str]] = {"orderer": GANGS, "placer": "nodes", "sizer": "moves"}
+"""The only axis of each part's answer; a sizer's encoder gives the moves with every question."""
 
 
 class OrderEncoder(Protocol):
@@ -41,7 +38,6 @@ class OrderEncoder(Protocol):
 
         ``gangs`` are sorted by uid and hold waiting and running ones.
         """
-        ...
 
 
 class PlaceEncoder(Protocol):
@@ -58,7 +54,6 @@ class PlaceEncoder(Protocol):
         (members,). In score mode ``gang`` consists of ``task`` alone, with one replica, and all
         else that is known of it is in ``peers``.
         """
-        ...
 
 
 @runtime_checkable
@@ -74,7 +69,6 @@ class SizeEncoder(Protocol):
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """Size as :meth:`bireme.core.policy.Sizer.sizes`; at least one gang and one node."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +97,3 @@ class ChoiceEncoder(Protocol):
 
         Running gangs are those of ``snapshot``.
         """
-        ...

@@ -149,7 +149,6 @@ class Algorithm(ABC, Generic[C]):
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all it takes to go on from here: tensors, and what JSON can hold."""
         return {
             "policy": dict(self.policy.state_dict()),
             "optimizer": {str(k): v for k, v in self.optimizer.state_dict()["state"].items()},

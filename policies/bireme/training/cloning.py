@@ -83,11 +83,9 @@ class Cloning(Algorithm[CloningConfig]):
         return states, metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with all labelled states."""
         return super().state_dict() | {"states": {"seen": self._seen, "labels": self._labels}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the saved states."""
         super().load_state_dict(state)
         self._seen, self._labels = state["states"]["seen"], state["states"]["labels"]
 

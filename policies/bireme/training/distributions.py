@@ -98,15 +98,48 @@ class MaskedCategorical(ActionDistribution):
         return _total(self.log_probabilities.gather(-1, chosen).squeeze(-1))
 
     def entropy(self) -> Tensor:
-        """In nats, shape (batch,)."""
         return -_total(self.log_probabilities.exp() * self.finite)
 
     def kl(self, other: "MaskedCategorical") -> Tensor:
-        """To ``other`` under the same mask."""
         return _total(self.log_probabilities.exp() * (self.finite - other.finite))
 
 
-class DiagonalGaussian(ActionDistribution):
+class _Gaussian(ActionDistribution):
+    """Normal entries around ``mean``; those that ``mask`` leaves out do not exist."""
+
+    log_scale: Tensor
+    """Logarithm of the deviation of each entry given those before it, the shape of ``mean``."""
+
+    def __init__(self, mean: Tensor, mask: Tensor | None) -> None:
+        self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
+        self.mean = mean.masked_fill(~self.mask, 0.0)
+
+    @abstractmethod
+    def _scaled(self, noise: Tensor) -> Tensor:
+        """Give standard normal ``noise`` the covariance."""
+
+    @abstractmethod
+    def _whitened(self, away: Tensor) -> Tensor:
+        """Take the covariance off distances from the mean."""
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        with torch.no_grad():
+            noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+            return self.mean + self._scaled(noise.masked_fill(~self.mask, 0.0))
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, actions: Action) -> Tensor:
+        whitened = self._whitened((_single(actions) - self.mean).masked_fill(~self.mask, 0.0))
+        density = -0.5 * (whitened.square() + _LOG_TWO_PI) - self.log_scale
+        return _total(density * self.mask)
+
+    def entropy(self) -> Tensor:
+        return _total((0.5 * (1 + _LOG_TWO_PI) + self.log_scale) * self.mask)
+
+
+class DiagonalGaussian(_Gaussian):
     """Independent normal entries.
 
     Args:
@@ -116,37 +149,22 @@ class DiagonalGaussian(ActionDistribution):
     """
 
     def __init__(self, mean: Tensor, log_std: Tensor, mask: Tensor | None = None) -> None:
-        self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
-        self.mean = mean.masked_fill(~self.mask, 0.0)
-        self.log_std = log_std.expand_as(mean).masked_fill(~self.mask, 0.0)
+        super().__init__(mean, mask)
+        self.log_scale = log_std.expand_as(mean).masked_fill(~self.mask, 0.0)
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Shape (batch, ...)."""
-        with torch.no_grad():
-            noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
-            return self.mean + noise.masked_fill(~self.mask, 0.0) * self.log_std.exp()
+    def _scaled(self, noise: Tensor) -> Tensor:
+        return noise * self.log_scale.exp()
 
-    def mode(self) -> Tensor:
-        """The mean."""
-        return self.mean
-
-    def log_prob(self, actions: Action) -> Tensor:
-        """Log-density, shape (batch,)."""
-        away = (_single(actions) - self.mean).masked_fill(~self.mask, 0.0) / self.log_std.exp()
-        return _total((-0.5 * (away.square() + _LOG_TWO_PI) - self.log_std) * self.mask)
-
-    def entropy(self) -> Tensor:
-        """In nats, shape (batch,)."""
-        return _total((0.5 * (1 + _LOG_TWO_PI) + self.log_std) * self.mask)
+    def _whitened(self, away: Tensor) -> Tensor:
+        return away / self.log_scale.exp()
 
     def kl(self, other: "DiagonalGaussian") -> Tensor:
-        """To ``other`` under the same mask."""
-        away = (self.mean - other.mean).square() + (2 * self.log_std).exp()
-        wider = other.log_std - self.log_std
-        return _total((wider + 0.5 * away * (-2 * other.log_std).exp() - 0.5) * self.mask)
+        away = (self.mean - other.mean).square() + (2 * self.log_scale).exp()
+        wider = other.log_scale - self.log_scale
+        return _total((wider + 0.5 * away * (-2 * other.log_scale).exp() - 0.5) * self.mask)
 
 
-class FullGaussian(ActionDistribution):
+class FullGaussian(_Gaussian):
     """A normal vector with any covariance Sigma = L L^T.
 
     log p(a) = -1/2 |L^-1 (a - mean)|^2 - sum log diag L - n/2 log 2 pi (the paper on DAS prints it
@@ -159,42 +177,26 @@ class FullGaussian(ActionDistribution):
     """
 
     def __init__(self, mean: Tensor, cholesky: Tensor, mask: Tensor | None = None) -> None:
-        self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
-        self.mean = mean.masked_fill(~self.mask, 0.0)
+        super().__init__(mean, mask)
         # An entry that does not exist gets the identity's row, so that L can still be inverted.
         both = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
         identity = torch.eye(mean.shape[-1], dtype=mean.dtype)
         self.cholesky = torch.where(both, cholesky.tril(), identity)
-        self._log_diagonal = self.cholesky.diagonal(dim1=-2, dim2=-1).log()
+        self.log_scale = self.cholesky.diagonal(dim1=-2, dim2=-1).log()
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Shape (batch, ..., n)."""
-        with torch.no_grad():
-            noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
-            noise = noise.masked_fill(~self.mask, 0.0).unsqueeze(-1)
-            return self.mean + (self.cholesky @ noise).squeeze(-1)
+    def _scaled(self, noise: Tensor) -> Tensor:
+        return (self.cholesky @ noise.unsqueeze(-1)).squeeze(-1)
 
-    def mode(self) -> Tensor:
-        """The mean."""
-        return self.mean
-
-    def log_prob(self, actions: Action) -> Tensor:
-        """Log-density, shape (batch,)."""
-        away = (_single(actions) - self.mean).masked_fill(~self.mask, 0.0).unsqueeze(-1)
-        whitened = torch.linalg.solve_triangular(self.cholesky, away, upper=False).squeeze(-1)
-        density = -0.5 * (whitened.square() + _LOG_TWO_PI) - self._log_diagonal
-        return _total(density * self.mask)
-
-    def entropy(self) -> Tensor:
-        """In nats, shape (batch,)."""
-        return _total((0.5 * (1 + _LOG_TWO_PI) + self._log_diagonal) * self.mask)
+    def _whitened(self, away: Tensor) -> Tensor:
+        column = away.unsqueeze(-1)
+        solved: Tensor = torch.linalg.solve_triangular(self.cholesky, column, upper=False)
+        return solved.squeeze(-1)
 
     def kl(self, other: "FullGaussian") -> Tensor:
-        """To ``other`` under the same mask."""
         shift = (other.mean - self.mean).unsqueeze(-1)
         joined = torch.cat([self.cholesky, shift], dim=-1)
         whitened = torch.linalg.solve_triangular(other.cholesky, joined, upper=False)
-        wider = other._log_diagonal - self._log_diagonal
+        wider = other.log_scale - self.log_scale
         return _total(wider + 0.5 * (whitened.square().sum(-1) - 1))
 
 
@@ -217,34 +219,26 @@ class JointDistribution(ActionDistribution):
             raise ValueError(f"idle names {strangers[0]!r}, which is none of {list(self.agents)}")
 
     def sample(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """By agent."""
         return {name: _single(agent.sample(generator)) for name, agent in self.agents.items()}
 
     def mode(self) -> dict[str, Tensor]:
-        """By agent."""
         return {name: _single(agent.mode()) for name, agent in self.agents.items()}
 
     def log_prob(self, actions: Action) -> Tensor:
-        """Of all agents together, shape (batch,)."""
         return self.log_probs(actions).sum(1)
 
     def log_probs(self, actions: Action) -> Tensor:
-        """In the order of ``agents``."""
         if isinstance(actions, Tensor):
             raise TypeError("the actions of several agents are a dict by agent, not one tensor")
         return self._by_agent({n: a.log_prob(actions[n]) for n, a in self.agents.items()})
 
     def works(self) -> Tensor:
-        """Return which agents have something to decide, bool, shape (batch, agents)."""
-        every = {name: agent.works()[:, 0] for name, agent in self.agents.items()}
-        return self._by_agent(every)
+        return self._by_agent({name: a.works()[:, 0] for name, a in self.agents.items()})
 
     def entropy(self) -> Tensor:
-        """Of all agents together, in nats, shape (batch,)."""
         return self._by_agent({n: a.entropy() for n, a in self.agents.items()}).sum(1)
 
     def kl(self, other: "JointDistribution") -> Tensor:
-        """Of all agents together, shape (batch,)."""
         parts = {name: agent.kl(other.agents[name]) for name, agent in self.agents.items()}
         return self._by_agent(parts).sum(1)
 

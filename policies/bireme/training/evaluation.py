@@ -326,16 +326,13 @@ def _card_rows(result: EvaluationResult, command: str) -> Iterator[Result]:
 
 def session_of(checkpoint: Checkpoint, part: PartName) -> Session:
     """Return the network of ``part`` of ``checkpoint``; CheckpointError where it has none."""
-    found = {
-        "orderer": checkpoint.orderer,
-        "placer": checkpoint.placer,
-        "sizer": checkpoint.sizer,
-    }[part]
+    found = getattr(checkpoint, part)
     if found is None:
         raise CheckpointError(
             f"checkpoint {checkpoint.card.name!r} has no {part} to be evaluated; name one that has"
         )
-    return found.session
+    session: Session = found.session
+    return session
 
 
 def check_finished(policy: str, unfinished: int, fallbacks: int = 0) -> None:

@@ -94,7 +94,6 @@ class Evolution:
         return {**arrays, "step": self.step, "generation": self._generation}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
         for name in _ARRAYS:
             setattr(self, name, np.array(state[name], dtype=np.float64))
         self.step, self._generation = state["step"], state["generation"]

@@ -27,7 +27,7 @@ from bireme.onnx.cards import Card, PartCard, Parts
 from bireme.onnx.errors import CheckpointError
 from bireme.onnx.sessions import Array, Session, Shape
 from bireme.rl import encoders
-from bireme.rl.checkpoint import AFFINITIES, LOGITS, SCORES, Checkpoint, load
+from bireme.rl.checkpoint import OUTPUTS, Checkpoint, load
 from bireme.training.evaluation import session_of
 from bireme.training.runs import TrainingRun
 
@@ -69,8 +69,8 @@ def export(parts: Mapping[PartName, TrainedPart], card: Card, folder: Path) -> C
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[PartName, PartCard] = {}
     for name, part in parts.items():
-        inputs, output = _shapes(name, part.encoder)
-        model, made = exported(part.module, f"{name}.onnx", part.encoder, inputs, output)
+        inputs = encoders.make(name, part.encoder).inputs
+        model, made = exported(part.module, f"{name}.onnx", part.encoder, inputs, OUTPUTS[name])
         (folder / made.file).write_bytes(model)
         written[name] = msgspec.structs.replace(made, stops_others=part.stops_others)
     whole = msgspec.structs.replace(card, parts=Parts(**written))
@@ -96,15 +96,16 @@ def export_run(
     parts: Mapping[PartName, TrainedPart],
     data: str,
     **numbers: float,
-) -> None:
-    """Write the checkpoint of ``run``, in the first process.
+) -> Path:
+    """Write the checkpoint of ``run``, in the first process; return its folder.
 
     Args:
         data: What it was trained on, in words.
         numbers: What the card has of the training beside its minutes.
     """
+    folder = run.checkpoint_folder
     if not run.is_first:
-        return
+        return folder
     card = Card(
         name=recipe.name,
         summary=recipe.summary,
@@ -120,7 +121,8 @@ def export_run(
         results=(),
         parts=Parts(),
     )
-    export(parts, card, run.checkpoint_folder)
+    export(parts, card, folder)
+    return folder
 
 
 def today() -> str:
@@ -185,14 +187,6 @@ def exported(
         outputs={output[0]: (output[1],)},
     )
     return model, card
-
-
-def _shapes(name: PartName, encoder: str) -> tuple[Mapping[str, Shape], tuple[str, str]]:
-    if name == "orderer":
-        return encoders.order_encoder(encoder).inputs, SCORES
-    if name == "sizer":
-        return encoders.size_encoder(encoder).inputs, LOGITS
-    return encoders.place_encoder(encoder).inputs, AFFINITIES
 
 
 def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[str, str]) -> bytes:

@@ -174,11 +174,9 @@ class PPO(OnPolicy[PPOConfig]):
             self.kl_coef = min(self.kl_coef * 2, most_coef)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with the present beta."""
         return super().state_dict() | {"kl_coef": self.kl_coef}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the saved beta."""
         super().load_state_dict(state)
         self.kl_coef = state["kl_coef"]
 

@@ -54,7 +54,6 @@ class Trainable(Protocol):
 
     def train(self, run: "TrainingRun") -> Path:
         """Train within the limits of ``run``; return the folder of the finished checkpoint."""
-        ...
 
 
 class Recipe(Trainable, Protocol):
@@ -72,7 +71,6 @@ class Recipe(Trainable, Protocol):
         self, checkpoint: "Checkpoint", setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
         """Evaluate the checkpoint, under its own name, and all baselines with the same ``seed``."""
-        ...
 
 
 def load_recipe(name: str) -> Recipe:

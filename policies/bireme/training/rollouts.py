@@ -97,7 +97,6 @@ class Episodes:
         return self._step(by_agent(spread, actions))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all it takes to go on from here."""
         state: dict[str, Any] = {
             "draws": self._draws.bit_generator.state,
             "last_return": self.last_return,

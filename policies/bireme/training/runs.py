@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TextIO, TypeAlias
 
@@ -344,6 +345,28 @@ class TrainingRun:
         draft.replace(self.folder / "run.json")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Length of the stages of a training, and its validation.
+
+    Attributes:
+        envs: Environments of each setting that are stepped together.
+        jobs: Of each environment; None: the setting's own number.
+        copied: Decisions of behaviour cloning.
+        steps: Decisions of reinforcement learning.
+        validated: Environments of each setting in a validation, one every ``every`` updates.
+        patience: Validations without a gain that end the learning; None: only the steps end it.
+    """
+
+    envs: int
+    jobs: int | None = None
+    copied: int = 0
+    steps: int
+    validated: int
+    every: int
+    patience: int | None = None
+
+
 # --- early stopping -----------------------------------------------------------------------------
 #
 # Learning goes on past the best policy, into noise and into what only the training environments
@@ -357,7 +380,7 @@ class EarlyStopping:
         policy: Whose weights are kept.
         score: The validation score of the policy as it is, the same in all processes.
         every: Validate after every so many updates.
-        patience: End after so many validations in a row that were no better.
+        patience: End after so many validations in a row that were no better; None: never.
         is_less_better: Whether a score is a cost.
 
     Attributes:
@@ -370,10 +393,10 @@ class EarlyStopping:
         score: Callable[[], float],
         *,
         every: int = 10,
-        patience: int = 10,
+        patience: int | None = 10,
         is_less_better: bool = False,
     ) -> None:
-        if every < 1 or patience < 1:
+        if every < 1 or (patience is not None and patience < 1):
             raise SettingError(f"every={every} and patience={patience}: both must be at least 1")
         self._policy, self._score = policy, score
         self._every, self._patience, self._sign = every, patience, -1 if is_less_better else 1
@@ -385,7 +408,7 @@ class EarlyStopping:
         """Validate, if it is time; return whether learning should go on."""
         if progress.update % self._every == 0:
             self.evaluate()
-        return self._misses < self._patience
+        return self._patience is None or self._misses < self._patience
 
     def evaluate(self) -> None:
         """Validate now, before learning for instance; a score of nan is never best."""
@@ -411,11 +434,9 @@ class EarlyStopping:
         self._policy.load_state_dict(self._best)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best weights and the scores, for :mod:`bireme.training.storage`."""
         best = self._best or dict(self._policy.state_dict())
         return {"policy": best, "best_score": self.best_score, "misses": self._misses}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
         self._best = dict(state.get("policy", {}))
         self.best_score, self._misses = state["best_score"], state["misses"]

@@ -23,8 +23,11 @@ FORMAT: Final = "bireme-training/1"
 class Storable(Protocol):
     """An algorithm or early stopping, which can be interrupted and resumed."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> object: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Return all it takes to go on from here: tensors, and what JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Go on where :meth:`state_dict` was taken."""
 
 
 def save(path: Path, learned: Storable) -> None:

@@ -51,15 +51,12 @@ class VecEnv(Protocol):
     @property
     def count(self) -> int:
         """Number of envs."""
-        ...
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Start all envs anew, one seed each; equal seeds make replicas."""
-        ...
 
     def step(self, actions: Actions) -> EnvStep:
         """Act in every env; one that is over ignores it and gives no reward until a reset."""
-        ...
 
 
 def take(arrays: Mapping[str, Array], rows: NDArray[Any]) -> dict[str, Array]:

@@ -8,11 +8,12 @@ from typing import Any, Final
 import msgspec
 import onnx
 
+from bireme.core.policy import PartName
 from bireme.onnx import cards
 from bireme.onnx.cards import Card, PartCard, Parts
 from bireme.onnx.sessions import Shape
 from bireme.rl import encoders
-from bireme.rl.checkpoint import AFFINITIES, LOGITS, SCORES
+from bireme.rl.checkpoint import OUTPUTS
 from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, GangFacts
 from tests.support.networks.graphs import weighted_sum
 
@@ -37,20 +38,19 @@ def write(
 
     A part without weights is left out.
     """
+    asked: dict[PartName, tuple[str, Sequence[float]]] = {
+        "orderer": (order_encoder, orderer),
+        "placer": (place_encoder, placer),
+        "sizer": (size_encoder, sizer),
+    }
     parts: dict[str, PartCard] = {}
-    if orderer:
-        shapes = encoders.order_encoder(order_encoder).inputs
-        made = weighted_sum(shapes, SCORES, orderer)
-        part = write_part(folder / ORDERER, made, order_encoder, shapes, SCORES)
-        parts["orderer"] = msgspec.structs.replace(part, stops_others=stops_others)
-    if placer:
-        shapes = encoders.place_encoder(place_encoder).inputs
-        made = weighted_sum(shapes, AFFINITIES, placer)
-        parts["placer"] = write_part(folder / PLACER, made, place_encoder, shapes, AFFINITIES)
-    if sizer:
-        shapes = encoders.size_encoder(size_encoder).inputs
-        made = weighted_sum(shapes, LOGITS, sizer)
-        parts["sizer"] = write_part(folder / SIZER, made, size_encoder, shapes, LOGITS)
+    for part, (encoder, weights) in asked.items():
+        if weights:
+            shapes, output = encoders.make(part, encoder).inputs, OUTPUTS[part]
+            model = weighted_sum(shapes, output, weights)
+            written = write_part(folder / f"{part}.onnx", model, encoder, shapes, output)
+            stops = stops_others and part == "orderer"
+            parts[part] = msgspec.structs.replace(written, stops_others=stops)
     write_card(folder, card(name, Parts(**parts)))
     return folder
 
@@ -79,7 +79,7 @@ def write_part(
 
 def write_orderer(folder: Path, model: onnx.ModelProto | bytes, **facts: Any) -> Path:
     """Write a checkpoint of one orderer, its card correct but for ``facts``; return ``folder``."""
-    part = write_part(folder / ORDERER, model, GANG_FACTS, GangFacts.inputs, SCORES)
+    part = write_part(folder / ORDERER, model, GANG_FACTS, GangFacts.inputs, OUTPUTS["orderer"])
     part = msgspec.structs.replace(part, **facts)
     write_card(folder, card("small", Parts(orderer=part)))
     return folder

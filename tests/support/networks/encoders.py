@@ -100,10 +100,10 @@ def best_size(ask: Ask, gang: Gang) -> dict[str, int]:
 def known() -> Iterator[None]:
     """Let checkpoints ask for these encoders inside the block."""
     tables = (
-        (encoders.ORDER_ENCODERS, GANG_FACTS, GangFacts),
-        (encoders.PLACE_ENCODERS, NODE_FACTS, NodeFacts),
-        (encoders.SIZE_ENCODERS, SIZE_FACTS, SizeFacts),
-        (encoders.SIZE_ENCODERS, CHOICE_FACTS, ChoiceFacts),
+        (encoders.ENCODERS["orderer"], GANG_FACTS, GangFacts),
+        (encoders.ENCODERS["placer"], NODE_FACTS, NodeFacts),
+        (encoders.ENCODERS["sizer"], SIZE_FACTS, SizeFacts),
+        (encoders.ENCODERS["sizer"], CHOICE_FACTS, ChoiceFacts),
     )
     for table, name, found in tables:
         cast(dict[str, str], table)[name] = f"{__name__}:{found.__name__}"

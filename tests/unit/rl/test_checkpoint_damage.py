@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
-from bireme.rl.checkpoint import SCORES, load
+from bireme.rl.checkpoint import OUTPUTS, load
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import GangFacts
 
@@ -63,7 +63,7 @@ def test_a_damaged_card_is_refused_or_still_a_card(
 def test_a_damaged_model_whose_card_agrees_is_refused_or_answers(
     tmp_path: Path, damage: list[tuple[int, int]]
 ) -> None:
-    model = graphs.weighted_sum(GangFacts.inputs, SCORES, (1, 2, 3)).SerializeToString()
+    model = graphs.weighted_sum(GangFacts.inputs, OUTPUTS["orderer"], (1, 2, 3)).SerializeToString()
     assert_refused_or_whole(checkpoints.write_orderer(tmp_path, flipped(model, damage)))
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Task
 from bireme.core.resources import request_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.rl.encoders import a2c, order_encoder
+from bireme.rl import encoders
+from bireme.rl.encoders import a2c
 from bireme.rl.smoke_test import smoke_cases
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
@@ -36,7 +37,7 @@ both = pytest.mark.parametrize("name", ["a2c-jobs/1", "a2c-image/1"])
 
 @both
 def test_every_rehearsal_is_encoded_in_the_stated_shapes_and_finite(name: str) -> None:
-    encoder = order_encoder(name)
+    encoder = encoders.make("orderer", name)
     for gangs, snapshot in smoke_cases():
         seen = encoder.encode(gangs, snapshot)
         sizes = {"gangs": len(gangs)}
@@ -151,7 +152,7 @@ def test_whatever_is_strange_about_a_gang_the_numbers_are_finite(
     gang = strange()
     for others in ([], gangs_of((2, 60.0))):
         gangs = [gang, *others]
-        seen = order_encoder(name).encode(gangs, cluster(*gangs))
+        seen = encoders.make("orderer", name).encode(gangs, cluster(*gangs))
         assert all(np.isfinite(part).all() for part in seen.values())
 
 

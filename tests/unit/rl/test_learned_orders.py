@@ -20,7 +20,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Session
 from bireme.rl import components
-from bireme.rl.checkpoint import SCORES, Checkpoint, OrderPart, load
+from bireme.rl.checkpoint import OUTPUTS, Checkpoint, OrderPart, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 from tests.support.networks import checkpoints, graphs
@@ -153,8 +153,8 @@ def test_an_order_that_takes_too_long_is_left_to_the_rules(
     by_priority: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert by_priority.orderer is not None
-    model = graphs.slow(GangFacts.inputs, SCORES).SerializeToString()
-    session = Session(model, GangFacts.inputs, SCORES, "slow/orderer.onnx")
+    model = graphs.slow(GangFacts.inputs, OUTPUTS["orderer"]).SerializeToString()
+    session = Session(model, GangFacts.inputs, OUTPUTS["orderer"], "slow/orderer.onnx")
     part = OrderPart(by_priority.orderer.card, GangFacts(), session)
     slow = LearnedOrderer(replace(by_priority, orderer=part))
     monkeypatch.setattr(components, "ORDERER_LIMIT_SECONDS", 0.1)

@@ -18,7 +18,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Ask, Session
 from bireme.rl import components
-from bireme.rl.checkpoint import LOGITS, Checkpoint, load
+from bireme.rl.checkpoint import OUTPUTS, Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support.networks import checkpoints, graphs
@@ -146,8 +146,8 @@ def test_a_question_that_is_too_slow_ends_within_the_limit_of_all(
     large: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert large.sizer is not None
-    model = graphs.slow(SizeFacts.inputs, LOGITS).SerializeToString()
-    session = Session(model, SizeFacts.inputs, LOGITS, "small/sizer.onnx")
+    model = graphs.slow(SizeFacts.inputs, OUTPUTS["sizer"]).SerializeToString()
+    session = Session(model, SizeFacts.inputs, OUTPUTS["sizer"], "small/sizer.onnx")
     monkeypatch.setattr(components, "CHOOSER_LIMIT_SECONDS", 0.2)
     sizer = LearnedSizer(replace(large, sizer=replace(large.sizer, session=session)))
     began = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bireme.onnx.errors import CheckpointError
-from bireme.rl.checkpoint import SCORES, load
+from bireme.rl.checkpoint import OUTPUTS, load
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import GangFacts
 
@@ -19,7 +19,7 @@ def node(kind: str, *inputs: str, to: str = "scores", **attributes: Any) -> onnx
 
 
 def small(*nodes: onnx.NodeProto, **parts: Any) -> onnx.ModelProto:
-    return graphs.model(GangFacts.inputs, SCORES, nodes, **parts)
+    return graphs.model(GangFacts.inputs, OUTPUTS["orderer"], nodes, **parts)
 
 
 def last() -> onnx.NodeProto:

@@ -10,7 +10,7 @@ import pytest
 
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Array, Session, Shape
-from bireme.rl.checkpoint import SCORES
+from bireme.rl.checkpoint import OUTPUTS
 from tests.support.networks import graphs
 
 INPUTS: Mapping[str, Shape] = {"facts": ("gangs", 3)}
@@ -18,8 +18,8 @@ PATIENT = 60.0
 
 
 def session(model: onnx.ModelProto | None = None) -> Session:
-    model = model or graphs.weighted_sum(INPUTS, SCORES, (1, 10, 100))
-    return Session(model.SerializeToString(), INPUTS, SCORES, "small/orderer.onnx")
+    model = model or graphs.weighted_sum(INPUTS, OUTPUTS["orderer"], (1, 10, 100))
+    return Session(model.SerializeToString(), INPUTS, OUTPUTS["orderer"], "small/orderer.onnx")
 
 
 def facts(*rows: tuple[float, float, float]) -> dict[str, Array]:
@@ -35,7 +35,9 @@ def test_an_answer_is_one_number_per_row() -> None:
 def test_equal_rows_have_equal_answers_wherever_and_in_whatever_company_they_stand() -> None:
     chance = np.random.default_rng(3)
     rows = chance.standard_normal((97, 3), dtype=np.float32)
-    net = session(graphs.weighted_sum(INPUTS, SCORES, chance.standard_normal(3).tolist()))
+    net = session(
+        graphs.weighted_sum(INPUTS, OUTPUTS["orderer"], chance.standard_normal(3).tolist())
+    )
     together = net.answer({"facts": rows}, 97, PATIENT)
     for count in (1, 2, 5, 16):
         assert np.array_equal(
@@ -63,7 +65,7 @@ def test_what_is_no_question_or_no_answer_is_told_in_words(
 
 
 def test_a_call_ends_at_its_time_limit_and_the_next_one_is_answered() -> None:
-    slow, quick = session(graphs.slow(INPUTS, SCORES)), session()
+    slow, quick = session(graphs.slow(INPUTS, OUTPUTS["orderer"])), session()
     began = time.monotonic()
     with pytest.raises(AnswerError, match=r"took longer than 0\.2 s for 1 gangs"):
         slow.answer(facts((1, 2, 3)), 1, limit_seconds=0.2)
@@ -72,7 +74,7 @@ def test_a_call_ends_at_its_time_limit_and_the_next_one_is_answered() -> None:
 
 
 def test_a_call_over_its_time_does_not_end_another_one() -> None:
-    slow, quick = session(graphs.slow(INPUTS, SCORES)), session()
+    slow, quick = session(graphs.slow(INPUTS, OUTPUTS["orderer"])), session()
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(slow.answer, facts((1, 2, 3)), 1, 0.2)
         while not late.done():

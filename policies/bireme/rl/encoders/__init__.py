@@ -5,51 +5,41 @@ A checkpoint cannot name code of its own, only encoders of these tables.
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final, cast
+from typing import Any, Final
 
 import numpy as np
 
 from bireme.core.gangs import Gang
+from bireme.core.policy import PartName
 from bireme.core.resources import FloatArray
 from bireme.onnx.errors import CheckpointError
-from bireme.rl.protocols import ChoiceEncoder, OrderEncoder, PlaceEncoder, SizeEncoder
+from bireme.rl.protocols import AXES
 
-ORDER_ENCODERS: Final[Mapping[str, str]] = {
-    "a2c-image/1": "bireme.rl.encoders.a2c:A2cImages",
-    "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
-    "das-jobs/1": "bireme.rl.encoders.das:DasJobs",
-    "index-gangs/1": "bireme.rl.encoders.index:IndexGangs",
+ENCODERS: Final[Mapping[PartName, Mapping[str, str]]] = {
+    "orderer": {
+        "a2c-image/1": "bireme.rl.encoders.a2c:A2cImages",
+        "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
+        "das-jobs/1": "bireme.rl.encoders.das:DasJobs",
+        "index-gangs/1": "bireme.rl.encoders.index:IndexGangs",
+    },
+    "placer": {
+        "das-machines/1": "bireme.rl.encoders.das:DasMachines",
+        "das-machines-unaware/1": "bireme.rl.encoders.das:UnawareDasMachines",
+    },
+    "sizer": {
+        "rlpto-tasks/1": "bireme.rl.encoders.rlpto:RlptoTasks",
+        "tapfinger-pools/1": "bireme.rl.encoders.tapfinger:TapfingerPools",
+    },
 }
-PLACE_ENCODERS: Final[Mapping[str, str]] = {
-    "das-machines/1": "bireme.rl.encoders.das:DasMachines",
-    "das-machines-unaware/1": "bireme.rl.encoders.das:UnawareDasMachines",
-}
-SIZE_ENCODERS: Final[Mapping[str, str]] = {
-    "rlpto-tasks/1": "bireme.rl.encoders.rlpto:RlptoTasks",
-    "tapfinger-pools/1": "bireme.rl.encoders.tapfinger:TapfingerPools",
-}
 
 
-def order_encoder(name: str) -> OrderEncoder:
-    """Make the encoder of gangs ``name``; raises CheckpointError if there is none."""
-    return cast(OrderEncoder, _make("gangs", ORDER_ENCODERS, name))
-
-
-def place_encoder(name: str) -> PlaceEncoder:
-    """Make the encoder of nodes ``name``; raises CheckpointError if there is none."""
-    return cast(PlaceEncoder, _make("nodes", PLACE_ENCODERS, name))
-
-
-def size_encoder(name: str) -> SizeEncoder | ChoiceEncoder:
-    """Make the encoder of moves ``name``; raises CheckpointError if there is none."""
-    return cast(SizeEncoder | ChoiceEncoder, _make("moves", SIZE_ENCODERS, name))
-
-
-def _make(of: str, known: Mapping[str, str], name: str) -> object:
+def make(part: PartName, name: str) -> Any:
+    """Make the encoder ``name`` of a checkpoint's ``part``; CheckpointError if there is none."""
+    known = ENCODERS[part]
     path = known.get(name)
     if path is None:
         raise CheckpointError(
-            f"encoder {name!r} is no encoder of {of} that this Bireme has "
+            f"encoder {name!r} is no encoder of {AXES[part]} that this Bireme has "
             f"({', '.join(sorted(known)) or 'none'}); export the checkpoint with one of these, or "
             "run the version that made it"
         )

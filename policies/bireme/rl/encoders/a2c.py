@@ -123,7 +123,6 @@ class A2cJobs:
     }
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
-        """Encode at least one gang."""
         seen = scaled(gangs, snapshot, HORIZON_STEPS)
         return {
             "jobs": job_features(seen.demands, seen.free, seen.durations, seen.waits),
@@ -205,7 +204,6 @@ class A2cImages:
     }
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
-        """Encode at least one gang."""
         seen = scaled(gangs, snapshot, range(IMAGE_HORIZON_STEPS))
         order = np.argsort([gang.arrived for gang in gangs], kind="stable")
         images = -(-len(gangs) // QUEUE_SLOTS)  # rounded up

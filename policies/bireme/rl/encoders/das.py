@@ -24,18 +24,7 @@ from bireme.heuristics.ranking import devices
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Array, Shape
 from bireme.rl.encoders import UNKNOWN_SECONDS, das_inputs, run_seconds
-from bireme.rl.encoders.das_inputs import (
-    JOB_FEATURES,
-    MACHINE_FEATURES,
-    PLACE_FEATURES,
-    PLACED_FEATURES,
-    Machines,
-    believed,
-    job_inputs,
-    place_inputs,
-    placed_inputs,
-    reach,
-)
+from bireme.rl.encoders.das_inputs import Machines, reach
 
 LAST_PLACE: Final = 63
 """Places further back count as this one: queues in training were no longer."""
@@ -116,9 +105,9 @@ class DasJobs:
     """``das-jobs/1``: features of gangs, their places in the queue, and features of nodes."""
 
     inputs: Mapping[str, Shape] = {
-        "jobs": ("gangs", JOB_FEATURES),
+        "jobs": ("gangs", das_inputs.JOB_FEATURES),
         "places": ("gangs",),
-        "machines": ("nodes", MACHINE_FEATURES),
+        "machines": ("nodes", das_inputs.MACHINE_FEATURES),
     }
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
@@ -142,7 +131,7 @@ class DasJobs:
             table.gpus.sum(keepdims=True),
         )
         return {
-            "jobs": job_inputs(jobs, machines, gpus),
+            "jobs": das_inputs.job_inputs(jobs, machines, gpus),
             "places": np.minimum(np.argsort(by_arrival), LAST_PLACE).astype(np.float32),
             "machines": _machine_inputs(machines, table.kind),
         }
@@ -156,8 +145,8 @@ class DasMachines:
     """
 
     inputs: Mapping[str, Shape] = {
-        "job": (PLACED_FEATURES,),
-        "machines": ("nodes", PLACE_FEATURES),
+        "job": (das_inputs.PLACED_FEATURES,),
+        "machines": ("nodes", das_inputs.PLACE_FEATURES),
     }
 
     def __init__(self) -> None:
@@ -185,10 +174,10 @@ class DasMachines:
         mean = None
         if self.finished is not None:
             near = das_inputs.adjacency(das_inputs.share_of_rack(table.rack))
-            mean = believed(machines, need, near, *self.finished()).mean
+            mean = das_inputs.believed(machines, need, near, *self.finished()).mean
         return {
-            "job": placed_inputs(machines, need, estimate),
-            "machines": place_inputs(machines, need, mean),
+            "job": das_inputs.placed_inputs(machines, need, estimate),
+            "machines": das_inputs.place_inputs(machines, need, mean),
         }
 
 

@@ -24,17 +24,7 @@ from bireme.core.nodes import Node
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.times import HOUR
 from bireme.rl.encoders import das_inputs
-from bireme.rl.encoders.das_inputs import (
-    PLACE_FEATURES,
-    PLACED_FEATURES,
-    TRAINED_MODELS,
-    VARIANCE,
-    Machines,
-    believed,
-    job_inputs,
-    place_inputs,
-    placed_inputs,
-)
+from bireme.rl.encoders.das_inputs import TRAINED_MODELS, Machines
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics.model import (
     OVER_NODES,
@@ -227,9 +217,8 @@ class DasClusters:
         self.dollars = np.zeros(len(samples))
         self.job_seconds = np.zeros(len(samples))
         self.ended: tuple[IntArray, IntArray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self.places = np.zeros(
-            (*self.submitted.shape, machines), dtype=np.int8
-        )  # the largest array
+        # the largest array
+        self.places = np.zeros((*self.submitted.shape, machines), dtype=np.int8)
         self.rate = np.zeros(self.submitted.shape)
         self._locality = np.ones(self.submitted.shape)
         self._left_seconds = self.run_seconds.copy()
@@ -427,8 +416,9 @@ MEAN_FEE_DOLLARS: Final = 51.0
 class DasEnv:
     """A :class:`~bireme.training.vec_env.VecEnv` of clusters.
 
-    Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and, unless
-    ``balances``, "placement", shape (W, M), affinities of the machines for the job that starts.
+    Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and
+    "placement", shape (W, M), affinities of the machines for the job that starts. Or they are
+    the slots alone, int64 of shape (W,): then jobs are placed by load balance.
 
     The sum of an episode's rewards is -(mean completion hours + mean fee / 51 $).
 
@@ -448,7 +438,6 @@ class DasEnv:
         jobs: int = 200,
         slots: int = 64,
         history: int = 256,
-        balances: bool = False,
     ) -> None:
         """Make ``count`` environments; that of seed ``s`` is ``settings[s % len(settings)]``.
 
@@ -456,16 +445,13 @@ class DasEnv:
             jobs: Per episode.
             slots: Waiting jobs in sight, oldest first.
             history: Runs that are remembered.
-            balances: Whether jobs are placed by load balance.
         """
         self.count = count
         self._settings = tuple(settings)
         self._jobs, self._slots, self._history = jobs, slots, history
-        self._balances = balances
         self._every = np.arange(count)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Begin an episode in every cluster, one seed each."""
         if len(seeds) != self.count:
             raise SettingError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         names = [self._settings[seed % len(self._settings)] for seed in seeds]
@@ -481,15 +467,15 @@ class DasEnv:
 
     def step(self, actions: Actions) -> EnvStep:
         """Start one job in every environment that is not over."""
-        assert isinstance(actions, Mapping)  # noqa: S101  # one entry per agent
         clusters = self.clusters
         job_seconds, dollars = clusters.job_seconds.copy(), clusters.dollars.copy()
-        jobs = self.slot_jobs[self._every, self.chosen(actions[ORDERING])]
+        slots = self.chosen(actions[ORDERING]) if isinstance(actions, Mapping) else actions
+        jobs = self.slot_jobs[self._every, slots]
         gpus = clusters.gpus[self._every, jobs]
-        if self._balances:
-            counts = load_balance(gpus, clusters.free, clusters.capacity - clusters.free)
-        else:
+        if isinstance(actions, Mapping):
             counts = fill(gpus, clusters.free, np.asarray(actions[PLACEMENT]))
+        else:
+            counts = load_balance(gpus, clusters.free, clusters.capacity - clusters.free)
         envs = np.flatnonzero(self._fits.any(axis=1))
         clusters.start(envs, jobs[envs], counts[envs])
         self._pass_time()
@@ -550,7 +536,7 @@ class DasEnv:
             clusters.capacity.sum(axis=1)[:, None],
         )
         places = self.machines()
-        jobs = job_inputs(features, places, np.where(there, gpus, 0))
+        jobs = das_inputs.job_inputs(features, places, np.where(there, gpus, 0))
         machines = das_inputs.machine_features(
             places,
             _sums(self._same_rack, clusters.free),
@@ -592,8 +578,8 @@ def _sums(same: BoolArray, amounts: IntArray) -> FloatArray:
 # --- the environment as the agents take turns in it ---------------------------------------------
 
 
-class DasTurnEnv:
-    """A turn-based VecEnv around a :class:`DasEnv`: first the ordering agent acts, then placement.
+class DasTurnEnv(DasEnv):
+    """The same environment in turns: first the ordering agent acts, then placement.
 
     Every job that starts takes two steps. In the first the ordering agent chooses it, and no time
     passes; in the second the placement agent, whose observation shows that job, places it, and time
@@ -608,75 +594,61 @@ class DasTurnEnv:
     Actions are those of DasEnv, of which only the agent's whose turn it is counts.
     """
 
-    def __init__(self, env: DasEnv, *, reports: bool | None = None) -> None:
-        """``reports``: whether finished runs are reported; None for every other pair of seeds."""
-        self.env, self.count = env, env.count
+    def __init__(
+        self, count: int, settings: Sequence[str], *, reports: bool | None = None, **sizes: int
+    ) -> None:
+        """``reports``: whether finished runs are reported; None for every other pair of seeds.
+
+        ``sizes`` are ``jobs``, ``slots`` and ``history`` of DasEnv.
+        """
+        super().__init__(count, settings, **sizes)
         self._reports = reports
-        self._every = np.arange(env.count)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start all clusters anew; the ordering agent is first."""
         every_other = np.array(seeds) // 2 % 2 == 0
         self._has_reports = (
             every_other if self._reports is None else np.full_like(every_other, self._reports)
         )
         self._is_over: BoolArray = np.zeros(self.count, dtype=np.bool_)
         self._scores: FloatArray | None = None
-        return self._choosing(self.env.reset(seeds))
+        return self._choosing(super().reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
         """Take the turn of one agent in every environment; all are in step."""
         assert isinstance(actions, Mapping)  # noqa: S101  # one entry per agent
         if self._scores is None:
             self._scores = np.asarray(actions[ORDERING], dtype=np.float64)
-            placing, none = self._placing(self.env.chosen(self._scores)), np.zeros(self.count)
-            return EnvStep(placing, none, self._is_over, self.env.clusters.now.copy())
+            placing, none = self._placing(self.chosen(self._scores)), np.zeros(self.count)
+            return EnvStep(placing, none, self._is_over, self.clusters.now.copy())
         scores, self._scores = self._scores, None
-        step = self.env.step({ORDERING: scores, PLACEMENT: actions[PLACEMENT]})
+        step = super().step({ORDERING: scores, PLACEMENT: actions[PLACEMENT]})
         self._is_over = step.is_over  # choosing a job ends no episode
-        return EnvStep(self._choosing(step.observation), step.rewards, step.is_over, step.times)
+        return replace(step, observation=self._choosing(step.observation))
 
     def _choosing(self, seen: Observation) -> dict[str, Array]:
         count, machines = seen["machine_mask"].shape
         self._seen = dict(seen)
         return self._seen | {
             "is_placing": np.zeros(count, np.bool_),
-            "placed": np.zeros((count, PLACED_FEATURES), np.float32),
-            "places": np.zeros((count, machines, PLACE_FEATURES), np.float32),
+            "placed": np.zeros((count, das_inputs.PLACED_FEATURES), np.float32),
+            "places": np.zeros((count, machines, das_inputs.PLACE_FEATURES), np.float32),
             "has_room": np.zeros((count, machines), np.bool_),
             "walks": np.zeros((count, machines, machines), np.float32),
         }
 
     def _placing(self, chosen: IntArray) -> dict[str, Array]:
-        seen, env, machines = self._seen, self.env, self.env.machines()
-        need = env.clusters.gpus[self._every, env.slot_jobs[self._every, chosen]]
+        seen, machines = self._seen, self.machines()
+        need = self.clusters.gpus[self._every, self.slot_jobs[self._every, chosen]]
         # From the float32 feature, as the shipped checkpoint was trained: its last bits count.
         seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
-        shares = np.where(self._has_reports[:, None, None], env.memory.shares, np.float32(0.0))
-        speeds = env.memory.speeds.astype(np.float64)
-        belief = believed(machines, need, env.nearness(), shares, speeds)
-        places = place_inputs(machines, need, belief.mean)
+        shares = np.where(self._has_reports[:, None, None], self.memory.shares, np.float32(0.0))
+        speeds = self.memory.speeds.astype(np.float64)
+        belief = das_inputs.believed(machines, need, self.nearness(), shares, speeds)
+        places = das_inputs.place_inputs(machines, need, belief.mean)
         return seen | {
             "is_placing": np.ones(self.count, np.bool_),
-            "placed": placed_inputs(machines, need, seconds),
+            "placed": das_inputs.placed_inputs(machines, need, seconds),
             "places": np.where(seen["machine_mask"][:, :, None], places, np.float32(0.0)),
             "has_room": machines.room > 0,
-            "walks": (belief.factor / np.sqrt(VARIANCE)).astype(np.float32),
+            "walks": (belief.factor / np.sqrt(das_inputs.VARIANCE)).astype(np.float32),
         }
-
-
-class Dl2Env:
-    """A VecEnv in which a job is chosen, int64 of shape (W,), and placed by load balance."""
-
-    def __init__(self, count: int, settings: Sequence[str], jobs: int) -> None:
-        self.count = count
-        self._env = DasEnv(count, settings, jobs=jobs, balances=True)
-
-    def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start all clusters anew."""
-        return self._env.reset(seeds)
-
-    def step(self, actions: Actions) -> EnvStep:
-        """Start the chosen job in every environment that is not over."""
-        slots = np.arange(self._env.slot_jobs.shape[1])
-        return self._env.step({ORDERING: np.asarray(actions)[:, None] == slots})

@@ -35,7 +35,6 @@ from bireme.training.das import environment
 from bireme.training.das.baselines import BestSite, best_site
 from bireme.training.das.environment import (
     GPUS_PER_MACHINE,
-    DasEnv,
     DasSample,
     DasTurnEnv,
     draw,
@@ -286,8 +285,7 @@ class DasValidation:
         """Make as many environments of each setting as ``envs`` says; ``note`` gets every ratio."""
         self._policy, self._note = policy, note
         self._envs = {
-            setting: DasTurnEnv(DasEnv(count, (setting,), jobs=jobs))
-            for setting, count in envs.items()
+            setting: DasTurnEnv(count, (setting,), jobs=jobs) for setting, count in envs.items()
         }
         self._of_rule = {setting: _played(env, best_site) for setting, env in self._envs.items()}
 
@@ -306,4 +304,4 @@ class DasValidation:
 
 def _played(env: DasTurnEnv, act: Callable[[Observation], Actions]) -> dict[str, FloatArray]:
     play(env, range(VALIDATION_SEED, VALIDATION_SEED + env.count), act)
-    return env.env.summary()
+    return env.summary()

@@ -184,7 +184,6 @@ class DasAgents(ActorCritic):
             own.fill_(log_std)
 
     def values(self, observation: Tensors) -> Tensor:
-        """Return values of what both agents see."""
         value: Tensor = self.critic(*(observation[name] for name in (*_QUEUE, *_CLUSTER)))
         return value
 
@@ -239,7 +238,6 @@ class Dl2Agent(ActorCritic):
         return MaskedCategorical(self.scorer(observation["jobs"]).squeeze(-1), observation["fits"])
 
     def values(self, observation: Tensors) -> Tensor:
-        """Return values of the queue and the machines."""
         value: Tensor = self.critic(*(observation[name] for name in (*_QUEUE, *_CLUSTER)))
         return value
 

@@ -18,12 +18,11 @@ from typing import Final
 import torch
 
 from bireme.core.policy import PartName
-from bireme.rl.checkpoint import Checkpoint
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation
 from bireme.training.das.baselines import best_site, shortest_job
-from bireme.training.das.environment import DasEnv, DasTurnEnv, Dl2Env
+from bireme.training.das.environment import DasEnv, DasTurnEnv
 from bireme.training.das.networks import (
     DasAgents,
     Dl2Agent,
@@ -32,7 +31,6 @@ from bireme.training.das.networks import (
 )
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
-from bireme.training.recipes import Results
 from bireme.training.runs import EarlyStopping, TrainingRun
 
 REPLICAS: Final = 8
@@ -98,6 +96,7 @@ class DasRecipe:
         "from 500,000; evaluated on seeds from 0, and on large clusters, which it has never seen"
     )
     settings = evaluation.SETTINGS
+    evaluate = staticmethod(evaluation.evaluate)
     primary = (evaluation.METRICS[0], True)
     communicates = True
     walks = True
@@ -105,7 +104,6 @@ class DasRecipe:
     schedules: Mapping[str, DasSchedule] = {"full": FULL, "smoke": SMOKE}
 
     def train(self, run: TrainingRun) -> Path:
-        """Copy, improve, export."""
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         agents = DasAgents(communicates=self.communicates, walks=self.walks)
@@ -122,15 +120,9 @@ class DasRecipe:
         }
         return self._export(run, parts, steps)
 
-    def evaluate(
-        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
-    ) -> Results:
-        """Compare with the paper's baselines and the project's rules, in the simulator."""
-        return evaluation.evaluate(checkpoint, setting, seed, options)
-
     def _env(self, schedule: DasSchedule, settings: tuple[str, ...]) -> DasTurnEnv:
-        env = DasEnv(schedule.envs, settings, jobs=schedule.jobs)
-        return DasTurnEnv(env, reports=None if self.walks else False)
+        reports = None if self.walks else False
+        return DasTurnEnv(schedule.envs, settings, jobs=schedule.jobs, reports=reports)
 
     def _improve(
         self, run: TrainingRun, agents: DasAgents, settings: tuple[str, ...], decisions: int
@@ -159,8 +151,7 @@ class DasRecipe:
         stages = self.schedules[run.scale].stages
         seen = ", ".join(sorted({name for settings in stages for name in settings}))
         data = f"drawn jobs on drawn clusters of the env of DAS: {seen}"
-        export_run(run, self, parts, data, steps=steps)
-        return run.checkpoint_folder
+        return export_run(run, self, parts, data, steps=steps)
 
 
 # --- the ablations of the slides: DAS without one, the other, or both of its ideas --------------
@@ -205,10 +196,9 @@ class Dl2Recipe(DasRecipe):
     summary = "Orders gangs by a small network per gang, learned as DL2 does"
 
     def train(self, run: TrainingRun) -> Path:
-        """Copy, improve, export."""
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agent, env = Dl2Agent(), Dl2Env(schedule.envs, ("small",), schedule.jobs)
+        agent, env = Dl2Agent(), DasEnv(schedule.envs, ("small",), jobs=schedule.jobs)
         copied = Cloning(agent, env, CloningConfig(), run.env_seed, expert=shortest_job)
         run.learn("cloning", copied, schedule.copied // 2)
         config = A2CConfig(n_steps=10, ent_coef=0.01, gamma=0.99)

@@ -181,7 +181,6 @@ class DeepRmEnv:
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Begin episodes with the jobs of ``seeds``, one per environment."""
         clock = np.zeros(self.count, dtype=np.int64)
         started = np.full((self.count, self.config.arrival_steps), -1, dtype=np.int64)
         self.state = _state_of(self.config, draw(self.config, seeds), clock, started)

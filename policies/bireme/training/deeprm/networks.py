@@ -34,30 +34,20 @@ class QueueScorer(nn.Module):
         self.score = nn.Linear(width, 1)
         self.void = nn.Linear(width, 1)
 
-    def forward(self, jobs: Tensor, context: Tensor, present: Tensor) -> Tensor:
+    def forward(self, jobs: Tensor, context: Tensor, present: Tensor | None = None) -> Tensor:
         """Return scores, shape (..., jobs).
 
         Args:
             jobs: Shape (..., jobs, JOB_FEATURES).
             context: Shape (..., CONTEXT_FEATURES).
-            present: 1 where there is a job and 0 in empty slots, shape (..., jobs).
+            present: 1 where there is a job and 0 in empty slots, shape (..., jobs); None, as the
+                network is served: no slot is empty.
         """
+        present = torch.ones_like(jobs[..., 0]) if present is None else present
         seen = self.each(jobs)
         whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
         scores = self.score(torch.relu(self.job(seen) + whole.unsqueeze(-2))).squeeze(-1)
         return torch.as_tensor(scores - self.void(torch.relu(whole)))
-
-
-class ServedQueueScorer(nn.Module):
-    """The scorer as it is served: one queue, without empty slots."""
-
-    def __init__(self, scorer: QueueScorer) -> None:
-        super().__init__()
-        self.scorer = scorer
-
-    def forward(self, jobs: Tensor, context: Tensor) -> Tensor:
-        """Return scores, shape (gangs,), of jobs, shape (gangs, JOB_FEATURES)."""
-        return torch.as_tensor(self.scorer(jobs, context, torch.ones_like(jobs[..., 0])))
 
 
 class SetPolicy(ActorCritic):
@@ -124,5 +114,4 @@ class ImagePolicy(ActorCritic):
         return MaskedCategorical(self.actor(observation["image"]), observation["mask"])
 
     def values(self, observation: Tensors) -> Tensor:
-        """Return the critic's values, shape (batch,)."""
         return torch.as_tensor(self.critic(observation["image"]).squeeze(-1))

@@ -8,7 +8,6 @@ The learning rate falls linearly, and the weights with the least validation cost
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,33 +35,15 @@ from bireme.training.deeprm.evaluation import RATES, DeepRmValidation, served_ch
 from bireme.training.deeprm.networks import (
     ImagePolicy,
     ServedImages,
-    ServedQueueScorer,
     SetPolicy,
 )
 from bireme.training.evaluation import session_of
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
-from bireme.training.runs import EarlyStopping, TrainingRun
+from bireme.training.runs import EarlyStopping, Schedule, TrainingRun
 
 _DECAY_TO: Final = 0.03
-
-
-@dataclass(frozen=True, slots=True)
-class DeepRmSchedule:
-    """Length of the training, and its validation.
-
-    Attributes:
-        envs: Environments that are stepped together.
-        steps: Decisions in all.
-        every: Updates between validations.
-        validated: Environments of each rate in a validation.
-    """
-
-    envs: int
-    steps: int
-    every: int
-    validated: int
 
 
 class DeepRmRecipe(ABC):
@@ -84,7 +65,7 @@ class DeepRmRecipe(ABC):
     settings = evaluation.SETTINGS
     primary = evaluation.PRIMARY
     config: DeepRmEnvConfig
-    schedules: Mapping[str, DeepRmSchedule]
+    schedules: Mapping[str, Schedule]
     view: View
     stage: str
     encoder: str
@@ -98,7 +79,6 @@ class DeepRmRecipe(ABC):
         """Return the served network's inputs in a single environment, a row per job."""
 
     def train(self, run: TrainingRun) -> Path:
-        """Learn and export."""
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         env = DeepRmEnv(schedule.envs, self.config, self.view)
@@ -108,7 +88,7 @@ class DeepRmRecipe(ABC):
             algorithm.policy,
             score,
             every=schedule.every,
-            patience=schedule.steps,  # more validations than there are: only the steps end it
+            patience=schedule.patience,
             is_less_better=True,
         )
         stopping.evaluate()
@@ -118,8 +98,7 @@ class DeepRmRecipe(ABC):
         rates = ", ".join(f"{rate:g}" for rate in RATES)
         data = f"arrivals of DeepRM's world, drawn at rates of {rates}"
         parts: dict[PartName, TrainedPart] = {"orderer": TrainedPart(served, self.encoder)}
-        export_run(run, self, parts, data, steps=algorithm.steps)
-        return run.checkpoint_folder
+        return export_run(run, self, parts, data, steps=algorithm.steps)
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
@@ -143,9 +122,9 @@ class ScorerRecipe(DeepRmRecipe):
     name = "a2c"
     summary = "Orders a queue by a small network shared over its gangs, learned in DeepRM's world"
     config = DeepRmEnvConfig(rates=RATES, completion_weight=0.5)
-    schedules: Mapping[str, DeepRmSchedule] = {
-        "full": DeepRmSchedule(64, 1_000_000, 6, 100),
-        "smoke": DeepRmSchedule(32, 10_000, 4, 40),
+    schedules: Mapping[str, Schedule] = {
+        "full": Schedule(envs=64, steps=1_000_000, every=6, validated=100),
+        "smoke": Schedule(envs=32, steps=10_000, every=4, validated=40),
     }
     view = staticmethod(as_set)
     stage = "ppo"
@@ -161,10 +140,9 @@ class ScorerRecipe(DeepRmRecipe):
             decay_to=_DECAY_TO,
             ent_coef=0.003,
         )
-        return PPO(policy, env, config, seed), ServedQueueScorer(policy.scorer)
+        return PPO(policy, env, config, seed), policy.scorer
 
     def inputs(self, state: DeepRmState) -> dict[str, Array]:
-        """Return the features of the jobs, and the context."""
         observation, jobs = as_set(state), int((state.queue[0] >= 0).sum())
         return {"jobs": observation["jobs"][0, :jobs], "context": observation["context"][0]}
 
@@ -175,9 +153,9 @@ class ImageRecipe(DeepRmRecipe):
     name = "a2c-cnn"
     summary = "Orders a queue by the paper's CNN on the image of the cluster, in tens"
     config = DeepRmEnvConfig(rates=RATES)
-    schedules: Mapping[str, DeepRmSchedule] = {
-        "full": DeepRmSchedule(32, 300_000, 20, 40),
-        "smoke": DeepRmSchedule(16, 2_000, 5, 20),
+    schedules: Mapping[str, Schedule] = {
+        "full": Schedule(envs=32, steps=300_000, every=20, validated=40),
+        "smoke": Schedule(envs=16, steps=2_000, every=5, validated=20),
     }
     view = staticmethod(as_image)
     stage = "a2c"
@@ -200,7 +178,6 @@ class ImageRecipe(DeepRmRecipe):
         return A2C(policy, env, config, seed), ServedImages(policy.actor)
 
     def inputs(self, state: DeepRmState) -> dict[str, Array]:
-        """Return the same image for every job, and its slot."""
         jobs = int((state.queue[0] >= 0).sum())
         slots = np.eye(state.config.queue_slots, dtype=np.float32)
         return {"image": np.repeat(as_image(state)["image"], jobs, axis=0), "slot": slots[:jobs]}

@@ -90,7 +90,6 @@ class TimedForecaster:
         self._inner = inner
 
     def fit(self, series: Series) -> FittedModel:
-        """Fit as the forecaster itself."""
         began = time.perf_counter()
         model = self._inner.fit(series)
         if self.model is None:

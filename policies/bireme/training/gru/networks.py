@@ -136,7 +136,6 @@ class GruTrainer:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to go on from."""
         moments = self._optimizer.state_dict()["state"]
         return {
             "policy": dict(self.network.state_dict()),
@@ -145,7 +144,6 @@ class GruTrainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
         self.network.load_state_dict(state["policy"])
         groups = self._optimizer.state_dict()["param_groups"]
         moments = {int(key): value for key, value in state.get("optimizer", {}).items()}

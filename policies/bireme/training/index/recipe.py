@@ -24,7 +24,6 @@ from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import ScoredOrderer
 from bireme.rl.encoders.index import IndexGangs
 from bireme.simulator.metrics import SimulationMetrics
@@ -42,7 +41,6 @@ from bireme.training.index.environment import (
     philly_days,
 )
 from bireme.training.index.networks import START_SCALES, IndexNetwork
-from bireme.training.recipes import Results
 from bireme.training.runs import EarlyStopping, TrainingRun
 
 LOADS: Final = (0.9, 1.0, 1.1, 1.2)
@@ -130,7 +128,6 @@ class IndexSearch:
         return lambda: mean_loss(self.network, cases)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all it takes to go on from here, for :mod:`bireme.training.storage`."""
         return {
             "network": self.network.state_dict(),
             "evolution": self._evolution.state_dict(),
@@ -139,7 +136,6 @@ class IndexSearch:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
         self.network.load_state_dict(state["network"])
         self._evolution.load_state_dict(state["evolution"])
         self._generator.bit_generator.state = state["generator"]
@@ -186,6 +182,7 @@ class IndexRecipe:
         "70 and on Muri's traces, which it has never seen"
     )
     settings: Mapping[str, str] = evaluation.SETTINGS
+    evaluate = staticmethod(evaluation.evaluate)
     primary = evaluation.PRIMARY
     schedules: Final = {
         "full": IndexSchedule(8, 6, 60, 14),
@@ -209,19 +206,8 @@ class IndexRecipe:
         simulations = schedule.population * schedule.cases * schedule.generations
         run.learn("evolution", search, simulations, best)
         best.restore()
-        self._export(run, network, search)
-        return run.checkpoint_folder
-
-    def _export(self, run: TrainingRun, network: IndexNetwork, search: IndexSearch) -> None:
-        schedule = self.schedules[run.scale]
         part = TrainedPart(network, "index-gangs/1", stops_others=True)
         data = "Philly (Microsoft, 2017), weeks 1 to 6 of 10; week 7 to stop in time"
         weights = {f"w{n}": round(w, 4) for n, w in enumerate(network.values.tolist())}
         steps = search.updates * schedule.population * schedule.cases
-        export_run(run, self, {"orderer": part}, data, steps=steps, **weights)
-
-    def evaluate(
-        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
-    ) -> Results:
-        """Compare with all rules; see :func:`bireme.training.index.evaluation.evaluate`."""
-        return evaluation.evaluate(checkpoint, setting, seed, options)
+        return export_run(run, self, {"orderer": part}, data, steps=steps, **weights)

@@ -440,7 +440,6 @@ class RlptoEnv:
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Begin episodes with the tasks of ``seeds``, one per environment."""
         kinds, betas = len(self._configs), len(self._betas)
         chosen = [self._configs[int(seed) % kinds] for seed in seeds]
         self.beta = np.array([self._betas[int(seed) // kinds % betas] for seed in seeds])

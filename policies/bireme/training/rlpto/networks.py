@@ -33,33 +33,23 @@ class Allocator(nn.Module):
         self.more_and_less = nn.Linear(width, 2)
         self.none = nn.Linear(width, 1)
 
-    def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
+    def forward(self, tasks: Tensor, context: Tensor, present: Tensor | None = None) -> Tensor:
         """Return logits, (..., 2 * tasks + 1): none first, then more by task, then less by task.
 
         Args:
             tasks: Shape (..., tasks, TASK_FEATURES).
             context: Shape (..., CONTEXT_FEATURES).
-            present: bool: False for padding, shape (..., tasks).
+            present: bool: False for padding, shape (..., tasks); None, as the network is served:
+                there is no padding.
         """
+        if present is None:
+            present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
         around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
         seen = self.each(torch.cat([tasks, around], dim=-1))
         whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
         moves = self.more_and_less(torch.relu(self.own(seen) + whole.unsqueeze(-2)))
         none = self.none(torch.relu(whole))
         return torch.cat([none, moves[..., 0], moves[..., 1]], dim=-1)
-
-
-class ServedAllocator(nn.Module):
-    """The network as it is served: one cluster, no padding."""
-
-    def __init__(self, allocator: Allocator) -> None:
-        super().__init__()
-        self.allocator = allocator
-
-    def forward(self, tasks: Tensor, context: Tensor) -> Tensor:
-        """Return logits, shape (moves,), of tasks, shape (gangs, TASK_FEATURES)."""
-        present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
-        return torch.as_tensor(self.allocator(tasks, context, present))
 
 
 class RlptoPolicy(ActorCritic):

@@ -6,7 +6,6 @@ train is mostly their own affair. The weights that do best on envs of their own 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,34 +23,16 @@ from bireme.training.rlpto import evaluation
 from bireme.training.rlpto.baselines import expert
 from bireme.training.rlpto.environment import BETAS, CONFIGS, RlptoEnv
 from bireme.training.rlpto.evaluation import TABLES, RlptoValidation
-from bireme.training.rlpto.networks import RlptoPolicy, ServedAllocator
-from bireme.training.runs import EarlyStopping, TrainingRun
+from bireme.training.rlpto.networks import RlptoPolicy
+from bireme.training.runs import EarlyStopping, Schedule, TrainingRun
 
 REPLICAS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class RlptoSchedule:
-    """Lengths of the stages of training, and its validation.
-
-    Attributes:
-        envs: Environments that are stepped together.
-        copied: Decisions of behaviour cloning.
-        steps: Decisions of PPO.
-        validated: Environments of each setting in a validation, one every ``every`` updates.
-        patience: Validations without a gain that end the training.
-    """
-
-    envs: int
-    copied: int
-    steps: int
-    validated: int
-    every: int
-    patience: int
-
-
-FULL: Final = RlptoSchedule(160, 100_000, 4_000_000, 20, 8, 100)
-SMOKE: Final = RlptoSchedule(32, 12_000, 3_000, 4, 2, 5)
+FULL: Final = Schedule(
+    envs=160, copied=100_000, steps=4_000_000, validated=20, every=8, patience=100
+)
+SMOKE: Final = Schedule(envs=32, copied=12_000, steps=3_000, validated=4, every=2, patience=5)
 
 
 class RlptoRecipe:
@@ -69,10 +50,9 @@ class RlptoRecipe:
     )
     settings: Mapping[str, str] = evaluation.SETTINGS
     primary = evaluation.PRIMARY
-    schedules: Mapping[str, RlptoSchedule] = {"full": FULL, "smoke": SMOKE}
+    schedules: Mapping[str, Schedule] = {"full": FULL, "smoke": SMOKE}
 
     def train(self, run: TrainingRun) -> Path:
-        """Copy, improve, export."""
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         policy = RlptoPolicy()
@@ -85,10 +65,9 @@ class RlptoRecipe:
         )
         run.learn("cloning", copied, schedule.copied)
         steps = copied.steps + self._improve(run, policy, schedule)
-        part = TrainedPart(ServedAllocator(policy.allocator), "rlpto-tasks/1")
+        part = TrainedPart(policy.allocator, "rlpto-tasks/1")
         data = "twelve tasks of the paper's three sizes on its 12 and 16 nodes, at every beta"
-        export_run(run, self, {"sizer": part}, data, steps=steps)
-        return run.checkpoint_folder
+        return export_run(run, self, {"sizer": part}, data, steps=steps)
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
@@ -102,7 +81,7 @@ class RlptoRecipe:
         choose = partial(evaluation.served_choice, session)
         return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose})
 
-    def _improve(self, run: TrainingRun, policy: RlptoPolicy, schedule: RlptoSchedule) -> int:
+    def _improve(self, run: TrainingRun, policy: RlptoPolicy, schedule: Schedule) -> int:
         """Learn by PPO, keep the best weights, and return how many decisions it took."""
         config = PPOConfig(
             objective="kl",

@@ -20,7 +20,7 @@ pool, running jobs K at most in each; the last axis of amounts is CPUs, GPUs.
 import csv
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -528,7 +528,6 @@ class TapFingerEnv:
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Begin an episode in every system, one seed each."""
         self.pools = TapFingerPools(self.config, seeds)
         self._has_started = np.zeros(self.pools.free.shape[:2], dtype=np.bool_)
         self._observe()
@@ -645,53 +644,6 @@ class TapFingerView:
         return self.scene.inputs() | known | {"room": self.room, "can_void": self.raw["may_wait"]}
 
 
-class TapFingerObserver:
-    """Translator between the environment's amounts and the sizes of the networks.
-
-    A size is a row of :func:`efficient_sizes`; VOID gives a job nothing, and LOST means that
-    another pool won it.
-
-    Attributes:
-        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
-        steps: How long each takes, (kinds, sizes), infinite there.
-    """
-
-    def __init__(self, config: TapFingerEnvConfig) -> None:
-        self.sizes, self.steps = _size_table(config.law)
-        self._is_single = not config.is_multi
-        self._capacity = np.array(config.capacity, dtype=np.float64)
-        self._shares = self.sizes / self._capacity[:, None, None, :]
-
-    def look(self, raw: Observation) -> TapFingerView:
-        """Return the view of the observation ``raw`` of a ``TapFingerEnv``."""
-        free = raw["free"]
-        # kinds have different numbers of sizes: steps are infinite behind the last
-        may = ~raw["is_done"][:, :, None, None] & np.isfinite(self.steps)
-        scene = Scene(
-            kind=raw["kind"],
-            waited=raw["waited"],
-            meets=raw["connects"],
-            queued=raw["waiting"],
-            free=free / self._capacity,
-            shares=self._shares[None],
-            fits=(self.sizes <= free[:, :, None, None, :]).all(-1) & may,
-            times=self.steps[None],
-            run_shares=raw["run_amount"] / self._capacity[:, None, :],
-            run_left=raw["run_left"],
-            is_single=self._is_single,
-        )
-        return TapFingerView(raw, scene, room(free[:, :, None, :], raw["least"]))
-
-    def actions(self, raw: Observation, chosen: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the actions of the environment that slots and sizes stand for."""
-        slot, size = chosen[SLOT], chosen[SIZE]
-        kind = np.take_along_axis(raw["kind"], slot[..., None], axis=-1)[..., 0]
-        won = (size != LOST) & (kind != NONE)
-        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
-        starts = won & (size > VOID)
-        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
-
-
 def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the amounts of two resources than which no smaller ones are as fast, and their times.
 
@@ -727,30 +679,68 @@ Expert: TypeAlias = Callable[[TapFingerView], Mapping[str, Array]]
 
 
 class TapFingerAgentEnv:
-    """A VecEnv around ``env`` in slots and sizes; an ``expert``'s choice is shown too."""
+    """A VecEnv around ``env`` in slots and sizes; an ``expert``'s choice is shown too.
+
+    A size is a row of :func:`efficient_sizes`; VOID gives a job nothing, and LOST means that
+    another pool won it.
+
+    Attributes:
+        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
+        steps: How long each takes, (kinds, sizes), infinite there.
+        view: The view of the last observation.
+    """
+
+    view: TapFingerView
 
     def __init__(self, env: TapFingerEnv, expert: Expert | None = None) -> None:
         self.env, self.count, self._expert = env, env.count, expert
-        self._observer = TapFingerObserver(env.config)
-        self._raw: Observation = {}
+        self.sizes, self.steps = _size_table(env.config.law)
+        self._capacity = np.array(env.config.capacity, dtype=np.float64)
+        self._shares = self.sizes / self._capacity[:, None, None, :]
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start anew."""
         return self._shown(self.env.reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
         """Act by a slot and a size in every pool."""
         assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
-        step = self.env.step(self._observer.actions(self._raw, actions))
-        return EnvStep(self._shown(step.observation), step.rewards, step.is_over, step.times)
+        step = self.env.step(self._amounts(actions))
+        return replace(step, observation=self._shown(step.observation))
 
     def _shown(self, raw: Observation) -> Observation:
-        self._raw = raw
-        view = self._observer.look(raw)
-        seen = view.seen()
+        self.view = self._look(raw)
+        seen = self.view.seen()
         if self._expert is not None:
-            seen |= {EXPERT + name: part for name, part in self._expert(view).items()}
+            seen |= {EXPERT + name: part for name, part in self._expert(self.view).items()}
         return seen
+
+    def _look(self, raw: Observation) -> TapFingerView:
+        free = raw["free"]
+        # kinds have different numbers of sizes: steps are infinite behind the last
+        may = ~raw["is_done"][:, :, None, None] & np.isfinite(self.steps)
+        scene = Scene(
+            kind=raw["kind"],
+            waited=raw["waited"],
+            meets=raw["connects"],
+            queued=raw["waiting"],
+            free=free / self._capacity,
+            shares=self._shares[None],
+            fits=(self.sizes <= free[:, :, None, None, :]).all(-1) & may,
+            times=self.steps[None],
+            run_shares=raw["run_amount"] / self._capacity[:, None, :],
+            run_left=raw["run_left"],
+            is_single=not self.env.config.is_multi,
+        )
+        return TapFingerView(raw, scene, room(free[:, :, None, :], raw["least"]))
+
+    def _amounts(self, chosen: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the actions of ``env`` that slots and sizes stand for."""
+        slot, size = chosen[SLOT], chosen[SIZE]
+        kind = np.take_along_axis(self.view.raw["kind"], slot[..., None], axis=-1)[..., 0]
+        won = (size != LOST) & (kind != NONE)
+        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
+        starts = won & (size > VOID)
+        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
 
 
 def expert_actions(observation: Observation) -> Actions:
@@ -779,11 +769,9 @@ class MixedEnv:
         self.count = int(ends[-1])
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start all anew."""
         return _side_by_side([env.reset(seeds[rows]) for env, _, rows in self._parts])
 
     def step(self, actions: Actions) -> EnvStep:
-        """Act in all parts."""
         assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
         steps, rewards = [], []
         for env, scale, rows in self._parts:

@@ -26,10 +26,10 @@ from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, 
 from bireme.training.tapfinger.environment import (
     SIZE,
     SLOT,
+    Expert,
     TapFingerAgentEnv,
     TapFingerEnv,
     TapFingerEnvConfig,
-    TapFingerObserver,
     TapFingerPools,
     expert_actions,
     make_config,
@@ -74,11 +74,9 @@ def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
     }
 
 
-def follow(
-    rule: Rule, config: TapFingerEnvConfig, seeds: Sequence[int], *, retries: bool = False
-) -> TapFingerPools:
-    """Let ``rule`` decide until all envs are over; ``retries`` as in :class:`TapFingerEnv`."""
-    env = TapFingerEnv(len(seeds), config, retries=retries)
+def follow(rule: Rule, config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
+    """Let ``rule`` decide until all envs are over."""
+    env = TapFingerEnv(len(seeds), config)
     seen = env.reset(seeds)
     while not env.pools.is_over.all():
         seen = env.step(rule(seen)).observation
@@ -122,31 +120,34 @@ def learned_policies(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict
 
 def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
     """Play the rule that training starts from."""
-    observer, expert = TapFingerObserver(config), expert_for(config)
-
-    def choose(raw: Observation) -> dict[str, Array]:
-        return observer.actions(raw, expert(observer.look(raw)))
-
-    return follow(choose, config, seeds, retries=True)
+    return _played(expert_actions, config, seeds, expert_for(config))
 
 
 def _play_network(
     session: Session, config: TapFingerEnvConfig, seeds: Sequence[int]
 ) -> TapFingerPools:
-    observer = TapFingerObserver(config)
-
-    def choose(raw: Observation) -> dict[str, Array]:
-        seen = observer.look(raw).seen()
+    def choose(seen: Observation) -> dict[str, Array]:
         chosen = []
-        for env in range(len(raw["job"])):  # one after the other, as a cluster asks
+        for env in range(len(seen["job"])):  # one after the other, as a cluster asks
             one = take(seen, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
             chosen.append(decided(one, arrays["sizes"], logits))
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
-        return observer.actions(raw, {SLOT: slot, SIZE: size})
+        return {SLOT: slot, SIZE: size}
 
-    return follow(choose, config, seeds, retries=True)
+    return _played(choose, config, seeds)
+
+
+def _played(
+    act: Callable[[Observation], Actions],
+    config: TapFingerEnvConfig,
+    seeds: Sequence[int],
+    expert: Expert | None = None,
+) -> TapFingerPools:
+    env = TapFingerAgentEnv(TapFingerEnv(len(seeds), config, retries=True), expert)
+    play(env, seeds, act)
+    return env.env.pools
 
 
 # --- validation while learning ------------------------------------------------------------------

@@ -294,7 +294,6 @@ class PoolChoices(ActionDistribution):
         self._job, self._room, self._idle = job, room, idle
 
     def sample(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Draw slot and size of every pool."""
         with torch.no_grad():
             slot = self._slots.sample(generator)
             return self._settled(slot, self._sizes_of(slot).sample(generator))
@@ -305,7 +304,6 @@ class PoolChoices(ActionDistribution):
         return self._settled(slot, self._sizes_of(slot).mode())
 
     def log_probs(self, actions: Action) -> Tensor:
-        """Return log-probabilities by pool, 0 where idle; shape (batch, pools)."""
         assert not isinstance(actions, Tensor)  # noqa: S101  # slot and size
         slot, size = actions[SLOT], actions[SIZE]
         won = size != LOST
@@ -315,11 +313,9 @@ class PoolChoices(ActionDistribution):
         return found.masked_fill(self._idle, 0.0)
 
     def log_prob(self, actions: Action) -> Tensor:
-        """Return the log-probability of all pools together."""
         return self.log_probs(actions).sum(1)
 
     def works(self) -> Tensor:
-        """Return which pools have something to decide."""
         return ~self._idle
 
     def entropy(self) -> Tensor:

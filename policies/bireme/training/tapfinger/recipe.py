@@ -8,7 +8,6 @@ the rule, on validation environments, are kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,7 +19,7 @@ from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
 from bireme.training.recipes import Results
-from bireme.training.runs import EarlyStopping, TrainingRun
+from bireme.training.runs import EarlyStopping, Schedule, TrainingRun
 from bireme.training.tapfinger import evaluation
 from bireme.training.tapfinger.baselines import expert_for
 from bireme.training.tapfinger.environment import (
@@ -39,30 +38,11 @@ from bireme.training.tapfinger.networks import (
 )
 
 REPLICAS: Final = 8
+"""The environments of each setting are a multiple of it."""
 _COPYING: Final = CloningConfig(learning_rate=2e-3, expert_rounds=3, batch_size=256)
 _CROWD: Final[Mapping[str, float]] = {"single-3": 7, "multi-3": 11, "hetero-6": 20, "pointer": 30}
 """Settings that are learned in, and about how many jobs each has at a time: rewards are divided by
 that, or the most crowded env would decide all updates."""
-
-
-@dataclass(frozen=True, slots=True)
-class TapFingerSchedule:
-    """Length of each stage of training, and its validation.
-
-    Attributes:
-        envs: Environments of each setting that are stepped together, a multiple of REPLICAS.
-        jobs: Of each; None: the setting's own number.
-        copied: Decisions of behaviour cloning.
-        decisions: Of MAPPO.
-        validated: Environments of each setting in a validation, one every ``every`` updates.
-    """
-
-    envs: int
-    jobs: int | None
-    copied: int
-    decisions: int
-    validated: int
-    every: int
 
 
 class TapfingerRecipe:
@@ -82,13 +62,12 @@ class TapfingerRecipe:
     primary = evaluation.PRIMARY
     design = Design()
     baseline: Literal["critic", "replicas"] = "replicas"
-    schedules: Mapping[str, TapFingerSchedule] = {
-        "full": TapFingerSchedule(8, None, 30_000, 1_000_000, 8, 15),
-        "smoke": TapFingerSchedule(8, 16, 600, 600, 4, 1),
+    schedules: Mapping[str, Schedule] = {
+        "full": Schedule(envs=8, copied=30_000, steps=1_000_000, validated=8, every=15),
+        "smoke": Schedule(envs=8, jobs=16, copied=600, steps=600, validated=4, every=1),
     }
 
     def train(self, run: TrainingRun) -> Path:
-        """Copy, improve, export."""
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         agents = TapAgents(self.design)
@@ -105,13 +84,11 @@ class TapfingerRecipe:
         steps = copied.steps + self._improve(run, agents, score, schedule)
         data = f"drawn jobs in the paper's synthetic envs: {', '.join(_CROWD)}"
         part = TrainedPart(ServedPools(agents.network), "tapfinger-pools/1")
-        export_run(run, self, {"sizer": part}, data, steps=steps)
-        return run.checkpoint_folder
+        return export_run(run, self, {"sizer": part}, data, steps=steps)
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Compare with the paper's baselines and rules."""
         others = evaluation.learned_policies(checkpoint, options)
         known = {name: value for name, value in options.items() if name != "beside"}
         return evaluation.evaluate(setting, seed, others, known)
@@ -121,7 +98,7 @@ class TapfingerRecipe:
         run: TrainingRun,
         agents: TapAgents,
         score: evaluation.TapFingerValidation,
-        schedule: TapFingerSchedule,
+        schedule: Schedule,
     ) -> int:
         """Run MAPPO, keep the best weights, return how many decisions it took."""
         config = PPOConfig(
@@ -138,10 +115,10 @@ class TapfingerRecipe:
         env = _mixed(schedule, has_expert=False)
         algorithm = MAPPO(agents, env, config, run.env_seed)
         stopping = EarlyStopping(
-            agents, score, every=schedule.every, patience=schedule.decisions, is_less_better=True
+            agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
         )
         stopping.evaluate()  # the copied rule may stay the best
-        run.learn("mappo", algorithm, schedule.decisions, stopping)
+        run.learn("mappo", algorithm, schedule.steps, stopping)
         stopping.evaluate()
         stopping.restore()
         return algorithm.steps
@@ -154,9 +131,9 @@ class PaperRecipe(TapfingerRecipe):
     summary = "TapFinger with the paper's widths, depths and critic; days on one core"
     design = Design(TapFingerSizes(width=256, heads=4, graph_layers=6, pending_layers=2))
     baseline = "critic"
-    schedules: Mapping[str, TapFingerSchedule] = {
-        "full": TapFingerSchedule(8, None, 30_000, 8_000_000, 8, 15),
-        "smoke": TapFingerSchedule(8, 2, 1, 1, 1, 1),
+    schedules: Mapping[str, Schedule] = {
+        "full": Schedule(envs=8, copied=30_000, steps=8_000_000, validated=8, every=15),
+        "smoke": Schedule(envs=8, jobs=2, copied=1, steps=1, validated=1, every=1),
     }
 
 
@@ -166,9 +143,9 @@ class Ablation(TapfingerRecipe):
     name = "tapfinger-whole"
     summary = "TapFinger with the budget of its ablations, to compare them with"
 
-    schedules: Mapping[str, TapFingerSchedule] = {
-        "full": TapFingerSchedule(8, 96, 10_000, 20_000, 8, 1),
-        "smoke": TapFingerSchedule(8, 16, 600, 600, 4, 1),
+    schedules: Mapping[str, Schedule] = {
+        "full": Schedule(envs=8, jobs=96, copied=10_000, steps=20_000, validated=8, every=1),
+        "smoke": Schedule(envs=8, jobs=16, copied=600, steps=600, validated=4, every=1),
     }
 
 
@@ -202,7 +179,7 @@ def _env(name: str, count: int, jobs: int | None, *, has_expert: bool = True) ->
     return TapFingerAgentEnv(env, expert_for(config) if has_expert else None)
 
 
-def _mixed(schedule: TapFingerSchedule, *, has_expert: bool) -> MixedEnv:
+def _mixed(schedule: Schedule, *, has_expert: bool) -> MixedEnv:
     """Make the environments of all settings that are learned in."""
     return MixedEnv(
         [

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bireme.training.das.environment import ORDERING, PLACEMENT, DasEnv, DasTurnEnv
+from bireme.training.das.environment import ORDERING, PLACEMENT, DasTurnEnv
 from bireme.training.das.networks import DasAgents
 from bireme.training.distributions import FullGaussian, JointDistribution
 from bireme.training.networks import tensors
@@ -14,7 +14,7 @@ from bireme.training.networks import tensors
 @pytest.fixture(scope="module")
 def turns() -> dict[str, dict[str, Tensor]]:
     """What is seen with several jobs waiting, in each agent's turn."""
-    env = DasTurnEnv(DasEnv(2, jobs=30, slots=30), reports=True)
+    env = DasTurnEnv(2, ("small",), jobs=30, slots=30, reports=True)
     seen = env.reset([0, 1])
     while not (seen["fits"].sum(axis=1) >= 2).all():
         seen = env.step({ORDERING: np.arange(30.0)[None].repeat(2, 0)}).observation

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bireme.core.placement import FreeCapacity
+from bireme.rl import encoders
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer
-from bireme.rl.encoders import place_encoder
 from bireme.rl.encoders.das import DasMachines
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from bireme.training.das.evaluation import DasValidation
@@ -77,7 +77,8 @@ def test_ablations_leave_out_what_they_are_named_for() -> None:
         "das": (True, True),
     }
     for recipe in _variants():
-        assert (type(place_encoder(recipe.place_encoder)) is DasMachines) == recipe.walks
+        encoder = encoders.make("placer", recipe.place_encoder)
+        assert (type(encoder) is DasMachines) == recipe.walks
 
 
 def test_untrained_agents_are_judged_worse_than_the_rule() -> None:

@@ -11,7 +11,7 @@ JOBS = 25
 
 
 def turns(count: int = 2, *, reports: bool | None = None) -> DasTurnEnv:
-    return DasTurnEnv(DasEnv(count, jobs=JOBS, slots=JOBS), reports=reports)
+    return DasTurnEnv(count, ("small",), jobs=JOBS, slots=JOBS, reports=reports)
 
 
 def gpus(seen: Observation) -> IntArray:
@@ -43,7 +43,7 @@ def test_turns_lead_where_both_actions_at_once_lead() -> None:
         seen = at_once.step({ORDERING: -gpus(seen), PLACEMENT: placement}).observation
     played(env, [3, 4])
     for metric, values in at_once.summary().items():
-        np.testing.assert_array_equal(env.env.summary()[metric], values)
+        np.testing.assert_array_equal(env.summary()[metric], values)
 
 
 def test_choosing_takes_no_time_and_earns_nothing_until_the_job_is_placed() -> None:
@@ -51,11 +51,11 @@ def test_choosing_takes_no_time_and_earns_nothing_until_the_job_is_placed() -> N
     seen = env.reset([3, 4])
     chosen = env.step({ORDERING: -gpus(seen)})
     assert chosen.rewards.tolist() == [0.0, 0.0]
-    assert chosen.times.tolist() == env.env.clusters.now.tolist()
-    assert not env.env.clusters.running.any()
+    assert chosen.times.tolist() == env.clusters.now.tolist()
+    assert not env.clusters.running.any()
     placed = env.step({PLACEMENT: np.zeros((2, 8))})
     assert (placed.rewards < 0).all()
-    assert env.env.clusters.started[0, 0] == chosen.times[0]
+    assert env.clusters.started[0, 0] == chosen.times[0]
 
 
 def test_placement_agent_is_shown_the_job_that_was_chosen() -> None:

@@ -16,7 +16,7 @@ from bireme.training.rlpto.evaluation import (
     evaluate_sizer,
     served_choice,
 )
-from bireme.training.rlpto.networks import Allocator, RlptoPolicy, ServedAllocator
+from bireme.training.rlpto.networks import Allocator, RlptoPolicy
 from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe
 from bireme.training.runs import TrainingRun
 
@@ -77,9 +77,8 @@ def test_the_network_is_indifferent_to_the_order_of_tasks_and_to_empty_slots() -
     network = Allocator()
     padded = network(shown["tasks"], shown["context"], shown["present"]).detach()
     order = [2, 0, 3, 1]
-    alone = ServedAllocator(network)
     for row in range(6):
-        found = alone(shown["tasks"][row, order], shown["context"][row]).detach()
+        found = network(shown["tasks"][row, order], shown["context"][row]).detach()
         moves = [0, *(1 + slot for slot in order), *(1 + SLOTS + slot for slot in order)]
         assert found == pytest.approx(padded[row, moves], abs=1e-5)
 

@@ -10,7 +10,6 @@ from bireme.training.tapfinger.environment import (
     MixedEnv,
     TapFingerAgentEnv,
     TapFingerEnv,
-    TapFingerObserver,
     efficient_sizes,
     expert_actions,
     make_config,
@@ -34,7 +33,7 @@ def test_sizes_than_which_smaller_ones_are_as_fast_are_left_out() -> None:
 
 
 def test_sensitive_jobs_may_have_the_sizes_that_save_a_step_and_others_only_the_least() -> None:
-    observer = TapFingerObserver(make_config("multi-3"))
+    observer = TapFingerAgentEnv(TapFingerEnv(1, make_config("multi-3")))
     exists = np.isfinite(observer.steps)
     assert observer.sizes[0][exists[0]].tolist() == [[2, 1]]
     assert observer.sizes[1][exists[1]][:, 1].tolist() == [1, 2, 3, 4, 5, 7, 10]
