@@ -16,6 +16,7 @@ from typing import Final
 
 import psutil
 
+from benchmarks import ROOT
 from benchmarks.report import Report, Result, Table, medians
 from tools.controlplane.binaries import KUBERNETES_VERSION
 
@@ -23,7 +24,6 @@ MIB: Final = 2**20
 OTHERS: Final = "(other programs)"
 """Not part of any sum: high numbers say that the machine was not quiet."""
 
-_REPOSITORY: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("aiohttp", "numpy", "uvloop")
 
 
@@ -81,7 +81,7 @@ def revision() -> str:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(_REPOSITORY), *arguments]
+    command = ["git", "-C", str(ROOT), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return answer.stdout.strip()
 
@@ -112,6 +112,7 @@ class CpuMeter:
 
 def _machine_seconds() -> float:
     times = psutil.cpu_times()
+    # While it waits for a disk a core is free for others.
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
 
 

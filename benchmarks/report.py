@@ -6,8 +6,8 @@ A case of ``benchmarks.timings`` has samples of Bireme and of a baseline, a page
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Self, TypeVar
 
@@ -15,9 +15,8 @@ import msgspec
 
 from bireme.simulator.reports.terminal import markdown_table, number
 
-# --- measurements: samples, comparisons with a baseline, aims -----------------------------------
-# Plain values that survive a trip through JSON, so that tables are drawn from files and a run of
-# one case renews only that case's.
+# Measurements: samples, comparisons with a baseline, aims. Plain values that survive a trip through
+# JSON, so that the tables of one case can be renewed without running the others again.
 
 Of = Literal["value", "ratio"]
 
@@ -57,8 +56,8 @@ class Aim(msgspec.Struct, frozen=True):
         return f"{sign} {bound:g}{'x' if self.of == 'ratio' else ''}"
 
     def is_reached(self, number: float) -> bool:
-        too_high = self.at_most is not None and number > self.at_most
-        return not too_high and (self.at_least is None or number >= self.at_least)
+        is_too_high = self.at_most is not None and number > self.at_most
+        return not is_too_high and (self.at_least is None or number >= self.at_least)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,18 +115,18 @@ def at_least(bound: float, of: Of = "value") -> Aim:
     return Aim(of, at_least=bound)
 
 
-@dataclass
 class Pairs:
-    """Samples of Bireme and of a baseline, collected in alternation."""
+    """Samples of Bireme and of a baseline by quantity, collected in alternation."""
 
-    bireme: dict[str, list[float]] = field(default_factory=dict)
-    baseline: dict[str, list[float]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.bireme: defaultdict[str, list[float]] = defaultdict(list)
+        self.baseline: defaultdict[str, list[float]] = defaultdict(list)
 
     def add(self, side: str, found: dict[str, float]) -> None:
         """Add one repetition on one side: quantity to number."""
         into = self.bireme if side == "bireme" else self.baseline
-        for what, measured in found.items():
-            into.setdefault(what, []).append(measured)
+        for quantity, measured in found.items():
+            into[quantity].append(measured)
 
     def row(self, quantity: str, unit: str, aim: Aim | None = None, what: str = "") -> Row:
         """Return the row of ``quantity``, called ``what`` if given."""
@@ -230,7 +229,9 @@ def _standing(report: Report) -> Iterator[tuple[str, ...]]:
         return
     for row in report.result.rows:
         if row.aim is not None:
-            judged = _judged(row, row.aim)
+            judged = f"{number(row.bireme.median)} {row.unit}".strip()
+            if row.aim.of == "ratio":
+                judged = f"{row.ratio:.2f}x ({judged})"
             yield link, row.what, judged, str(row.aim), _reached(row), report.date
 
 
@@ -267,11 +268,6 @@ def _median_and_range(sample: Sample | None) -> tuple[str, str]:
         return "", ""
     low, high = min(sample.values), max(sample.values)
     return number(sample.median), f"{number(low)}-{number(high)}" if len(sample.values) > 1 else ""
-
-
-def _judged(row: Row, aim: Aim) -> str:
-    median = f"{number(row.bireme.median)} {row.unit}".strip()
-    return f"{row.ratio:.2f}x ({median})" if aim.of == "ratio" else median
 
 
 def _reached(row: Row) -> str:

@@ -14,14 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import machine, report
+from benchmarks import RESULTS, SCRATCH, machine, report
 from benchmarks.differential.drawing import scenario_of
 from benchmarks.differential.runner import carry_out, ground
 from benchmarks.differential.verdicts import Verdict, line_of, result_of, verdict_on
 
-_REPOSITORY: Final = Path(__file__).parents[2]
-RESULTS: Final = _REPOSITORY / "docs" / "results"
-SCRATCH: Final = _REPOSITORY / ".run" / "differential"
+LOGS: Final = SCRATCH / "differential"
 QUESTION: Final = "The simulator against the real control plane"
 
 
@@ -29,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare the seeds that were asked for and return the exit status."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, _leave)
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    folder = options.out or (RESULTS if len(options.seeds) > 1 else SCRATCH)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    folder = options.out or (RESULTS if len(options.seeds) > 1 else LOGS)
     began = time.monotonic()
     verdicts: list[Verdict] = []
     for verdict in _verdicts(options.seeds):
@@ -46,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _verdicts(seeds: range) -> Iterator[Verdict]:
     """Yield one verdict after another, all from one cluster; processes draw scenarios ahead."""
-    with multiprocessing.Pool(2, os.nice, (2,)) as drawer, ground(SCRATCH) as stack:
+    with multiprocessing.Pool(2, os.nice, (2,)) as drawer, ground(LOGS) as stack:
         for scenario in drawer.imap(scenario_of, seeds):
-            yield verdict_on(scenario, carry_out(scenario, stack, SCRATCH))
+            yield verdict_on(scenario, carry_out(scenario, stack, LOGS))
 
 
 def _leave(_signal: int, _frame: object) -> None:

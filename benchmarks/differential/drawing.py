@@ -40,6 +40,7 @@ def scenario_of(seed: int) -> Scenario:
 def _filled(drawn: Scenario, jobs: int, chance: random.Random) -> Scenario | None:
     """Add ``jobs`` jobs, each of which leaves the scenario with one right answer."""
     free = _free_seconds(drawn)
+    # Most additions bring a second right answer, so that each job takes several tries.
     for _ in range(6 * jobs):
         if len(drawn.submissions) == jobs:
             return drawn

@@ -87,6 +87,7 @@ def _furnished(cluster: Cluster, scenario: Scenario) -> Iterator[None]:
 def _next_second(recorder: Recorder) -> float:
     """Return the recorder's time of the next whole second of the wall clock."""
     now = time.time()  # noqa: TID251  # whose whole seconds the API server writes
+    # Half a second ahead at least: the first submission must not be late.
     return recorder.elapsed_seconds + math.ceil(now + 0.5) - now
 
 

@@ -140,6 +140,7 @@ def _trace_job(submission: Submission) -> TraceJob:
     seconds = submission.run_seconds or UNENDING_SECONDS
     gang = replace(gang, uid=gang.name)
     job = job_of(gang, submission.seconds, seconds)
+    # Fake pods run until their time is over, whatever the size of their gang.
     constant = MeasuredSpeed((1, 1_000_000), (1.0, 1.0))
     return replace(job, speed=constant, steps=seconds) if gang.is_elastic else job
 
@@ -161,6 +162,7 @@ def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
 def _run_seconds(course: Course, seen: Course) -> Mapping[str, float]:
     """Return how long each gang runs from its last start in ``course`` to its end in ``seen``."""
     last = {change.gang: change.seconds for change in course.starts}
+    # Rounded: errors of the last digit would keep the correction from ever coming to rest.
     found = {name: round(end - last[name], 6) for name, end in seen.ends.items() if name in last}
     return {name: seconds for name, seconds in found.items() if seconds > 0}
 

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import DATA, RESULTS
 from benchmarks.forecasts.trials import PAGES, Page, Trial
 from bireme.cli import main as bireme
 from bireme.cli.forecast_report import cells, head
 from bireme.simulator.reports.terminal import duration, markdown_table, share
 
-_REPOSITORY: Final = Path(__file__).parents[2]
-DATA: Final = _REPOSITORY.parent / "shared" / "data"
-FOLDER: Final = _REPOSITORY / "docs" / "results" / "forecasting"
+FOLDER: Final = RESULTS / "forecasting"
 _PROSE: Final = Path(__file__).parent / "prose"
 _SHOWN: Final = ("persistence", "seasonal-naive", "holt-winters", "arima", "gru", "lsp")
 _NUMBER: Final = re.compile(r"\{([a-z0-9-]+)/([a-z-]+)\}")
@@ -50,60 +49,51 @@ def _run(name: str, data: Path) -> int:
     sys.stdout.write(f"\n== {name}\n")
     status = bireme(["forecast", *given, *written])
     if not status:
-        told = _told(name) | {"command": _command(_TRIALS[name])}
-        (FOLDER / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        found = _result(name) | {"command": _TRIALS[name].command}
+        (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return status
 
 
-def _command(trial: Trial) -> str:
-    return f"bireme forecast {trial.arguments} --plot forecast.png"
-
-
 def _page(name: str, page: Page) -> str:
-    prose = re.sub(_NUMBER, _number, (_PROSE / f"{name}.md").read_text(encoding="utf-8").strip())
-    lines = [
-        f"# {page.title}",
-        "",
-        f"Written by `python -m benchmarks.forecasts {name}`; do not edit.",
-        *("", prose, ""),
-    ]
+    prose = re.sub(_NUMBER, _number, _prose(name))
+    written = f"Written by `python -m benchmarks.forecasts {name}`; do not edit."
+    lines = [f"# {page.title}", "", written, "", prose, ""]
     drawn: dict[str, str] = {}
     for one, trial in page.trials.items():
         lines += [*_section(one, trial), _figure(one, trial, drawn), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _prose(name: str) -> str:
+    return (_PROSE / f"{name}.md").read_text(encoding="utf-8").strip()
+
+
 def _number(found: re.Match[str]) -> str:
     """Replace ``{TRIAL/MODEL}`` in prose by the accuracy that the model had there."""
     trial, model = found.groups()
-    return f"{100 * _told(trial)['models'][model]['accuracy_mape']:.2f} %"
+    return f"{100 * _result(trial)['models'][model]['accuracy_mape']:.2f} %"
 
 
 def _index(pages: Mapping[str, Page]) -> str:
-    rows = [
-        [f"[{page.title}]({name}.md)", trial.title, *_accuracies(told), told["verdict"]]
-        for name, page in pages.items()
-        for one, trial in page.trials.items()
-        for told in [_told(one)]
-    ]
-    head = ["series", "", *_SHOWN, "verdict"]
-    prose = (_PROSE / "README.md").read_text(encoding="utf-8").strip()
-    return "\n".join(["# Forecasts", "", prose, "", *markdown_table(head, rows), ""])
+    rows = []
+    for name, page in pages.items():
+        for one, trial in page.trials.items():
+            found = _result(one)
+            accuracies = [found["models"].get(key, {}).get("accuracy_mape") for key in _SHOWN]
+            shown = ("" if value is None else share(value) for value in accuracies)
+            rows.append([f"[{page.title}]({name}.md)", trial.title, *shown, found["verdict"]])
+    table = markdown_table(["series", "", *_SHOWN, "verdict"], rows)
+    return "\n".join(["# Forecasts", "", _prose("README"), "", *table, ""])
 
 
-def _accuracies(told: Mapping[str, Any]) -> list[str]:
-    found = [told["models"].get(name, {}).get("accuracy_mape") for name in _SHOWN]
-    return ["" if value is None else share(value) for value in found]
-
-
-def _told(name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    return told
+def _result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def _section(name: str, trial: Trial) -> list[str]:
-    told = _told(name)
-    series, test, models = told["series"], told["test"], told["models"]
+    found = _result(name)
+    series, test, models = found["series"], found["test"], found["models"]
     notes = "".join(f"; {note}" for note in series["notes"])
     abouts = [f"`{model}`: {row['about']}." for model, row in models.items() if "about" in row]
     faults = [f"`{model}`: {row['fault']}." for model, row in models.items() if "fault" in row]
@@ -112,8 +102,8 @@ def _section(name: str, trial: Trial) -> list[str]:
     step = duration(series["step_seconds"])
     read = f"{series['intervals']:,} intervals of {step}{notes}."
     return [
-        *(f"## {trial.title}", "", "```sh", _command(trial), "```", ""),
-        f"{read} {asked} Verdict: {told['verdict']}.",
+        *(f"## {trial.title}", "", "```sh", trial.command, "```", ""),
+        f"{read} {asked} Verdict: {found['verdict']}.",
         *("", *markdown_table(head(test["quantile"]), rows), "", " ".join([*abouts, *faults]), ""),
     ]
 
@@ -123,8 +113,8 @@ def _figure(name: str, trial: Trial, drawn: dict[str, str]) -> str:
 
     ``drawn`` maps what a picture shows (the series and the chosen model) to its trial's title.
     """
-    told = _told(name)
-    shows = json.dumps([told[key] for key in ("series", "test", "chosen", "forecast")])
+    found = _result(name)
+    shows = json.dumps([found[key] for key in ("series", "test", "chosen", "forecast")])
     if shows in drawn:
         (FOLDER / f"{name}.png").unlink(missing_ok=True)
         return f"The picture is that of *{drawn[shows]}*."

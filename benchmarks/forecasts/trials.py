@@ -12,6 +12,10 @@ class Trial:
     title: str
     arguments: str
 
+    @property
+    def command(self) -> str:
+        return f"bireme forecast {self.arguments} --plot forecast.png"
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

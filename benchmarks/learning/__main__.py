@@ -1,5 +1,4 @@
-"""``python -m benchmarks.learning NAME RESULTS.json... [RUN/curves.csv...]``: write a page from
-results."""
+"""``python -m benchmarks.learning NAME RESULTS.json... [RUN/curves.csv...]``: write a page."""
 
 import json
 import sys
@@ -7,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks import RESULTS
 from benchmarks.learning.bars import BARS
 from benchmarks.learning.page import page
 from bireme.training.evaluation import EvaluationResult
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "results" / "learning"
+FOLDER: Final = RESULTS / "learning"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -22,32 +22,28 @@ def main(arguments: Sequence[str]) -> None:
             f"NAME is one of {', '.join(BARS)}"
         )
     name, *files = arguments
-    told = [
-        json.loads(Path(file).read_text(encoding="utf-8"))
-        for file in files
-        if not file.endswith(".csv")
-    ]
-    results = [EvaluationResult.from_json(found) for each in told for found in each["settings"]]
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    figures = _figures([Path(file).parent for file in files if file.endswith(".csv")])
-    for file, drawing in figures.items():
+    curves = [file for file in files if file.endswith(".csv")]
+    read = [json.loads(Path(file).read_text("utf-8")) for file in files if file not in curves]
+    results = [EvaluationResult.from_json(found) for each in read for found in each["settings"]]
+    drawings = _drawings([Path(file).parent for file in curves])
+    for file, drawing in drawings.items():
         (FOLDER / file).write_text(drawing, encoding="utf-8")
-    text = page(name, results, [each["command"] for each in told], list(figures))
+    text = page(name, results, [each["command"] for each in read], list(drawings))
     (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def _figures(runs: Sequence[Path]) -> dict[str, str]:
+def _drawings(runs: Sequence[Path]) -> dict[str, str]:
     """Draw the learning curves by file name: of DeepRM's env, or of TapFinger's designs."""
     if not runs:
         return {}
-    from benchmarks.learning import convergence  # torch and matplotlib, for figures alone
+    from benchmarks.learning import figures  # imports torch and matplotlib
 
     recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]
     if all(recipe.startswith("tapfinger") for recipe in recipes):
-        drawn = convergence.designs_drawn(dict(zip(recipes, runs, strict=True)))
+        drawn = figures.designs_drawn(dict(zip(recipes, runs, strict=True)))
         return {"tapfinger-designs.svg": drawn}
     return {
-        f"{recipe}-convergence.svg": convergence.drawn(run / "curves.csv", recipe)
+        f"{recipe}-convergence.svg": figures.drawn(run / "curves.csv", recipe)
         for recipe, run in zip(recipes, runs, strict=True)
     }
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.simulations.intervals import mean_of, paired_ratio
 from bireme.core.resources import FloatArray
-from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate
 from bireme.training.das import evaluation
 from bireme.training.evaluation import EvaluationResult
@@ -50,26 +50,18 @@ class Reached:
 
 
 def measured(bar: Bar, result: EvaluationResult) -> Reached:
-    drawn = comparison.draws(len(result.runs))
     own = _values(result, bar.own or result.checkpoint, bar.metric)
     if not bar.baselines:
-        return Reached(bar, _one(comparison.means(own, drawn)), "")
+        return Reached(bar, mean_of(own), "")
     tables = {name: _values(result, name, bar.metric) for name in bar.baselines}
     sign = 1 if bar.is_less_better else -1
     best = min(tables, key=lambda name: sign * float(tables[name].mean()))
-    return Reached(bar, _one(comparison.ratios(own, tables[best], drawn)), best)
+    return Reached(bar, paired_ratio(own, tables[best]), best)
 
 
 def _values(result: EvaluationResult, contender: str, metric: str) -> FloatArray:
-    """Shape (seeds, 1)."""
-    return np.array([[result.runs[seed][contender][metric]] for seed in result.seeds])
-
-
-def _one(found: list[Estimate | None]) -> Estimate:
-    (estimate,) = found
-    if estimate is None:
-        raise ValueError("a bar is on a metric that a seed has no value of")
-    return estimate
+    """Return the metric by seed."""
+    return np.array([result.runs[seed][contender][metric] for seed in result.seeds])
 
 
 _DL2: Final = ("dl2", "dl2/first-fit")
@@ -105,7 +97,7 @@ _RLPTO_BETAS: Final = {
     "dolphin": 0.0003,
     "tradl": 0.0007,
 }
-"""At which beta each baseline is to be dominated: of those in the tables, the one nearest to it."""
+"""The beta at which each baseline is to be dominated: of the tables', the one nearest to it."""
 
 
 def _rlpto() -> Iterator[Bar]:

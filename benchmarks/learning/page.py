@@ -1,21 +1,21 @@
 """One page as Markdown: the bars, in words what was tried, a table per setting."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from benchmarks.learning.bars import BARS, Reached, measured
-from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports.terminal import markdown_table, number
 from bireme.training.evaluation import EvaluationResult
 from bireme.training.recipes import Results
 
 _PROSE: Final = Path(__file__).parent / "prose"
 _SPLIT: Final = "\n---\n"
+_COLUMNS: Final = ("setting", "metric", "baseline", "value", "95 % interval", "bar", "reached")
 _CONTENDERS: Final = ("only", "beside")
-"""Options that say who is judged, not how."""
+"""Options that name who is judged, not how."""
 _ASIDE: Final = ("--json", "--markdown", "--jobs")
 
 
@@ -36,14 +36,14 @@ def page(
     for result in results:
         held.setdefault(result.setting, result)
     reached = [measured(bar, held[bar.setting]) for bar in BARS[name] if bar.setting in held]
-    lines = [opening.strip(), "", *_bars(reached), ""]
+    lines = [opening.strip(), "", *markdown_table(_COLUMNS, map(_cells, reached)), ""]
     for figure in figures:
         lines += [f"![{Path(figure).stem.replace('-', ' ')}]({figure})", ""]
     for result in results:
         lines += [f"## {_title(result)}", "", *markdown_table(*result.table()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
-    told = dict.fromkeys(map(_measuring, commands))
-    return "\n".join([*lines, "```sh", *told, "```"]) + "\n"
+    measuring = dict.fromkeys(map(_measuring, commands))
+    return "\n".join([*lines, "```sh", *measuring, "```"]) + "\n"
 
 
 def _measuring(command: str) -> str:
@@ -78,13 +78,8 @@ def _baselines(result: EvaluationResult, seed: int) -> Results:
     return {name: row for name, row in results.items() if name != result.checkpoint}
 
 
-def _bars(reached: Sequence[Reached]) -> Iterator[str]:
-    head = ("setting", "metric", "baseline", "value", "95 % interval", "bar", "reached")
-    yield from markdown_table(head, [_cells(each) for each in reached])
-
-
 def _cells(each: Reached) -> list[str]:
-    bar = each.bar
+    bar, low, high = each.bar, each.found.low, each.found.high
     metric = bar.metric.replace("_", " ")
     metric = f"{bar.own}: {metric}" if bar.own else metric
     return [
@@ -92,16 +87,10 @@ def _cells(each: Reached) -> list[str]:
         f"{metric}, ratio to {bar.among}" if each.baseline else metric,
         each.baseline,
         number(each.found.mean),
-        _interval(each.found),
+        f"[{number(low)}, {number(high)}]" if low is not None and high is not None else "",
         f"{'<=' if bar.is_less_better else '>='} {bar.limit}",
         "yes" if each.is_reached else "**no**",
     ]
-
-
-def _interval(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return ""
-    return f"[{number(found.low)}, {number(found.high)}]"
 
 
 def _title(result: EvaluationResult) -> str:

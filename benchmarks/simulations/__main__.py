@@ -6,12 +6,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from benchmarks import machine, report
+from benchmarks import DATA, RESULTS, SCRATCH, machine, report
 from benchmarks.simulations import (
     contests,
     estimates,
@@ -20,19 +21,18 @@ from benchmarks.simulations import (
     node_pools,
     placers,
     pollux,
+    windows,
 )
 from benchmarks.simulations.store import Store
 
-_REPOSITORY: Final = Path(__file__).parents[2]
-RESULTS: Final = _REPOSITORY / "docs" / "results" / "simulations"
-KEPT: Final = _REPOSITORY / ".run" / "evidence"
-DATA: Final = _REPOSITORY.parent / "shared" / "data"
+PAGES: Final = RESULTS / "simulations"
+KEPT: Final = SCRATCH / "evidence"
 
 BUILDERS: Final[Mapping[str, Callable[[Path, Store], report.Page]]] = {
     "pollux": pollux.build,
-    "philly": contests.build_philly,
-    "muri": contests.build_muri,
-    "openb": contests.build_openb,
+    "philly": partial(contests.build, "philly", "Orderers on Philly", windows.philly),
+    "muri": partial(contests.build, "muri", "Orderers on Muri's trace", windows.muri),
+    "openb": partial(contests.build, "openb", "Orderers on openb's pods", windows.openb),
     "placers": placers.build,
     "guardrails": guardrails.build,
     "misreporting": misreporting.build,
@@ -73,7 +73,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"pages: {known}")
     parser.add_argument("--fresh", action="store_true", help="forget the runs that are kept")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with the public traces")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the pages")
+    parser.add_argument("--out", type=Path, default=PAGES, help="folder for the pages")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in BUILDERS:

@@ -1,18 +1,18 @@
 """All orderers on windows of public traces, at three loads: one page per trace.
 
-Orderers know of run times what finished jobs of the same user and template tell; some also run with
-every run time known. Those that search are slow, and get the first jobs of each window only, beside
-the default on the same jobs.
+Run times are estimated from finished jobs of the same user and template; some orderers also run
+with every run time known. Those that search are slow, and get the first jobs of each window only,
+beside the default on the same jobs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
+from benchmarks.simulations.intervals import shown
 from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.windows import LOADS
 from bireme import registry
@@ -34,15 +34,6 @@ COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contest:
-    """One trace, read as windows from the folder with the data."""
-
-    name: str
-    title: str
-    windows: Callable[[Path], list[Window]]
-
-
 def contenders() -> list[str]:
     """Return the default first, then all that are quick, those that know run times last."""
     others = set(registry.ORDERERS) - {DEFAULT, *SEARCHING, *_ALIASES}
@@ -54,8 +45,11 @@ def carry_out(window: Window, load: float, contender: str) -> Outcome:
     return windows.simulated(window, load, settings, knows_run_times=contender.endswith(KNOWN))
 
 
-def build(contest: Contest, data: Path, store: Store) -> Page:
-    whole = contest.windows(data)
+def build(
+    name: str, title: str, read: Callable[[Path], list[Window]], data: Path, store: Store
+) -> Page:
+    """Compare all orderers on the windows that ``read`` finds in the folder ``data``."""
+    whole = read(data)
     short = [window.first(_SEARCHED_JOBS) for window in whole]
     tables, findings = [], []
     for chosen, names, what in (
@@ -63,13 +57,13 @@ def build(contest: Contest, data: Path, store: Store) -> Page:
         (short, [DEFAULT, "fifo", *SEARCHING], f"first {_SEARCHED_JOBS} jobs"),
     ):
         for load in LOADS:
-            runs = {name: _runs(contest.name, store, chosen, load, name, what) for name in names}
+            runs = {one: _runs(name, store, chosen, load, one, what) for one in names}
             compared = compare([run.metrics for found in runs.values() for run in found])
             tables.append(table(f"Load {load}, {what}", compared, runs))
             findings.append(finding(load, what, compared))
     return Page(
-        name=contest.name,
-        title=contest.title,
+        name=name,
+        title=title,
         summary=findings[1],
         findings=tuple(findings),
         tables=(_windows(whole), *tables),
@@ -113,11 +107,7 @@ def kept(runs: Sequence[Run]) -> str:
 
 
 def minutes(estimate: Estimate) -> str:
-    """Format a mean in minutes, with its interval where there is one."""
-    mean = number(estimate.mean / 60)
-    if estimate.low is None or estimate.high is None:
-        return mean
-    return f"{mean} ({number(estimate.low / 60)} to {number(estimate.high / 60)})"
+    return shown(estimate, lambda seconds: number(seconds / 60))
 
 
 def finding(load: float, what: str, compared: Comparison) -> str:
@@ -164,18 +154,3 @@ def _windows(chosen: Sequence[Window]) -> Table:
 def _gangs(window: Window) -> float:
     jobs = window.trace.jobs
     return sum(job.gpus > 1 for job in jobs) / len(jobs)
-
-
-def build_philly(data: Path, store: Store) -> Page:
-    """Philly: almost all jobs ask for one GPU."""
-    return build(Contest("philly", "Orderers on Philly", windows.philly), data, store)
-
-
-def build_muri(data: Path, store: Store) -> Page:
-    """Muri: most jobs are gangs."""
-    return build(Contest("muri", "Orderers on Muri's trace", windows.muri), data, store)
-
-
-def build_openb(data: Path, store: Store) -> Page:
-    """openb: single pods of several GPUs, on mixed nodes."""
-    return build(Contest("openb", "Orderers on openb's pods", windows.openb), data, store)

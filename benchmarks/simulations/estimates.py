@@ -30,50 +30,55 @@ from bireme.simulator.workload import Trace, with_true_estimates
 
 LOAD: Final = 1.0
 _WITHIN_SECONDS: Final = 1.0
-"""Times are told in whole seconds."""
-SAID: Final[Mapping[str, str]] = {
+"""Times are given in whole seconds."""
+ESTIMATED: Final[Mapping[str, str]] = {
     "exact": "exactly how long they run",
     "twice": "up to twice as long as they run",
     "learned": "nothing; the history of like runs tells",
 }
+"""What owners state of run times."""
 TRACES: Final[Mapping[str, Callable[[Path], list[Window]]]] = {
     "philly": windows.philly,
     "muri": windows.muri,
     "openb": windows.openb,
 }
+ALONE: Final = "reservation alone"
+WAITS: Final = "earlier waits alone"
+LEARNED: Final = "learned"
+SOURCES: Final = (ALONE, WAITS, LEARNED)
+"""Ranges from the start of the reservation and the last end on its places; from earlier waits, of
+reservations that foresee nothing; and from both, as the core makes them."""
 
-Tellings = dict[str, list[tuple[float, StartRange]]]
-"""By name of the job: at which moment it was told which range, in the order of time."""
+Ranges = dict[str, list[tuple[float, StartRange]]]
+"""By job, the moments and ranges that it was given, in the order of time."""
 
 
 @dataclass(slots=True)
-class Told:
-    """Ranges and positions that jobs were given while they waited. Times in seconds.
+class Estimates:
+    """Ranges by source, and positions, that jobs were given while they waited. Times in seconds.
 
     Attributes:
-        alone: From the start of the reservation and the last end on its places.
-        waits: From earlier waits alone, of reservations that foresee nothing.
-        learned: From both, as the core does.
-        places: When a job first got its position, and which.
+        places: By job, when it first got its position, and which.
     """
 
-    alone: Tellings = field(default_factory=dict)
-    waits: Tellings = field(default_factory=dict)
-    learned: Tellings = field(default_factory=dict)
+    ranges: Mapping[str, Ranges] = field(default_factory=lambda: {name: {} for name in SOURCES})
     places: dict[str, tuple[float, int]] = field(default_factory=dict)
     _blind: StartRanges = field(default_factory=StartRanges)
-    _ranges: StartRanges = field(default_factory=StartRanges)
+    _learning: StartRanges = field(default_factory=StartRanges)
 
     def decide(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
         decision = run_cycle(snapshot, policy)
         for hold in decision.held:
             if hold.position is not None:
                 self.places.setdefault(hold.gang.uid, (snapshot.now, hold.position))
-        alone = _changed(decision, sooner=None)
         blind = _changed(decision, sooner=None, start=snapshot.now)
-        _note(self.alone, snapshot.now, StartRanges().update(snapshot, alone))
-        _note(self.waits, snapshot.now, self._blind.update(snapshot, blind))
-        _note(self.learned, snapshot.now, self._ranges.update(snapshot, decision))
+        for source, ranges in (
+            (ALONE, StartRanges().update(snapshot, _changed(decision, sooner=None))),
+            (WAITS, self._blind.update(snapshot, blind)),
+            (LEARNED, self._learning.update(snapshot, decision)),
+        ):
+            for name, found in ranges.items():
+                self.ranges[source].setdefault(name, []).append((snapshot.now, found))
         return decision
 
 
@@ -88,23 +93,18 @@ def _changed(decision: Decision, **fields: float | None) -> Decision:
     return Decision(tuple(actions))
 
 
-def _note(told: Tellings, now: float, ranges: Mapping[str, StartRange]) -> None:
-    for name, found in ranges.items():
-        told.setdefault(name, []).append((now, found))
-
-
 @dataclass(slots=True)
-class Kept:
+class Coverage:
     """Ranges of several windows held against the starts.
 
     Attributes:
-        told: Jobs with any range before they started.
+        given: Jobs with any range before they started.
         early, late: Whether a start was before or after the first range with two ends.
         widths: Of the same, seconds.
         renewed: By job, the share of all its ranges that held the start.
     """
 
-    told: int = 0
+    given: int = 0
     early: list[bool] = field(default_factory=list)
     late: list[bool] = field(default_factory=list)
     widths: list[float] = field(default_factory=list)
@@ -114,12 +114,12 @@ class Kept:
     def inside(self) -> list[bool]:
         return [not (early or late) for early, late in zip(self.early, self.late, strict=True)]
 
-    def add(self, starts: Mapping[str, float], told: Tellings, needs_coverage: bool) -> None:
+    def add(self, starts: Mapping[str, float], ranges: Ranges, needs_coverage: bool) -> None:
         """Count the ranges of one window, whose jobs first started at ``starts``."""
-        for name, tellings in told.items():
-            # What it was told when it waited again, after it was stopped, does not count.
-            before = [one for one in tellings if one[0] < starts.get(name, -np.inf)]
-            self.told += bool(before)
+        for name, given in ranges.items():
+            # Ranges of a job that was stopped and waits again are about a later start.
+            before = [one for one in given if one[0] < starts.get(name, -np.inf)]
+            self.given += bool(before)
             held = []
             for number, (_, found) in enumerate(before):
                 if found.latest is None or (needs_coverage and found.coverage is None):
@@ -135,27 +135,28 @@ class Kept:
                 self.renewed.append(float(np.mean(held)))
 
 
-def carry_out(window: Window, said: str) -> tuple[Outcome, Told]:
-    """Simulate one window whose owners estimate run times as ``said`` names."""
-    told = Told()
+def carry_out(window: Window, estimated: str) -> tuple[Outcome, Estimates]:
+    """Simulate one window whose owners estimate run times as ``estimated`` names."""
+    given = Estimates()
     settings = SchedulingSettings()
     outcome = simulate(
-        _saying(window.at(LOAD), said),
+        _estimating(window.at(LOAD), estimated),
         window.nodes(LOAD),
         registry.make_policy(settings),
         settings,
+        # The core learns from every cycle, also from those that a shortcut would leave out.
         config=SimulationConfig(
-            heartbeat_seconds=3600.0, takes_shortcuts=False, decide=told.decide
+            heartbeat_seconds=3600.0, takes_shortcuts=False, decide=given.decide
         ),
-        estimator=RuntimeHistory() if said == "learned" else None,
+        estimator=RuntimeHistory() if estimated == "learned" else None,
     )
-    return outcome, told
+    return outcome, given
 
 
-def _saying(trace: Trace, said: str) -> Trace:
-    if said == "learned":
+def _estimating(trace: Trace, estimated: str) -> Trace:
+    if estimated == "learned":
         return trace
-    if said == "exact":
+    if estimated == "exact":
         return with_true_estimates(trace)
     more = np.random.default_rng(len(trace.jobs)).uniform(1.0, 2.0, len(trace.jobs)).tolist()
     jobs = (
@@ -179,37 +180,34 @@ def in_place(
 @dataclass(slots=True)
 class Found:
     jobs: int = 0
-    alone: Kept = field(default_factory=Kept)
-    waits: Kept = field(default_factory=Kept)
-    learned: Kept = field(default_factory=Kept)
+    coverage: Mapping[str, Coverage] = field(
+        default_factory=lambda: {name: Coverage() for name in SOURCES}
+    )
     places: list[bool] = field(default_factory=list)
 
-    def add(self, outcome: Outcome, told: Told) -> None:
+    def add(self, outcome: Outcome, given: Estimates) -> None:
         starts = {r.job.name: r.started for r in outcome.jobs if r.started is not None}
         self.jobs += len(outcome.jobs)
-        self.alone.add(starts, told.alone, needs_coverage=False)
-        self.waits.add(starts, told.waits, needs_coverage=True)
-        self.learned.add(starts, told.learned, needs_coverage=True)
-        self.places += in_place(starts, told.places)
+        for source, ranges in given.ranges.items():
+            self.coverage[source].add(starts, ranges, needs_coverage=source != ALONE)
+        self.places += in_place(starts, given.places)
 
 
 def build(data: Path, _: Store) -> Page:
     ranges: list[tuple[str, ...]] = []
     positions: list[tuple[str, ...]] = []
-    every = {said: Found() for said in SAID}
+    every = {estimated: Found() for estimated in ESTIMATED}
     for trace, read in TRACES.items():
-        for said, words in SAID.items():
+        for estimated, words in ESTIMATED.items():
             found = Found()
             for window in read(data):
-                outcome, told = carry_out(window, said)
-                found.add(outcome, told)
-                every[said].add(outcome, told)
-            ranges.append((trace, words, "reservation alone", *_cells(found.alone)))
-            ranges.append((trace, words, "earlier waits alone", *_cells(found.waits)))
-            ranges.append((trace, words, "learned", *_cells(found.learned)))
+                outcome, given = carry_out(window, estimated)
+                found.add(outcome, given)
+                every[estimated].add(outcome, given)
+            ranges += [(trace, words, name, *_cells(one)) for name, one in found.coverage.items()]
             count = str(len(found.places))
             positions.append((trace, words, str(found.jobs), count, _share(found.places)))
-    findings = tuple(_finding(words, every[said]) for said, words in SAID.items())
+    findings = tuple(_finding(words, every[one].coverage) for one, words in ESTIMATED.items())
     return Page(
         name="estimates",
         title="Estimated starts and positions",
@@ -222,16 +220,16 @@ def build(data: Path, _: Store) -> Page:
     )
 
 
-_POSITIONS: Final = ("trace", "what owners say", "jobs", "told a position", "kept")
+_POSITIONS: Final = ("trace", "what owners say", "jobs", "given a position", "kept")
 _RANGES: Final = (
-    "trace", "what owners say", "range by", "told anything", "told a range", "started inside",
-    "before", "after", "median width", "inside, whenever told",
+    "trace", "what owners say", "range by", "given anything", "given a range", "started inside",
+    "before", "after", "median width", "inside, whenever given",
 )  # fmt: skip
 
 
-def _cells(kept: Kept) -> tuple[str, ...]:
+def _cells(kept: Coverage) -> tuple[str, ...]:
     return (
-        str(kept.told),
+        str(kept.given),
         str(len(kept.inside)),
         _share(kept.inside),
         _share(kept.early),
@@ -249,12 +247,12 @@ def _minutes(seconds: Sequence[float]) -> str:
     return f"{np.median(seconds) / 60:.3g} min" if seconds else "-"
 
 
-def _finding(words: str, found: Found) -> str:
-    alone, learned = found.alone, found.learned
+def _finding(words: str, found: Mapping[str, Coverage]) -> str:
+    alone, learned = found[ALONE], found[LEARNED]
     return (
-        f"Where owners say {words}: of {len(learned.inside)} jobs that were told a learned range"
+        f"Where owners say {words}: of {len(learned.inside)} jobs that were given a learned range"
         f" {_share(learned.inside)} started inside, {_share(learned.early)} before and"
         f" {_share(learned.late)} after, the middle one {_minutes(learned.widths)} wide; of"
-        f" {len(alone.inside)} that would have been told one by their reservation alone"
+        f" {len(alone.inside)} that would have been given one by their reservation alone"
         f" {_share(alone.inside)} did, {_minutes(alone.widths)} wide."
     )

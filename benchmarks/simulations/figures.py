@@ -16,6 +16,7 @@ _POINTS: Final = 200
 def as_svg(figure: Figure) -> str:
     """Return the figure with its text as text."""
     held = io.StringIO()
+    # Ids of elements are random without a salt, and text would be drawn as paths.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bireme"}):
         figure.savefig(held, format="svg", metadata={"Date": None})
     return held.getvalue()

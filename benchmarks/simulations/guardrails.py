@@ -26,7 +26,7 @@ from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, with_true_estimates
 
 ORDERERS: Final = ("combined-priority", "sjf", "smallest-first")
-LOADS: Final = (1.0,)
+LOAD: Final = 1.0
 _HOUR: Final = 3600.0
 _URGENT: Final = 100
 _UNREACHED: Final = 10**9
@@ -64,11 +64,11 @@ GUARDRAILS: Final[Mapping[str, Guardrails]] = {
 }
 
 
-def carry_out(window: Window, load: float, orderer: str, guardrails: Guardrails) -> Outcome:
+def carry_out(window: Window, orderer: str, guardrails: Guardrails) -> Outcome:
     settings = replace(guardrails.settings, orderer=orderer)
     return simulate(
-        with_urgent_jobs(with_true_estimates(window.at(load))),
-        window.nodes(load),
+        with_urgent_jobs(with_true_estimates(window.at(LOAD))),
+        window.nodes(LOAD),
         registry.make_policy(settings),
         settings,
         config=guardrails.config,
@@ -83,26 +83,23 @@ def with_urgent_jobs(trace: Trace) -> Trace:
 
 def build(data: Path, store: Store) -> Page:
     cases = {window.number: window for window in windows.muri(data)}
-    tables, findings = [], []
-    drawings = {}
-    for load in LOADS:
-        for orderer in ORDERERS:
-            runs = {
-                name: store.runs(
-                    "guardrails",
-                    f"{orderer}-{load}-{name}",
-                    name,
-                    cases,
-                    partial(carry_out, load=load, orderer=orderer, guardrails=guardrails),
-                )
-                for name, guardrails in GUARDRAILS.items()
-            }
-            tables.append(_table(load, orderer, runs))
-            findings.append(_finding(load, orderer, runs))
-            if load == max(LOADS):
-                waits = {GUARDRAILS[name].says: pooled(found) for name, found in runs.items()}
-                title = f"Waits under {orderer}, load {load}"
-                drawings[f"guardrails-{orderer}.svg"] = figures.tails(title, waits)
+    tables, findings, drawings = [], [], {}
+    for orderer in ORDERERS:
+        runs = {
+            name: store.runs(
+                "guardrails",
+                f"{orderer}-{LOAD}-{name}",
+                name,
+                cases,
+                partial(carry_out, orderer=orderer, guardrails=guardrails),
+            )
+            for name, guardrails in GUARDRAILS.items()
+        }
+        tables.append(_table(orderer, runs))
+        findings.append(_finding(orderer, runs))
+        waits = {GUARDRAILS[name].says: pooled(found) for name, found in runs.items()}
+        title = f"Waits under {orderer}, load {LOAD}"
+        drawings[f"guardrails-{orderer}.svg"] = figures.tails(title, waits)
     return Page(
         name="guardrails",
         title="The guardrails and the longest waits",
@@ -118,7 +115,7 @@ def pooled(runs: Sequence[Run]) -> FloatArray:
     return np.sort([wait for run in runs for wait in run.waits.values()])
 
 
-def _table(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> Table:
+def _table(orderer: str, runs: Mapping[str, Sequence[Run]]) -> Table:
     rows = []
     for name, found in runs.items():
         waits = pooled(found)
@@ -139,16 +136,16 @@ def _table(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> Tabl
         *("guardrails", "mean wait, h", "p99", "p99.9", "max", "mean JCT, h", "jobs past one day"),
         *("GPUs in use", "preemptions", "reservations kept"),
     )
-    return Table(title=f"{orderer}, load {load}", columns=columns, rows=tuple(rows))
+    return Table(title=f"{orderer}, load {LOAD}", columns=columns, rows=tuple(rows))
 
 
-def _finding(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> str:
+def _finding(orderer: str, runs: Mapping[str, Sequence[Run]]) -> str:
     def waits(name: str) -> str:
         found = pooled(runs[name]) / _HOUR
         return f"mean {number(float(found.mean()))} h, longest {number(float(found.max()))} h"
 
     return (
-        f"{orderer}, load {load}: where all that fit start, waits are {waits('greedy')}; with "
+        f"{orderer}, load {LOAD}: where all that fit start, waits are {waits('greedy')}; with "
         f"reservation and backfill {waits('backfill')}; with all guardrails and a bound of a day "
         f"{waits('all')}, of a week {waits('all-week')}."
     )

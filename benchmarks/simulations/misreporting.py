@@ -5,7 +5,7 @@ Owners state run times up to half again as long as true, as the bound on reports
 Compared are the completion times of the very same jobs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.report import Page, Table
+from benchmarks.simulations.intervals import paired_ratio, shown
 from benchmarks.simulations.store import Run, Store
 from bireme.core import estimates
 from bireme.core.gangs import Task
@@ -23,7 +24,6 @@ from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.registry import make_policy
-from bireme.simulator import comparison
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics.model import Physics
@@ -110,40 +110,30 @@ def _elastic(job: TraceJob) -> TraceJob:
 
 def misreporting(seed: int) -> frozenset[str]:
     """Return the names of the fifth of the jobs that would lie."""
+    # Another stream than the workload's, so that the choice does not follow run times.
     chosen = np.random.default_rng([seed, 1]).random(JOBS) < _SHARE
     return frozenset(f"job-{at + 1}" for at in np.flatnonzero(chosen).tolist())
 
 
-def lying(trace: Trace, names: frozenset[str], lie: ProgressReporting) -> Trace:
-    """Replace the reports of the jobs ``names`` by ``lie``."""
-    jobs = (replace(job, reporting=lie) if job.name in names else job for job in trace.jobs)
-    return replace(trace, jobs=tuple(jobs))
+def carry_out(
+    contest: Contest, seed: int, lie: ProgressReporting | None, stated: float = 1.0
+) -> Outcome:
+    """Simulate one workload; a fifth report ``lie`` and state ``stated`` of their run time.
 
-
-def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
-    """Simulate one workload, a fifth of whose jobs report ``lie``."""
-    trace = lying(workload(seed, is_elastic=bool(contest.sizer)), misreporting(seed), lie)
-    settings = contest.settings
+    Without a lie no job reports.
+    """
+    trace, chosen = workload(seed, is_elastic=bool(contest.sizer)), misreporting(seed)
+    jobs = (
+        replace(job, reporting=lie, estimated_seconds=(job.estimated_seconds or 0.0) * stated)
+        if job.name in chosen
+        else replace(job, reporting=lie and HONEST)
+        for job in trace.jobs
+    )
+    trace, settings = replace(trace, jobs=tuple(jobs)), contest.settings
+    # The bound on reports is a constant of the core: no setting loosens it.
     with mock.patch.object(estimates, "MOST_SHIFT", contest.most_shift):
         policy = make_policy(settings)
         return simulate(trace, _NODES, policy, settings, physics=_RESTART, seed=seed)
-
-
-def carry_out_stated(orderer: str, seed: int, share: float) -> Outcome:
-    """Simulate one workload without reports; a fifth state ``share`` of their run time."""
-    trace, chosen = workload(seed, is_elastic=False), misreporting(seed)
-    jobs = (
-        replace(
-            job,
-            reporting=None,
-            estimated_seconds=(job.estimated_seconds or 0.0) * (share if job.name in chosen else 1),
-        )
-        for job in trace.jobs
-    )
-    settings = CONTESTS[orderer].settings
-    policy = make_policy(settings)
-    stated = replace(trace, jobs=tuple(jobs))
-    return simulate(stated, _NODES, policy, settings, physics=_RESTART, seed=seed)
 
 
 def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, FloatArray]:
@@ -151,31 +141,32 @@ def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, Fl
 
     The first column is with all of them honest, the second with the lie.
     """
-    both: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
-    for true, lied in zip(honest, false, strict=True):
-        chosen = misreporting(true.metrics.seed)
-        for at, names in enumerate((chosen, true.completions.keys() - chosen)):
-            means = [
-                float(np.mean([run.completions[name] for name in sorted(names)]))
-                for run in (true, lied)
-            ]
-            both[at].append((means[0], means[1]))
-    return np.array(both[0]), np.array(both[1])
+    theirs: list[list[float]] = []
+    others: list[list[float]] = []
+    for runs in zip(honest, false, strict=True):
+        chosen = misreporting(runs[0].metrics.seed)
+        for rows, names in ((theirs, chosen), (others, runs[0].completions.keys() - chosen)):
+            rows.append([_mean(run, names) for run in runs])
+    return np.array(theirs), np.array(others)
+
+
+def _mean(run: Run, names: Set[str]) -> float:
+    return float(np.mean([run.completions[job] for job in sorted(names)]))
 
 
 def build(_: Path, store: Store) -> Page:
     reported, stated = [], []
-    for name in CONTESTS:
-        honest = _runs(store, name, "honest", partial(carry_out, CONTESTS[name], lie=HONEST))
-        for lie in CONTESTS[name].lies:
-            false = partial(carry_out, CONTESTS[name], lie=LIES[lie])
-            found = _runs(store, name, lie, false)
+    for name, contest in CONTESTS.items():
+        one = partial(carry_out, contest)
+        honest = _runs(store, name, "honest", partial(one, lie=HONEST))
+        for lie in contest.lies:
+            found = _runs(store, name, lie, partial(one, lie=LIES[lie]))
             reported.append((name, lie, *map(_shown, changes(honest, found))))
     for name in STATED_TO:
-        honest = _runs(store, name, "states all", partial(carry_out_stated, name, share=1.0))
+        one = partial(carry_out, CONTESTS[name], lie=None)
+        honest = _runs(store, name, "states all", one)
         for lie, share in STATEMENTS.items():
-            false = partial(carry_out_stated, name, share=share)
-            found = _runs(store, name, f"states {lie}", false)
+            found = _runs(store, name, f"states {lie}", partial(one, stated=share))
             stated.append((name, lie, *map(_shown, changes(honest, found))))
     return Page(
         name="misreporting",
@@ -202,10 +193,7 @@ def _runs(store: Store, contest: str, lie: str, one: Callable[..., Outcome]) -> 
 
 
 def _shown(means: FloatArray) -> str:
-    drawn = comparison.draws(len(means))
-    (ratio,) = comparison.ratios(means[:, 1:], means[:, :1], drawn)
-    assert ratio is not None  # noqa: S101  # no mean is 0
-    return f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return shown(paired_ratio(means[:, 1], means[:, 0]), "{:.3f}".format)
 
 
 def _summary(rows: Sequence[tuple[str, ...]]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.report import Page, Table
 from benchmarks.simulations import figures, node_series
+from benchmarks.simulations.intervals import paired_ratio, shown
 from benchmarks.simulations.pool_workload import (
     BEFORE,
     DAYS,
@@ -33,7 +34,6 @@ from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.forecasters import make
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
-from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.loads import DAY
 from bireme.simulator.machines import parse_nodes
@@ -53,7 +53,7 @@ FLOORS: Final[Mapping[str, str]] = {
 }
 _CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0, until_seconds=DAYS * DAY)
 _BARS: Final = (0.8, 1.05)
-"""Of what a floor should have of the reactive pool's: p95 wait, node-hours."""
+"""Aims for a floor, as shares of the reactive pool's p95 wait and node-hours."""
 
 
 def carry_out(demand: Demand, floor: str) -> Outcome:
@@ -64,6 +64,7 @@ def carry_out(demand: Demand, floor: str) -> Outcome:
     name, _, quantile = floor.rpartition("-")
     if not quantile.replace(".", "").isdigit():
         return run(with_floor(floor, [pool], run))
+    # Refused if its network has seen days that the demand is drawn from.
     gru = Gru(node_series.NETWORK, evaluated_on=(DRAWN_FROM,))
     candidates = [Weekly(forecaster) for forecaster in make([name], steps=HORIZON_HOURS, gru=gru)]
     return run([replace(pool, forecast=nightly_forecast(candidates, pool, float(quantile)))])
@@ -89,13 +90,13 @@ def build(data: Path, store: Store) -> Page:
         for floor in FLOORS
     }
     waits = {FLOORS[floor]: pooled(found) for floor, found in runs.items()}
-    series = node_series.table(data)
+    series, short = node_series.table(data)
     return Page(
         name="node-pools",
         title="Node pools that look ahead",
         summary=finding("lsp-0.9", runs),
-        findings=(*(finding(f, runs) for f in FLOORS if f not in (FIXED, REACTIVE)), series.said),
-        tables=(_table(runs), series.table),
+        findings=(*(finding(f, runs) for f in FLOORS if f not in (FIXED, REACTIVE)), short),
+        tables=(_table(runs), series),
         figures={"node-pools.svg": figures.tails("Waits by floor", waits)},
     )
 
@@ -130,12 +131,8 @@ def measures(runs: Sequence[Run]) -> FloatArray:
 
 def ratios(floor: str, runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate, Estimate]:
     """Return p95 wait and node-hours with ``floor``, over those of the reactive pool."""
-    drawn = comparison.draws(len(runs[floor]))
-    found = comparison.ratios(measures(runs[floor]), measures(runs[REACTIVE]), drawn)
-    hours, p95 = found[0], found[3]
-    assert hours is not None  # noqa: S101  # a pool without node-hours has no jobs
-    assert p95 is not None  # noqa: S101  # nor one in which nobody waits
-    return p95, hours
+    ours, reactive = measures(runs[floor]), measures(runs[REACTIVE])
+    return paired_ratio(ours[:, 3], reactive[:, 3]), paired_ratio(ours[:, 0], reactive[:, 0])
 
 
 def finding(floor: str, runs: Mapping[str, Sequence[Run]]) -> str:
@@ -174,6 +171,4 @@ def _table(runs: Mapping[str, Sequence[Run]]) -> Table:
 
 
 def _shown(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.mean:.2f}"
-    return f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return shown(estimate, "{:.2f}".format)

@@ -1,4 +1,4 @@
-"""The nodes Philly had in use, minute by minute, as the demand of one pool: when would it be short?
+"""Shortage of one pool whose demand is the nodes that Philly had in use, minute by minute.
 
 Nodes asked for come after three minutes, empty ones go after their cool-down, and
 :func:`bireme.core.node_floor.floor` is asked every minute as the operator does. A forecast learns
@@ -31,7 +31,7 @@ SERIES: Final = "helios/philly_node_sequence_1min.csv.gz"
 NETWORK: Final = Path(__file__).parent / "gru-generated"
 """Trained by ``bireme train gru`` on generated demand alone: it has seen no day of a cluster."""
 MOST: Final = 552
-"""As many nodes as Philly ever had in these weeks."""
+"""The most nodes that Philly had in these weeks."""
 QUANTILES: Final = (0.75, 0.9, 0.99)
 _MINUTE: Final = 60
 _START: Final = 1_506_988_800.0
@@ -40,14 +40,8 @@ _DELAY_MINUTES: Final = 3
 _NIGHT: Final = 30
 _DAY_MINUTES: Final = 24 * 60
 _WARM_DAYS: Final = 28
-"""So long demand is only recorded, before anything is counted."""
+"""Days in which demand is only recorded, before anything is counted."""
 _BAR: Final = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    table: Table
-    said: str
 
 
 @dataclass(slots=True)
@@ -111,6 +105,7 @@ def follow(demand: IntArray, pool: NodePool) -> tuple[IntArray, IntArray]:
             nodes.made = float(minute * _MINUTE)
         cool = minute * _MINUTE - pool.bounds.cool_down_seconds
         is_cool = nodes.there > now and nodes.idle_since[nodes.there - 1] <= cool
+        # Asked only when the answer may differ: to ask in each of 64800 minutes takes long.
         if now > nodes.replicas or is_cool or minute % 60 in (0, _NIGHT, 61 - lead):
             nodes.scale(now, minute)
         there[minute], asked[minute] = nodes.there, nodes.replicas
@@ -142,10 +137,10 @@ def pools(demand: IntArray) -> dict[str, NodePool]:
     return {
         "reactive only": plain,
         **{
-            f"{said}, quantile {quantile:g}": replace(
+            f"{name}, quantile {quantile:g}": replace(
                 plain, forecast=nightly_forecast([forecaster], plain, quantile)
             )
-            for said, forecaster in zip(("seasonal-naive", "LSP"), forecasters, strict=True)
+            for name, forecaster in zip(("seasonal-naive", "LSP"), forecasters, strict=True)
             for quantile in QUANTILES
         },
         "oracle": replace(plain, forecast=perfect(demand)),
@@ -156,38 +151,31 @@ def _evaluated(demand: IntArray) -> DataRange:
     return DataRange("Philly", _START + _WARM_DAYS * DAY, _START + len(demand) * _MINUTE)
 
 
-def table(data: Path) -> Found:
-    """Return shortfall and node-hours over the days after the warm-up."""
+def table(data: Path) -> tuple[Table, str]:
+    """Return shortfall and node-hours over the days after the warm-up, and what was found."""
     demand = read(data)
     rows, short = [], {}
-    for said, pool in pools(demand).items():
+    for name, pool in pools(demand).items():
         node_hours, *shares = _measures(demand, *follow(demand, pool))
-        short[said] = shares[0], shares[1]
-        rows.append((said, number(node_hours), *(f"{100 * share:.2f} %" for share in shares)))
+        short[name] = shares[0], shares[1]
+        rows.append((name, number(node_hours), *(f"{100 * share:.2f} %" for share in shares)))
     columns = ("floor", "node-hours", "time short", "hours short on the mean", "hours ever short")
     title = "The nodes that Philly had in use"
-    return Found(Table(title=title, columns=columns, rows=tuple(rows)), _said(short))
+    return Table(title=title, columns=columns, rows=tuple(rows)), _finding(short)
 
 
-def _measures(
-    demand: IntArray, there: IntArray, asked: IntArray
-) -> tuple[float, float, float, float]:
+def _measures(demand: IntArray, there: IntArray, asked: IntArray) -> list[float]:
     """Return node-hours, and the shares of minutes and hours with fewer nodes than in use."""
     counted = slice(_WARM_DAYS * _DAY_MINUTES, len(demand) // 60 * 60)
     lack = (demand - there)[counted].reshape(-1, 60)
-    on_mean = float((lack.mean(axis=1) > 0).mean())
-    return (
-        float(asked[counted].sum()) / 60,
-        float((lack > 0).mean()),
-        on_mean,
-        float((lack > 0).any(axis=1).mean()),
-    )
+    shares = (lack > 0, lack.mean(axis=1) > 0, (lack > 0).any(axis=1))
+    return [float(asked[counted].sum()) / 60, *(float(share.mean()) for share in shares)]
 
 
-def _said(short: Mapping[str, tuple[float, float]]) -> str:
+def _finding(short: Mapping[str, tuple[float, float]]) -> str:
     """Compare shares of minutes and of hours on the mean, by floor, with the aim."""
     by_minute, by_hour = (
-        [said for said, shares in short.items() if shares[at] <= _BAR] for at in (0, 1)
+        [name for name, shares in short.items() if shares[at] <= _BAR] for at in (0, 1)
     )
     minutes, hours = short["reactive only"]
     return (

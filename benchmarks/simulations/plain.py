@@ -1,7 +1,7 @@
 """Deciding without guardrails, to see what they change: the same order, the same placement.
 
-strict   Nobody passes a blocked gang.
-greedy   A gang that fits starts; nothing is kept for anybody.
+strict   No gang passes a blocked one.
+greedy   A gang that fits starts; nothing is kept for those that wait.
 anew     The running gangs are chosen anew each time, in order, by the number of devices alone; the
          others stop. So Pollux' authors simulate Tiresias, in the order of :class:`LasByArrival`.
 """

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.report import Page, Table
-from benchmarks.simulations import elastic
-from benchmarks.simulations.beside import BOUND, by_application, by_workload, mean, ratio
+from benchmarks.simulations import beside
+from benchmarks.simulations.beside import BOUND, mean, ratio
 from benchmarks.simulations.plain import LasByArrival, decide_anew
 from benchmarks.simulations.store import Run, Store
 from bireme.core.policy import Policy
@@ -67,7 +67,7 @@ class Contender:
     says: str
     published: str
     mode: str
-    policy: Callable[[], Policy]
+    policy: Callable[[], Policy]  # made anew for each simulation, because some remember
     config: SimulationConfig = _ROUNDS
     knows_run_times: bool = False
     loads: tuple[str, ...] = CALIBRATED
@@ -131,8 +131,8 @@ def carry_out(archive: Path, contender: Contender, load: str, workload: int) -> 
 
 @cache
 def _workload(archive: Path, load: str, workload: int, contender: Contender) -> Trace:
-    """Read the workload with times as the authors count them, because their rounds do."""
-    path = archive / FOLDERS[load] / f"workload-{workload}.csv"
+    """Read the workload with the times that the authors' rounds count from."""
+    path = _path(archive, load, workload)
     trace = read_pollux(path, mode=contender.mode)
     jobs = (replace(job, submitted=_times(path)[job.name]) for job in trace.jobs)
     if contender.knows_run_times:
@@ -157,15 +157,15 @@ def build(data: Path, store: Store) -> Page:
             theirs = published(archive, contender.published, load)
             ours = runs[contender, load] = _simulated(archive, store, contender, load)
             title = f"{contender.says}, load {load}"
-            tables.append(by_workload(title, ours, theirs, _submitted(archive, load)))
+            tables.append(beside.by_workload(title, ours, theirs, _submitted(archive, load)))
             if contender is not ELASTIC and load in CALIBRATED:
                 means[contender, load] = ratio(ours, theirs)
     first = runs[CONTENDERS[0], "0.5"]
-    alone = by_application(first, published(archive, CONTENDERS[0].published, "0.5"))
+    alone = beside.by_application(first, published(archive, CONTENDERS[0].published, "0.5"))
     rows, loads = _rows(archive, runs), tuple(FOLDERS)
     over_pollux = ratio(runs[ELASTIC, "1.0"], published(archive, "pollux", "1.0"))
     rivals, goal = [rival.says for rival in RIVALS], "published: pollux"
-    finding = elastic.finding(ELASTIC.says, rivals, goal, rows, loads)
+    finding = beside.finding(ELASTIC.says, rivals, goal, rows, loads)
     return Page(
         name="pollux",
         title="Pollux' workloads: Tiresias, Optimus and goodput beside the published results",
@@ -173,17 +173,19 @@ def build(data: Path, store: Store) -> Page:
         findings=(_findings(means), finding),
         tables=(
             _overview(means),
-            elastic.overview(rows, loads),
-            elastic.against(ELASTIC.says, rows, loads),
+            beside.overview(rows, loads),
+            beside.against(ELASTIC.says, rows, loads),
             *(alone, *tables),
         ),
     )
 
 
 def _submitted(archive: Path, load: str) -> dict[int, dict[str, float]]:
-    return {
-        number: _times(archive / FOLDERS[load] / f"workload-{number}.csv") for number in WORKLOADS
-    }
+    return {number: _times(_path(archive, load, number)) for number in WORKLOADS}
+
+
+def _path(archive: Path, load: str, workload: int) -> Path:
+    return archive / FOLDERS[load] / f"workload-{workload}.csv"
 
 
 @cache
@@ -194,13 +196,13 @@ def _times(path: Path) -> dict[str, float]:
 
 
 def _simulated(archive: Path, store: Store, contender: Contender, load: str) -> dict[int, Run]:
-    cases = {number: number for number in WORKLOADS}
+    cases = dict(zip(WORKLOADS, WORKLOADS, strict=True))
     one = partial(carry_out, archive, contender, load)
     runs = store.runs("pollux", f"{contender.name}-{load}", contender.name, cases, one)
     return dict(zip(WORKLOADS, runs, strict=True))
 
 
-def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]) -> elastic.Means:
+def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]) -> beside.Means:
     """Return mean completion seconds of the workloads, ours and published, by row and load."""
     rows: dict[str, dict[str, FloatArray]] = {
         one.says: {
@@ -220,12 +222,16 @@ def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]
 _Means = Mapping[tuple[Contender, str], float]
 
 
+def _is_near(ratio: float) -> bool:
+    return abs(ratio - 1) <= BOUND
+
+
 def _overview(means: _Means) -> Table:
     rows = tuple(
         (
             contender.says,
             *(f"{means[contender, load]:.3f}" for load in CALIBRATED),
-            *(_within(means[contender, load]) for load in CALIBRATED),
+            *("yes" if _is_near(means[contender, load]) else "**no**" for load in CALIBRATED),
         )
         for contender in CONTENDERS
     )
@@ -233,10 +239,6 @@ def _overview(means: _Means) -> Table:
     columns = ("", *heads, *(f"within 5 %, {head}" for head in heads))
     title = "Mean over eight workloads of our mean JCT over the published one"
     return Table(title=title, columns=columns, rows=rows)
-
-
-def _within(ratio: float) -> str:
-    return "yes" if abs(ratio - 1) <= BOUND else "**no**"
 
 
 def _summary(means: _Means) -> str:
@@ -248,7 +250,7 @@ def _findings(means: _Means) -> str:
     misses = [
         f"{contender.says} at load {load} ({value:.3f})"
         for (contender, load), value in means.items()
-        if abs(value - 1) > BOUND
+        if not _is_near(value)
     ]
     reached = len(means) - len(misses)
     return (

@@ -68,6 +68,7 @@ def draw(whole: Trace, seed: int) -> Demand:
     begin = -_HISTORY_WEEKS * _WEEK
     demand = offered_gpus(drawn, begin, 0.0) / GPUS_PER_NODE
     history = PoolHistory(begin, demand, np.full(len(demand), np.nan))
+    # What began before and still runs is there at the first moment, as long as it has left.
     jobs = [_from_start(job) for job in drawn if _ends(job) > 0 and job.submitted < DAYS * DAY]
     jobs.sort(key=lambda job: (job.submitted, job.name))
     return Demand(replace(whole, name=f"Philly's weeks, seed {seed}", jobs=tuple(jobs)), history)

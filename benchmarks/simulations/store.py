@@ -1,11 +1,7 @@
-"""Single runs as files, kept so that nothing is simulated twice.
-
-A page shows the revisions of its runs, so that a mixture is seen.
-"""
+"""Single runs as files, kept so that nothing is simulated twice; pages show their revisions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,15 +32,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Free GPUs on partly used nodes over all GPUs, mean over the same time; None without GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Identity of a run; all of it is part of a file's path."""
-
-    table: str
-    contender: str
-    window: int
-
-
 class Store:
     def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
         self._folder = folder
@@ -60,29 +47,25 @@ class Store:
         cases: Mapping[int, T],
         simulate: Callable[[T], Outcome],
     ) -> list[Run]:
-        """Return the run of each of ``cases``, which are known by number."""
-        return [
-            self.run(Key(table, contender, number), name, partial(simulate, case))
-            for number, case in cases.items()
-        ]
+        """Return the run of each of ``cases``, known by number: kept ones, or simulated and kept.
 
-    def run(self, key: Key, name: str, simulate: Callable[[], Outcome]) -> Run:
-        """Return the run kept under ``key``, or simulate and keep it.
-
-        Its policy is called ``name`` and its seed is the window, so that ``compare`` pairs windows.
+        Their policy is called ``name`` and their seed is the number, so that ``compare`` pairs
+        cases.
         """
-        path = self._folder / key.table / f"{key.contender}-{key.window}.json"
-        if path.is_file():
-            run = msgspec.json.decode(path.read_bytes(), type=Run)
-        else:
-            self._say(f"{key.table}: {key.contender}, window {key.window}")
-            run = run_of(replace(simulate(), policy=name, seed=key.window))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".part")
-            unfinished.write_bytes(msgspec.json.encode(run))
-            unfinished.rename(path)
-        self.revisions.add(run.revision)
-        return run
+        found = []
+        for number, case in cases.items():
+            path = self._folder / table / f"{contender}-{number}.json"
+            if not path.is_file():
+                self._say(f"{table}: {contender}, window {number}")
+                run = run_of(replace(simulate(case), policy=name, seed=number))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Renamed when it is whole: a run that was cut off is simulated again.
+                unfinished = path.with_suffix(".part")
+                unfinished.write_bytes(msgspec.json.encode(run))
+                unfinished.rename(path)
+            found.append(msgspec.json.decode(path.read_bytes(), type=Run))
+        self.revisions.update(run.revision for run in found)
+        return found
 
 
 def run_of(outcome: Outcome) -> Run:

@@ -1,4 +1,4 @@
-"""Windows of public traces: every so-manieth job of some days."""
+"""Windows of public traces: every sixth or tenth job of some days, or a drawn part of the pods."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

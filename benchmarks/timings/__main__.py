@@ -15,7 +15,7 @@ from typing import Final
 
 import uvloop
 
-from benchmarks import machine, report
+from benchmarks import RESULTS, SCRATCH, machine, report
 from benchmarks.report import Result
 from benchmarks.timings.admission_writes import measure_writes
 from benchmarks.timings.cases import Case, Run, Skipped
@@ -29,9 +29,7 @@ from benchmarks.timings.simulation import measure_simulation
 from benchmarks.timings.training import measure_training
 from benchmarks.timings.waits import measure_freed, measure_verdict
 
-_REPOSITORY: Final = Path(__file__).parents[2]
-RESULTS: Final = _REPOSITORY / "docs" / "results"
-SCRATCH: Final = _REPOSITORY / ".run" / "bench"
+LOGS: Final = SCRATCH / "bench"
 CASE_LIMIT_SECONDS: Final = 1200.0
 
 CASES: Final = (
@@ -54,7 +52,7 @@ CASES: Final = (
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     chosen = [case for case in CASES if not options.names or case.name in options.names]
-    folder = options.out or (SCRATCH / "results" if options.quick else RESULTS)
+    folder = options.out or (LOGS / "results" if options.quick else RESULTS)
     repetitions = options.repetitions or (1 if options.quick else 3)
     failed = [case.name for case in chosen if not _run(case, options.quick, repetitions, folder)]
     print(f"results in {folder}")
@@ -82,7 +80,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
     """Measure one case; False when it failed, which stops no other."""
     print(f"{case.name}: {case.question}", flush=True)
-    workdir = SCRATCH / case.name
+    workdir = LOGS / case.name
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
     began, result, failure = time.monotonic(), None, ""

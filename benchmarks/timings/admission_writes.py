@@ -63,6 +63,7 @@ async def measure_writes(run: Run) -> Result:
             await _submit(place, gangs, rendezvous)
             after = await _counts(place)
             everything, own = after[0] - before[0], after[1] - before[1]
+            # Binds are for Bireme's gangs alone, but kube-scheduler writes them.
             own[_BIND] = everything[_BIND]
             per_gang = sum(n for (_, what), n in own.items() if what not in _NOT_PER_GANG) / gangs
             what = f"writes per gang of {_REPLICAS}, rendezvous {rendezvous}"

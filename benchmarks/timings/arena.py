@@ -34,7 +34,6 @@ from tools.controlplane.stack import BiremeStack
 class Meta(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     resource_version: str = ""
-    labels: dict[str, str] | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
@@ -272,7 +271,7 @@ class Arena:
 
 async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
     """Call ``work`` on every item, begun in their order, ``CONCURRENCY`` at a time."""
-    waiting = iter(items)
+    waiting = iter(items)  # one for all workers, so that requests begin in the order of the items
 
     async def worker() -> None:
         for item in waiting:

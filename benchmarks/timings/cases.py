@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from benchmarks import ROOT
 from benchmarks.report import Result
 from tools.controlplane.process import Process, free_ports
 
-ROOT: Final = Path(__file__).parents[2]
 T = TypeVar("T")
 
 

@@ -128,6 +128,7 @@ def main(arguments: list[str]) -> None:
         decision = run_cycle(snapshot, policy)
         seconds.append(time.perf_counter() - began)
         if room:
+            # Right after the cycle without pools, so that both see the machine in one state.
             began = time.perf_counter()
             run_cycle(replace(snapshot, growable=_pools(room)), policy)
             seconds[-1] = time.perf_counter() - began - seconds[-1]

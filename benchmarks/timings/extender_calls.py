@@ -7,47 +7,33 @@ other, and they are asked in turn over kept connections.
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from benchmarks import ROOT
 from benchmarks.report import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.bare_servers import UVICORN, UVLOOP
-from benchmarks.timings.cases import PORTS, ROOT, Run, program, running
+from benchmarks.timings.cases import PORTS, Run, program, running
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
 from tests.support.scenario.manifests import Manifest
 from tools.controlplane.process import Process, free_ports
 
-_MODES: Final = ("Pinned", "Score")
+_MODES: Final = {"Pinned": "planned pod", "Score": "pod in score mode"}
 _VERBS: Final = ("filter", "prioritize")
 _SERVER_CORE: Final = 0
 _CLIENT_CORE: Final = 1
 _FASTEST: Final = "against uvloop and httptools alone"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One request: its verb, the kind of pod and how many nodes are asked about."""
-
-    verb: str
-    mode: str
-    names: int
-
-    @property
-    def text(self) -> str:
-        pod = "planned pod" if self.mode == "Pinned" else "pod in score mode"
-        return f"{self.verb}, {pod}, {self.names} names"
-
-
 async def measure_extender(run: Run) -> Result:
     """Measure filter and prioritize at 1, 500 and 5000 names."""
     nodes, gangs = run.pick(5000, 100), run.pick(500, 10)
     sizes = [1, run.pick(500, 10), nodes]
-    questions = [Question(v, m, n) for m in _MODES for v in _VERBS for n in sizes]
     async with FakeApi() as api:
         cluster = PopulatedApi(api, nodes)
         for number in range(gangs):
@@ -59,8 +45,8 @@ async def measure_extender(run: Run) -> Result:
         async with running(extender):
             rows = [
                 row
-                for question in questions
-                for row in await _ask(run, extender, question, pods, cluster.nodes)
+                for mode, verb, size in product(_MODES, _VERBS, sizes)
+                for row in await _ask(run, extender, verb, mode, pods[mode], cluster.nodes[:size])
             ]
     note = (
         "The bare server is uvicorn, on which the extender runs, with a fixed answer; rows marked "
@@ -71,10 +57,11 @@ async def measure_extender(run: Run) -> Result:
 
 
 async def _ask(
-    run: Run, extender: Process, question: Question, pods: dict[str, Manifest], nodes: Sequence[str]
+    run: Run, extender: Process, verb: str, mode: str, pod: Manifest, nodes: Sequence[str]
 ) -> list[Row]:
-    body = {"Pod": pods[question.mode], "Nodes": None, "NodeNames": nodes[: question.names]}
-    sent = round_trips.request(f"/{question.verb}", msgspec.json.encode(body))
+    question = f"{verb}, {_MODES[mode]}, {len(nodes)} names"
+    body = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
+    sent = round_trips.request(f"/{verb}", msgspec.json.encode(body))
     reply = await asyncio.to_thread(round_trips.reply_of, port_of(extender), sent)
     uvicorn, fastest = Pairs(), Pairs()
     rivals = [_bare_server(run.workdir, kind, reply) for kind in (UVICORN, UVLOOP)]
@@ -85,13 +72,13 @@ async def _ask(
                 pairs.add("bireme", percentiles(ours))
                 pairs.add("bare server", percentiles(seconds))
     # Reading bytes is compared with reading bytes; a decision in score mode has nothing beside it.
-    aim = at_most(1.3, "ratio") if question.mode == "Pinned" else None
-    middle = uvicorn.row("p50", "ms", aim, f"{question.text}: p50")
+    aim = at_most(1.3, "ratio") if mode == "Pinned" else None
+    middle = uvicorn.row("p50", "ms", aim, f"{question}: p50")
     run.say(f"{middle.what}: {middle.bireme.median:.3f} ms, ratio {middle.ratio:.2f}")
     return [
         middle,
         fastest.row("p50", "ms", what=f"{middle.what}, {_FASTEST}"),
-        uvicorn.row("p99", "ms", at_most(5.0), f"{question.text}: p99"),
+        uvicorn.row("p99", "ms", at_most(5.0), f"{question}: p99"),
     ]
 
 
@@ -120,7 +107,7 @@ def timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float]
     try:
         return round_trips.timed(list(map(port_of, servers)), sent, rounds=run.pick(100, 5))
     finally:
-        round_trips.free(0)
+        round_trips.pin(0, None)
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:

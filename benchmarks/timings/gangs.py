@@ -114,6 +114,7 @@ def _seconds_per_gang(place: Arena, work: Workload) -> Sequence[float]:
     seconds = []
     for gang in work.names:
         members = replica_names(gang, work.replicas)
+        # Plain pods have no job: their gang is submitted with the first of them.
         submitted = place.submitted.get(gang) or min(place.submitted[name] for name in members)
         seconds.append(max(place.observer.bound[name] for name in members) - submitted)
     return seconds

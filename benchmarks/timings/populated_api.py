@@ -28,6 +28,7 @@ class PopulatedApi:
         self.api = api
         self.nodes: list[str] = []
         for manifest in fake_nodes(nodes, racks=max(1, nodes // 25)):
+            # No kwok runs here to make nodes ready.
             conditions = [{"type": "Ready", "status": "True"}]
             status = {**manifest["status"], "conditions": conditions}
             name = manifest["metadata"]["name"]

@@ -8,28 +8,18 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
-
-import psutil
+from contextlib import ExitStack, closing
 
 
 class RoundTripError(Exception):
     """The server answered something else than 200 with a body of known length."""
 
 
-def pin(pid: int, core: int) -> None:
-    """Keep a process (0: this thread) on one core, where the system can do that."""
-    if sys.platform != "linux" or core >= (os.cpu_count() or 1):
-        return
-    if pid == 0:
-        os.sched_setaffinity(0, {core})
-    else:
-        psutil.Process(pid).cpu_affinity([core])
-
-
-def free(pid: int) -> None:
-    if sys.platform == "linux":
-        os.sched_setaffinity(pid, set(range(os.cpu_count() or 1)))
+def pin(pid: int, core: int | None) -> None:
+    """Keep a process (0: this thread) on one core (None: let it have all), on Linux."""
+    cores = range(os.cpu_count() or 1)
+    if sys.platform == "linux" and (core is None or core in cores):
+        os.sched_setaffinity(pid, cores if core is None else {core})
 
 
 def request(path: str, body: bytes) -> bytes:
@@ -49,9 +39,9 @@ def reply_of(port: int, sent: bytes) -> bytes:
 
 def timed(ports: Sequence[int], sent: bytes, rounds: int) -> list[list[float]]:
     """Time round trips by port; the servers are asked in turn, a few calls at a time."""
-    connections = [_connect(port) for port in ports]
     seconds: list[list[float]] = [[] for _ in ports]
-    try:
+    with ExitStack() as stack:
+        connections = [stack.enter_context(closing(_connect(port))) for port in ports]
         for turn in range(rounds):
             for taken, connection in zip(seconds, connections, strict=True):
                 for _ in range(10):
@@ -59,14 +49,12 @@ def timed(ports: Sequence[int], sent: bytes, rounds: int) -> list[list[float]]:
                     _exchange(connection, sent)
                     if turn:  # the first turn warms up
                         taken.append(time.perf_counter() - began)
-    finally:
-        for connection in connections:
-            connection.close()
     return seconds
 
 
 def _connect(port: int) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    # Nagle's algorithm would hold small requests back and time itself.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

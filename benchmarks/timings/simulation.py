@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
+from benchmarks import DATA
 from benchmarks.machine import peak_mib
 from benchmarks.report import Result, Row, at_most
-from benchmarks.timings.cases import ROOT, Run, Skipped, in_child
+from benchmarks.timings.cases import Run, Skipped, in_child
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.simulator.machines import parse_nodes
@@ -46,8 +47,7 @@ class Simulated(msgspec.Struct):
 
 def trace_file() -> Path:
     """Return the path of the trace; Skipped when it is not there."""
-    beside = ROOT.parent / "shared" / "data"
-    path = Path(os.environ.get(DATA_VARIABLE) or beside) / TRACE
+    path = Path(os.environ.get(DATA_VARIABLE) or DATA) / TRACE
     if not path.is_file():
         raise Skipped(f"there is no {path}; name the folder of {TRACE} in {DATA_VARIABLE}")
     return path

@@ -16,7 +16,7 @@ from benchmarks.timings.cases import Run, python
 STAGE: Final = "ppo"
 SCORE: Final = "validation_slowdown"
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)
-"""Of the time, at which the curves are compared."""
+"""Shares of the time at which the curves are compared."""
 MOST_RATIO: Final = 1.03
 """Bound on the ratio of two processes to one: about the effect of another seed."""
 _SPARE_SECONDS: Final = 200.0
@@ -98,5 +98,6 @@ def read_curve(file: Path) -> Curve:
 def _trained(is_double: bool, out: Path, seed: int, seconds: float) -> Curve:
     program = [*(_TORCHRUN if is_double else ()), "-m", "bireme.training", "a2c"]
     options = ["--out", str(out), "--seed", str(seed), "--minutes", str(seconds / 60)]
+    # Gloo would look for its network by the name of the host, which may not resolve.
     python([*program, *options], seconds + _SPARE_SECONDS, GLOO_SOCKET_IFNAME="lo")
     return read_curve(out / "curves.csv")

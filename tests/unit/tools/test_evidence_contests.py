@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulations import contests, guardrails, placers, windows
-from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING, Contest
+from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING
 from benchmarks.simulations.store import Store
 from bireme import registry
 from bireme.simulator.loads import Window, made
@@ -41,9 +41,7 @@ def test_every_orderer_takes_part_in_one_of_the_two_tables() -> None:
 
 
 def test_a_page_has_a_table_per_load_and_says_who_waited_least(store: Store) -> None:
-    page = contests.build(
-        Contest("muri", "Muri", lambda _: [a_window(0), a_window(1)]), Path(), store
-    )
+    page = contests.build("muri", "Muri", windows.muri, Path(), store)
     titles = [table.title for table in page.tables]
     assert titles[:4] == ["The windows", *(f"Load {x}, whole windows" for x in (0.7, 0.9, 1.1))]
     assert [row[0] for row in page.tables[1].rows] == NAMES

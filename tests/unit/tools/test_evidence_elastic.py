@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.simulations import elastic
+from benchmarks.simulations import beside
 
 ROWS = {
     "ours": {"1.0": np.array([10.0, 20.0]), "2.0": np.array([40.0, 40.0])},
@@ -14,18 +14,18 @@ LOADS = ("1.0", "2.0")
 
 
 def test_the_overview_has_means_with_their_intervals() -> None:
-    table = elastic.overview(ROWS, LOADS)
-    assert table.rows[0] == ("ours", "15 (10 to 20)", "40 (40 to 40)")
+    table = beside.overview(ROWS, LOADS)
+    assert table.rows[0] == ("ours", "15 [10, 20]", "40 [40, 40]")
 
 
 def test_ratios_are_paired_by_workload() -> None:
     """Every workload takes ours half as long, however the workloads are drawn."""
-    table = elastic.against("ours", ROWS, LOADS)
-    assert table.rows[0][:2] == ("rival", "0.500 (0.500 to 0.500)")
+    table = beside.against("ours", ROWS, LOADS)
+    assert table.rows[0][:2] == ("rival", "0.500 [0.500, 0.500]")
 
 
 def test_the_finding_counts_the_loads_at_which_the_bars_are_kept() -> None:
-    text = elastic.finding("ours", ["rival"], "goal", ROWS, LOADS)
+    text = beside.finding("ours", ["rival"], "goal", ROWS, LOADS)
     assert "sooner than our rival at 1 of 2 loads" in text
     assert "1.000 of it at load 1.0, 2.000 of it at load 2.0" in text
 
@@ -33,4 +33,4 @@ def test_the_finding_counts_the_loads_at_which_the_bars_are_kept() -> None:
 def test_one_workload_gives_no_interval_and_is_refused() -> None:
     alone = {"ours": {"1.0": np.array([1.0])}}
     with pytest.raises(ValueError, match="at least two workloads"):
-        elastic.overview(alone, ("1.0",))
+        beside.overview(alone, ("1.0",))

@@ -5,7 +5,14 @@ from typing import cast
 
 import pytest
 
-from benchmarks.simulations.estimates import Found, Kept, Told, in_place
+from benchmarks.simulations.estimates import (
+    ALONE,
+    LEARNED,
+    Coverage,
+    Estimates,
+    Found,
+    in_place,
+)
 from bireme.core.eta import StartRange, StartRanges
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
@@ -15,8 +22,8 @@ from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_r
 
 def kept(
     starts: dict[str, float], told: dict[str, list[tuple[float, StartRange]]], *, learned: bool
-) -> Kept:
-    found = Kept()
+) -> Coverage:
+    found = Coverage()
     found.add(starts, told, needs_coverage=learned)
     return found
 
@@ -28,7 +35,7 @@ def test_a_start_is_inside_before_or_after_its_range() -> None:
     assert found.inside == [True, False, False, True]
     assert found.early == [False, True, False, False]
     assert found.late == [False, False, True, False]
-    assert (found.told, found.widths) == (4, [10.0] * 4)
+    assert (found.given, found.widths) == (4, [10.0] * 4)
 
 
 def test_a_range_without_an_end_or_without_a_coverage_is_told_and_not_counted() -> None:
@@ -39,7 +46,7 @@ def test_a_range_without_an_end_or_without_a_coverage_is_told_and_not_counted() 
     starts = {"open": 12.0, "foreseen": 12.0}
     assert len(kept(starts, told, learned=True).inside) == 0
     found = kept(starts, told, learned=False)
-    assert (found.told, found.inside) == (2, [True])
+    assert (found.given, found.inside) == (2, [True])
 
 
 def test_what_is_told_after_the_first_start_or_of_a_job_that_never_starts_does_not_count() -> None:
@@ -48,7 +55,7 @@ def test_what_is_told_after_the_first_start_or_of_a_job_that_never_starts_does_n
         "never": [(0.0, StartRange(60.0, 70.0, 0.9))],
     }
     found = kept({"stopped": 10.0}, told, learned=True)
-    assert (found.told, found.inside, found.renewed) == (1, [True], [1.0])
+    assert (found.given, found.inside, found.renewed) == (1, [True], [1.0])
 
 
 def test_the_first_range_counts_and_every_one_of_those_told_later_as_a_share() -> None:
@@ -71,11 +78,13 @@ def test_an_outcome_counts_with_the_first_start_of_each_job() -> None:
         SimpleNamespace(job=SimpleNamespace(name=n), started=at)
         for n, at in (("a", 9.0), ("b", None))
     ]
-    found, told = Found(), Told()
-    told.alone["a"] = told.learned["a"] = [(0.0, StartRange(8.0, 10.0))]
-    told.places["a"] = (0.0, 1)
-    found.add(cast(Outcome, SimpleNamespace(jobs=jobs)), told)
-    assert (found.jobs, found.alone.inside, found.learned.inside) == (2, [True], [])
+    found, given = Found(), Estimates()
+    for source in (ALONE, LEARNED):
+        given.ranges[source]["a"] = [(0.0, StartRange(8.0, 10.0))]
+    given.places["a"] = (0.0, 1)
+    found.add(cast(Outcome, SimpleNamespace(jobs=jobs)), given)
+    inside = [found.coverage[source].inside for source in (ALONE, LEARNED)]
+    assert (found.jobs, *inside) == (2, [True], [])
     assert found.places == [True]
 
 
@@ -91,11 +100,12 @@ def test_a_cycle_is_heard_as_its_reservation_tells_it_and_as_the_core_does(
         gang = a_gang(name, a_task(8), estimated_seconds=seconds)
         held = a_running(gang, snapshot.nodes, {node: 8}, started=started)
         snapshot = with_running(snapshot, held)
-    told, policy = Told(), make_policy(SchedulingSettings())
-    decision = told.decide(snapshot, policy)
+    given, policy = Estimates(), make_policy(SchedulingSettings())
+    decision = given.decide(snapshot, policy)
+    learned = given.ranges[LEARNED]["wide"]
     assert [hold.gang.name for hold in decision.held] == ["wide"]
-    ((_, found),) = told.alone["wide"]
+    ((_, found),) = given.ranges[ALONE]["wide"]
     assert found.earliest == alone
-    assert told.learned["wide"] == [(10.0, StartRanges().update(snapshot, decision)["wide"])]
-    assert told.learned["wide"][0][1].earliest == 65.0
-    assert told.places == {"wide": (10.0, 1)}
+    assert learned == [(10.0, StartRanges().update(snapshot, decision)["wide"])]
+    assert learned[0][1].earliest == 65.0
+    assert given.places == {"wide": (10.0, 1)}

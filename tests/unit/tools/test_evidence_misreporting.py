@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulations import misreporting as study
-from benchmarks.simulations.__main__ import RESULTS
+from benchmarks.simulations.__main__ import PAGES
 from benchmarks.simulations.store import Run, run_of
 from bireme.core.resources import FloatArray
 
@@ -40,7 +40,7 @@ def test_lie_gains_little_and_costs_the_others_little(monkeypatch: pytest.Monkey
 
 
 def test_the_page_says_no_more_than_the_bound() -> None:
-    page = json.loads((RESULTS / "misreporting.json").read_text())
+    page = json.loads((PAGES / "misreporting.json").read_text())
     rows: Sequence[Sequence[str]] = page["tables"][0]["rows"]
     assert {row[0] for row in rows} == set(study.CONTESTS)
     stated: Sequence[Sequence[str]] = page["tables"][1]["rows"]

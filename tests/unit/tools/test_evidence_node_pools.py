@@ -120,8 +120,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     floors = {name: node_pools.FLOORS[name] for name in ("reactive", "lsp-0.9", "oracle")}
     monkeypatch.setattr(node_pools, "FLOORS", floors)
     monkeypatch.setattr(node_pools, "make", lambda *_, **__: [SeasonalNaive()])
-    found = node_series.Found(Table(title="s", columns=(), rows=()), "series")
-    monkeypatch.setattr(node_series, "table", lambda _: found)
+    found = Table(title="s", columns=(), rows=())
+    monkeypatch.setattr(node_series, "table", lambda _: (found, "series"))
 
 
 def test_page_compares_every_floor_with_the_reactive_pool(small: None, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.simulations.beside import ratio
-from benchmarks.simulations.elastic import STRETCH
+from benchmarks.simulations.beside import STRETCH, ratio
 from benchmarks.simulations.pollux import (
     ARCHIVE,
     CONTENDERS,

@@ -1,11 +1,12 @@
 """Runs that are kept: simulated once, taken from their file afterwards."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.simulations.store import Key, Store, run_of
+from benchmarks.simulations.store import Run, Store, run_of
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
@@ -14,7 +15,11 @@ from bireme.simulator.simulation import simulate
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace
 
-KEY = Key("table", "contender-0.9", 2)
+
+def a_run(folder: Path, simulate: Callable[[], Outcome]) -> Run:
+    store = Store(folder, lambda _: None)
+    (run,) = store.runs("table", "contender-0.9", "fifo", {2: None}, lambda _: simulate())
+    return run
 
 
 def an_outcome() -> Outcome:
@@ -28,20 +33,18 @@ def never() -> Outcome:
 
 
 def test_a_run_is_simulated_once(tmp_path: Path) -> None:
-    first = Store(tmp_path, lambda _: None).run(KEY, "fifo", an_outcome)
-    assert Store(tmp_path, lambda _: None).run(KEY, "fifo", never) == first
+    assert a_run(tmp_path, an_outcome) == a_run(tmp_path, never)
 
 
 def test_a_run_is_called_by_its_contender_and_window(tmp_path: Path) -> None:
-    run = Store(tmp_path, lambda _: None).run(KEY, "fifo", an_outcome)
+    run = a_run(tmp_path, an_outcome)
     assert (run.metrics.policy, run.metrics.seed) == ("fifo", 2)
 
 
 def test_a_run_that_was_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
-    store = Store(tmp_path, lambda _: None)
     with pytest.raises(AssertionError):
-        store.run(KEY, "fifo", never)
-    assert store.run(KEY, "fifo", an_outcome).metrics.finished == 3
+        a_run(tmp_path, never)
+    assert a_run(tmp_path, an_outcome).metrics.finished == 3
 
 
 def test_waits_and_completions_are_by_job_and_use_is_until_the_last_submission() -> None:
@@ -53,7 +56,7 @@ def test_waits_and_completions_are_by_job_and_use_is_until_the_last_submission()
 
 def test_equal_runs_are_equal_files(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        Store(tmp_path / name, lambda _: None).run(KEY, "fifo", an_outcome)
+        a_run(tmp_path / name, an_outcome)
     files = [tmp_path / name / "table" / "contender-0.9-2.json" for name in ("one", "two")]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert json.loads(files[0].read_bytes())["metrics"]["decision_seconds"] == 0.0

@@ -1,13 +1,15 @@
-"""Learning curves as figures, from the ``curves.csv`` of runs.
+"""Figures of learned policies: learning curves of runs, and the levels of the learned index.
 
-A2cScheduler's are those of its paper (Liang et al., 2020, figure 3): rewards, slowdown, completion
-and waiting time at an arrival rate of 0.7, the rules as straight lines. TapFinger's (Li et al.,
-figures 8, 13 and 14) are mean completion times, first while the rule was copied, then while agents
-improved.
+``python -m benchmarks.learning.figures`` writes ``docs/results/learning/learned-index.svg`` from
+the checkpoint that is shipped. The curves of A2cScheduler are those of its paper (Liang et al.,
+2020, figure 3): rewards, slowdown, completion and waiting time at an arrival rate of 0.7, the rules
+as straight lines. TapFinger's (Li et al., figures 8, 13 and 14) are mean completion times, first
+while the rule was copied, then while agents improved.
 """
 
 import csv
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +19,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks import RESULTS
 from benchmarks.simulations.figures import as_svg
 from bireme.core.resources import FloatArray
+from bireme.rl.builtin import checkpoint
+from bireme.rl.checkpoint import OrderPart
+from bireme.rl.encoders.index import ATTAINED, DEVICES, FEATURES, IS_KNOWN, WHOLE
 from bireme.training.deeprm.baselines import rules, run_rule
 from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, measure
 from bireme.training.deeprm.evaluation import RATE, VALIDATION_SEED
@@ -72,12 +78,9 @@ def _draw(axes: Axes, rows: Sequence[Mapping[str, str]], column: str) -> None:
     steps, values = np.array(found).T
     if column == "return":
         width = min(_SMOOTHED, len(values))
-        steps, values = steps[width - 1 :], _running_mean(values, width)
+        mean = np.convolve(values, np.full(width, 1 / width), mode="valid")
+        steps, values = steps[width - 1 :], mean
     axes.plot(steps, values, color="#2b5c9e", linewidth=1.5, label="learned")
-
-
-def _running_mean(values: FloatArray, width: int) -> FloatArray:
-    return np.convolve(values, np.full(width, 1 / width), mode="valid")
 
 
 def _rules(queue_slots: int) -> dict[str, dict[str, float]]:
@@ -125,3 +128,57 @@ def _points(curves: Path, column: str) -> tuple[list[float], list[float]]:
         (before[r["stage"]] + float(r["step"]), float(r[column])) for r in rows if r.get(column)
     ]
     return [step for step, _ in points], [value for _, value in points]
+
+
+LEVELS: Final = RESULTS / "learning" / "learned-index.svg"
+_GPUS: Final = (1, 8, 64)
+_SECONDS: Final = np.geomspace(10.0, 1e6, 400)
+_HOUR: Final = 3600.0
+_THRESHOLD: Final = 3250.0
+"""Device-seconds between the queues of ``tiresias-las``."""
+_LIMIT_SECONDS: Final = 10.0
+
+
+def levels_drawn(part: OrderPart) -> str:
+    """Draw the scores over service, beside the two queues of Tiresias, as SVG.
+
+    The x axis is how long a gang has run; a line per number of GPUs, for gangs of unknown run time
+    and for those expected to run an hour.
+    """
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    panels = figure.subplots(1, 3)
+    for axes, title, score in (
+        (panels[0], "learned-index, nothing known", partial(_scores, part, whole=None)),
+        (panels[1], "learned-index, an hour expected", partial(_scores, part, whole=_HOUR)),
+        (panels[2], "tiresias-las", lambda gpus: -(gpus * _SECONDS >= _THRESHOLD).astype(float)),
+    ):
+        for gpus in _GPUS:
+            label = f"{gpus} GPUs" if gpus > 1 else "1 GPU"
+            axes.step(_SECONDS, score(gpus), where="post", label=label)
+        axes.set_xscale("log")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("seconds it has run")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("index (higher goes first)")
+    panels[2].legend(frameon=False)
+    return as_svg(figure)
+
+
+def _scores(part: OrderPart, gpus: int, whole: float | None) -> FloatArray:
+    rows = np.zeros((len(_SECONDS), FEATURES), dtype=np.float32)
+    rows[:, ATTAINED] = np.log2(_SECONDS)
+    rows[:, WHOLE] = 0.0 if whole is None else np.log2(whole)
+    rows[:, IS_KNOWN] = whole is not None
+    rows[:, DEVICES] = np.log2(gpus)
+    return part.session.answer({"gangs": rows}, len(rows), _LIMIT_SECONDS)
+
+
+def main() -> None:
+    part = checkpoint("learned-index").orderer
+    if part is None:
+        raise SystemExit("the shipped learned-index has no orderer; train it again")
+    LEVELS.write_text(levels_drawn(part), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
