@@ -65,6 +65,8 @@ class BodyReader:
             BodyRefused: it is too long, too slow, or too much is being read already.
             Disconnected: the client hung up.
         """
+        # An announced length is refused before a byte of the body is held; what comes in chunks
+        # announces none and is counted as it comes.
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self._limit_bytes:
                 raise self._too_long()
@@ -72,7 +74,10 @@ class BodyReader:
             async with asyncio.timeout(self._timeout_seconds):
                 message = await receive()
                 if message["type"] == "http.request" and not message.get("more_body"):
-                    return self._bounded(message["body"])
+                    body: bytes = message["body"]
+                    if len(body) > self._limit_bytes:
+                        raise self._too_long()
+                    return body
                 return await self._rest(message, receive)
         except TimeoutError:
             raise BodyRefused(
@@ -99,11 +104,6 @@ class BodyReader:
         self._budget_bytes -= len(chunk)
         if len(body) > self._limit_bytes:
             raise self._too_long()
-
-    def _bounded(self, body: bytes) -> bytes:
-        if len(body) > self._limit_bytes:
-            raise self._too_long()
-        return body
 
     def _too_long(self) -> BodyRefused:
         return BodyRefused(
@@ -252,15 +252,10 @@ def _operation(summary: str, args: dict[str, Any], reply: dict[str, Any]) -> dic
         "requestBody": {"required": True, **content(args)},
         "responses": {
             "200": {"description": summary, **content(reply)},
-            **{
-                code: {"description": text}
-                for code, text in (
-                    ("400", "The body is no ExtenderArgs"),
-                    ("405", "Another method than POST"),
-                    ("408", "The body came too slowly"),
-                    ("413", "The body is too long"),
-                    ("503", "The cache is behind the API server, or too many large bodies at once"),
-                )
-            },
+            "400": {"description": "The body is no ExtenderArgs"},
+            "405": {"description": "Another method than POST"},
+            "408": {"description": "The body came too slowly"},
+            "413": {"description": "The body is too long"},
+            "503": {"description": "The cache is behind, or too many large bodies at once"},
         },
     }

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bireme.core.gangs import Key
@@ -39,14 +40,7 @@ class ClusterCache:
         clock: Callable[[], float] = time.monotonic,
         on_group: Callable[[Key], None] = lambda _: None,
     ) -> None:
-        pace = timing or Timing()
-
-        def mirror(
-            path: str, kind: type[Any], put: Any, delete: Any, **options: Any
-        ) -> Reflector[Any]:
-            options |= {"on_put": put, "on_delete": delete, "timing": pace, "clock": clock}
-            return Reflector(client, path, kind, **options)
-
+        mirror = partial(Reflector[Any], client, timing=timing or Timing(), clock=clock)
         self.state = state
         self._on_group = on_group
         self._contact_limit_seconds = contact_limit_seconds
@@ -59,9 +53,9 @@ class ClusterCache:
         self._groups = mirror(path, custom, self._put_group, self._delete_group)
         nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete, chosen = state.put_member, state.delete_member, pods.MEMBERS
-        members = mirror(pods.PATH, pod, put, delete, params=chosen, name="members")
+        members = mirror(pods.PATH, pod, put, delete, chosen, "members")
         put, delete, chosen = state.put_other_pod, state.delete_other_pod, pods.OTHERS
-        others = mirror(pods.PATH, pod, put, delete, params=chosen, name="others")
+        others = mirror(pods.PATH, pod, put, delete, chosen, "others")
         self._for_scores = {"nodes": nodes, "members": members, "others": others}
         # The watches that readiness depends on, by the name in metrics.
         self._watched = {"podgroups": self._groups}
@@ -116,6 +110,7 @@ class ClusterCache:
         self.state.put_group(key, group)
         plan = self.state.groups[key].plan
         if plan is not None and plan.mode == "Score":
+            # Before the first pod in score mode asks: a list of all pods takes a while.
             self._has_scores.set()
         self._on_group(key)
 

@@ -144,6 +144,8 @@ def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member |
             may_heal=_is_newer(carried, plan),
         )
     task, index = labels.get(names.TASK_LABEL, ""), labels.get(names.INDEX_LABEL, "")
+    # int() would take signs, underscores and digits of other scripts, too, and is slow on long
+    # texts.
     number = int(index) if index.isascii() and index.isdigit() and len(index) < 10 else -1
     node = plan.node_by_index.get((task, number))
     if node is None:

@@ -87,6 +87,7 @@ def scores_for(
 
 def points(names: Sequence[str], scores: FloatArray) -> list[tuple[str, int]]:
     """Return the best ``SCORED_NODES`` of ``names``, best first, with whole points from 0 to 10."""
+    # Stable: of equal nodes those count that the scheduler named first.
     ranked = np.argsort(-scores, kind="stable")[:SCORED_NODES].tolist()
     return [(names[at], round(float(scores[at]) * HIGHEST_SCORE)) for at in ranked]
 
@@ -139,7 +140,6 @@ class ScorerLoader:
         self._loads = PolicyLoads(lambda facts: scorer_of(facts, directory), self._loaded)
 
     async def close(self) -> None:
-        """Load nothing more."""
         await self._loads.close()
 
     def _reload(self) -> None:
@@ -153,6 +153,7 @@ class ScorerLoader:
         active = self.known.active
         if outcome.value is None:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
+        # Another policy may have become active while this one was loaded.
         elif active is not None and active.demand == policy.demand:
             _log.info("another policy scores", policy=policy.name)
             self._switch(outcome.value)

@@ -11,6 +11,7 @@ a refusal would make the gang wait until something else changes in the cluster.
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import structlog
@@ -59,25 +60,18 @@ class Freshness(Protocol):
         """Return whether all nodes and pods are read in time; the first call starts reading."""
 
 
+@dataclass(frozen=True, slots=True)
 class Verbs:
     """Answers both verbs from ``state``.
 
     ``freshness`` knows how current the state is; ``scorer`` returns the scorer of one call.
     """
 
-    def __init__(
-        self,
-        state: ClusterState,
-        waits: PlanWaits,
-        metrics: Metrics,
-        freshness: Freshness,
-        scorer: Callable[[], Scorer] = default_scorer,
-    ) -> None:
-        self._state = state
-        self._waits = waits
-        self._metrics = metrics
-        self._freshness = freshness
-        self._scorer = scorer
+    state: ClusterState
+    waits: PlanWaits
+    metrics: Metrics
+    freshness: Freshness
+    scorer: Callable[[], Scorer] = default_scorer
 
     async def filter(self, body: bytes) -> bytes:
         """Return the reply to a filter request.
@@ -118,11 +112,12 @@ class Verbs:
     async def _filter(self, args: ExtenderArgs) -> Answer:
         pod = args.pod or _NO_POD
         # 1. Which planned member is the pod?
-        found = _NODES_NOT_NAMES if args.has_only_nodes else membership(pod, self._state)
-        if isinstance(found, Refusal) and found.may_heal and self._freshness.is_live:
+        found = _NODES_NOT_NAMES if args.has_only_nodes else membership(pod, self.state)
+        # Only an open watch can still deliver the plan.
+        if isinstance(found, Refusal) and found.may_heal and self.freshness.is_live:
             found = await self._after_wait(pod, found)
         if isinstance(found, Refusal):
-            if found.may_heal and not self._freshness.is_live:
+            if found.may_heal and not self.freshness.is_live:
                 raise CacheBehind(f"{found.message}; but the watches are not open")
             return self._refused(args.asked, found)
         # 2. Pinned: the planned node passes, if the scheduler asks about it.
@@ -132,9 +127,9 @@ class Verbs:
                 return "pinned", protocol.encode_names([node])
             return self._refused(args.asked, _not_offered(node))
         # 3. Score mode: every feasible node passes.
-        if not await self._freshness.has_nodes(_NODES_WAIT_SECONDS):
+        if not await self.freshness.has_nodes(_NODES_WAIT_SECONDS):
             raise CacheBehind("nodes and pods have not been read yet")
-        feasible, asked = scoring.feasible_nodes(pod, found, self._state), args.asked
+        feasible, asked = scoring.feasible_nodes(pod, found, self.state), args.asked
         if isinstance(feasible, Refusal):
             return self._refused(asked, feasible)
         if names := feasible.among(asked):
@@ -143,49 +138,49 @@ class Verbs:
 
     async def _prioritize(self, args: ExtenderArgs) -> Answer:
         pod = args.pod or _NO_POD
-        found = membership(pod, self._state)
+        found = membership(pod, self.state)
         if isinstance(found, Refusal):
             return "refused", protocol.encode_scores([])
         if found.plan.mode == "Pinned":
             node = found.member.node
             planned = [(node, scoring.HIGHEST_SCORE)] if args.asks_about(node) else []
             return "pinned", protocol.encode_scores(planned)
-        if not await self._freshness.has_nodes(0):
+        if not await self.freshness.has_nodes(0):
             return "refused", protocol.encode_scores([])
-        feasible = scoring.feasible_nodes(pod, found, self._state)
+        feasible = scoring.feasible_nodes(pod, found, self.state)
         if isinstance(feasible, Refusal):
             return "refused", protocol.encode_scores([])
         names = feasible.among(args.asked)
-        scores, fault = scoring.scores_for(feasible, names, self._scorer())
+        scores, fault = scoring.scores_for(feasible, names, self.scorer())
         if fault:
             _log.warning("the scorer failed, the rules answered", fault=fault)
-            self._metrics.fallbacks.inc()
+            self.metrics.fallbacks.inc()
         return "scored", protocol.encode_scores(scoring.points(names, scores))
 
     async def _after_wait(self, pod: wire.V1Pod, refusal: Refusal) -> Membership | Refusal:
         """Return the verdict after a short wait for the cache, if the pod may still wait."""
         key = group_of(pod)
-        if key is None or not self._waits.may_wait(pod.metadata.uid):
+        if key is None or not self.waits.may_wait(pod.metadata.uid):
             return refusal
         found: Membership | Refusal = refusal
 
         def is_settled() -> bool:
             nonlocal found
-            found = membership(pod, self._state)
+            found = membership(pod, self.state)
             return not (isinstance(found, Refusal) and found.may_heal)
 
-        settled = await self._waits.until(is_settled, key)
-        self._metrics.plan_waits.labels("arrived" if settled else "expired").inc()
+        settled = await self.waits.until(is_settled, key)
+        self.metrics.plan_waits.labels("arrived" if settled else "expired").inc()
         return found
 
     def _refused(self, asked: list[str], refusal: Refusal) -> Answer:
-        self._metrics.refusals[refusal.reason].inc()
+        self.metrics.refusals[refusal.reason].inc()
         return "refused", protocol.encode_refusal(asked, refusal.message)
 
     def _counted(self, verb: str, answer: Answer, began: float) -> bytes:
         outcome, reply = answer
-        self._metrics.count(verb, outcome)
-        self._metrics.seconds[verb].observe(time.perf_counter() - began)
+        self.metrics.count(verb, outcome)
+        self.metrics.seconds[verb].observe(time.perf_counter() - began)
         return reply
 
 

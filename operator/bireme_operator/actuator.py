@@ -42,6 +42,8 @@ class Actuator:
         version = group.resource_version if group is not None else ""
         if group is None:
             version = await self._create_group(job)
+        # The plan comes first: after a crash the next leader creates the pods that it names. Pods
+        # without a plan would belong to nobody.
         status = {"phase": "Inqueue", "reason": Reason.ADMITTED, "plan": plans.to_manifest(plan)}
         written = await self.writes.write_group_status(job.key, version, status)
         try:
@@ -73,8 +75,10 @@ class Actuator:
             # The Service comes first, because only missing pods ask for it again.
             await self._create_service(job, may_exist=len(wanted) < len(plan.members))
         creations = [self._create_pod(job, plan, factory.manifest(m)) for m in wanted]
+        # All are tried, whatever becomes of one: then only what is missing is left to do.
         results = await asyncio.gather(*creations, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
+        # A rejection is a verdict on the gang; other errors are only reasons to try again.
         for error in sorted(errors, key=lambda e: not isinstance(e, AdmissionRejected)):
             raise error
         newest = max((r for r in results if isinstance(r, int)), default=0)
@@ -145,6 +149,8 @@ class Actuator:
             try:
                 await self.writes.try_pod(job.key[0], factory.manifest(member))
             except ApiError as error:
+                # A quota that is full now is no fault of the template: forbidden is no verdict
+                # here.
                 if error.is_invalid and (rejected := rejection_of(error)) is not None:
                     raise rejected from error
                 if error.is_retryable:

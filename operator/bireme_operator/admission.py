@@ -35,14 +35,15 @@ class JobAdmission:
     actuator: Actuator
     settings: OperatorSettings
     epoch: int
-    _admitted: dict[str, Admit] = field(default_factory=dict)
+    admitted: dict[str, Admit] = field(default_factory=dict)
+    """Decisions by which this leader admitted jobs, by uid, while they start."""
     _bind_failures: dict[str, int] = field(default_factory=dict)
     _tried: dict[str, str] = field(default_factory=dict)
     _dry_runs: Tasks = field(default_factory=Tasks)
 
     def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Begin to write the plan of an admitted job and to create its pods."""
-        self._admitted[job.uid] = admit
+        self.admitted[job.uid] = admit
         plan = self.plan(admit, snapshot, job.attempt, job.spec_hash)
         assumed = AssumedPlan(admit.gang.queue, job.uid, plan)
         self.work.start(job.key, self.actuator.admit(job, plan), assumed)
@@ -63,10 +64,6 @@ class JobAdmission:
             mode="Score" if failures >= self.settings.max_bind_failures else "Pinned",
         )
 
-    def decision_on(self, uid: str) -> Admit | None:
-        """Return the decision by which this leader admitted the job, while it starts."""
-        return self._admitted.get(uid)
-
     def observe(self, job: JobFacts, move: Transition) -> None:
         """Take note of a change of phase that was recorded."""
         if move.reason is Reason.GANG_NOT_BOUND_IN_TIME:
@@ -74,7 +71,7 @@ class JobAdmission:
         elif move.phase in ("Running", "Succeeded", "Failed", "Suspended"):
             self._bind_failures.pop(job.uid, None)
         if move.phase != "Starting":
-            self._admitted.pop(job.uid, None)
+            self.admitted.pop(job.uid, None)
 
     def check_template(self, job: JobFacts, hold: Hold) -> None:
         """Let the API server try the pods of a job that waits: once, and after each rejection."""
@@ -91,6 +88,7 @@ class JobAdmission:
         roles = {task.name: task.role.value for task in hold.gang.tasks}
         plan = PlanFacts(0, 0, job.spec_hash, "Pinned", 0.0, requests, roles, members)
         try:
+            # Most jobs are admitted within a moment: they need no dry run.
             await asyncio.sleep(self.settings.template_check_seconds)
             current = self.state.jobs.get(job.key)
             if current is not None and current.phase in ("Pending", "Restarting"):
@@ -106,10 +104,9 @@ class JobAdmission:
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
-        self._admitted = {uid: x for uid, x in self._admitted.items() if uid in uids}
+        self.admitted = {uid: x for uid, x in self.admitted.items() if uid in uids}
         self._bind_failures = {uid: x for uid, x in self._bind_failures.items() if uid in uids}
         self._tried = {uid: x for uid, x in self._tried.items() if uid in uids}
 
     async def close(self) -> None:
-        """Stop the dry runs under way."""
         await self._dry_runs.close()

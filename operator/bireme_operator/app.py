@@ -82,6 +82,8 @@ class Operator:
             self._identity,
             duration_seconds=self._settings.lease_duration_seconds,
         )
+        # Renewals go through a client of their own: they must neither pass the fence that they keep
+        # open nor wait for a connection behind the pods of a gang.
         client = ApiClient(lease_client.credentials, fence=self._lease.fence)
         self._clients.append(client)
         self._metrics.show_writes(client.write_counts)
@@ -104,6 +106,7 @@ class Operator:
 
     async def _close(self) -> None:
         self.stop.set()
+        # The term first, which stops writing; then the lease, which hands itself back.
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

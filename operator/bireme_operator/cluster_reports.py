@@ -7,7 +7,7 @@ computed again at the next sweep. The gauges of the same facts are set beside it
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
 import structlog
@@ -19,6 +19,7 @@ from bireme.core.times import HOUR, duration
 from bireme.kube import allocations, quantities
 from bireme.kube.api.node_pool_scaler import history_manifest, history_of
 from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.cluster_objects import ClusterFacts
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts
@@ -34,15 +35,7 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _QueueFacts:
-    name: str
-    uid: str
-    resource_version: str
-    status: dict[str, Any]
-
-
-ReportedObject: TypeAlias = _QueueFacts | PolicyFacts | PoolFacts
+ReportedObject: TypeAlias = ClusterFacts[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +49,7 @@ class ReportContext:
     now: Callable[[], float]
 
 
+@dataclass
 class StatusReports(ABC):
     """Writes the statuses of one cluster-scoped kind."""
 
@@ -63,10 +57,9 @@ class StatusReports(ABC):
     news: ClassVar[tuple[str, ...]]
     """Fields of the status whose change is written at once, like that of a condition."""
 
-    def __init__(self, context: ReportContext) -> None:
-        self._context = context
-        self._written: dict[str, float] = {}
-        self._tasks = Tasks()
+    context: ReportContext
+    _written: dict[str, float] = field(init=False, default_factory=dict)
+    _tasks: Tasks = field(init=False, default_factory=Tasks)
 
     @abstractmethod
     def statuses(self) -> Iterator[tuple[ReportedObject, Status]]:
@@ -84,7 +77,6 @@ class StatusReports(ABC):
             self._tasks.start(self._write_all())
 
     async def close(self) -> None:
-        """Stop the report under way."""
         await self._tasks.close()
 
     async def _write_all(self) -> None:
@@ -96,6 +88,7 @@ class StatusReports(ABC):
             try:
                 await self.write(facts, status)
             except ApiError as error:
+                # Edited or deleted meanwhile: the next sweep works with what is there.
                 if not (error.is_conflict or error.is_not_found):
                     _log.info(
                         "status not written", kind=self.kind, object=facts.name, error=str(error)
@@ -107,12 +100,12 @@ class StatusReports(ABC):
     def _is_due(self, facts: ReportedObject, status: Status) -> bool:
         if is_news(facts.status, status, self.news):
             return True
-        age = self._context.clock() - self._written.get(facts.name, float("-inf"))
-        return status != facts.status and age >= self._context.refresh_seconds
+        age = self.context.clock() - self._written.get(facts.name, float("-inf"))
+        return status != facts.status and age >= self.context.refresh_seconds
 
     async def write(self, facts: ReportedObject, status: Status) -> None:
         """Write one status, and an event for every reason in it that is new."""
-        name, given = facts.name, self._context
+        name, given = facts.name, self.context
         self._written[name] = given.clock()
         await given.writes.write_status(self.kind, name, facts.resource_version, status)
         before = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
@@ -137,17 +130,16 @@ def _conditions(status: Status) -> list[dict[str, Any]]:
 # --- Queue: how many gangs hold places and wait, and what they use -----------------------
 
 
+@dataclass
 class QueueReports(StatusReports):
     """Writes ``Queue.status``."""
 
     kind = "Queue"
     news = ("admitted", "pending", "usage")
 
-    def __init__(self, state: ClusterState, metrics: GangMetrics, context: ReportContext) -> None:
-        super().__init__(context)
-        self._state = state
-        self._metrics = metrics
-        self._counted: dict[str, Status] = {}
+    state: ClusterState
+    metrics: GangMetrics
+    _counted: dict[str, Status] = field(init=False, default_factory=dict)
 
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Count the gangs of ``snapshot`` by queue, and submit the counts."""
@@ -155,22 +147,24 @@ class QueueReports(StatusReports):
         self.submit()
 
     def show(self) -> None:
-        self._metrics.show_queues(self._counted)
+        self.metrics.show_queues(self._counted)
 
-    def statuses(self) -> Iterator[tuple[_QueueFacts, Status]]:
+    def statuses(self) -> Iterator[tuple[ReportedObject, Status]]:
         for name, counted in self._counted.items():
-            queue = self._state.tenancy.queue_manifests.get(name)
+            queue = self.state.tenancy.queue_manifests.get(name)
             if queue is not None:
                 meta, before = queue.metadata, queue.status
-                facts = _QueueFacts(name, meta.uid, meta.resource_version, before)
+                version = meta.resource_version
+                facts: ReportedObject
+                facts = ClusterFacts(name, meta.uid, 0, version, "", None, "", before)
                 yield facts, {**before, **counted}
 
     def _count(self, snapshot: ClusterSnapshot) -> dict[str, Status]:
         wanted: dict[str, Status] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
-        for key, group in self._state.groups.items():
-            view = self._state.view(key)
+        for key, group in self.state.groups.items():
+            view = self.state.view(key)
             if view is None:
                 continue
             queue = allocations.queue_of(group, view.plan)
@@ -257,25 +251,24 @@ def _shadow_status(shadow: ShadowStats) -> Status:
     return shown
 
 
+@dataclass
 class PolicyReports(StatusReports):
     """Writes ``SchedulingPolicy.status``."""
 
     kind = "SchedulingPolicy"
     news = ("observedGeneration", "checkpointSha256")
 
-    def __init__(self, policies: Policies, metrics: PolicyMetrics, context: ReportContext) -> None:
-        super().__init__(context)
-        self._policies = policies
-        self._metrics = metrics
+    policies: Policies
+    metrics: PolicyMetrics
 
     def statuses(self) -> Iterator[tuple[PolicyFacts, Status]]:
-        for policy in list(self._policies.known.known.values()):
-            status = policy_status(policy, self._policies, self._context.now())
+        for policy in list(self.policies.known.known.values()):
+            status = policy_status(policy, self.policies, self.context.now())
             if status is not None:
                 yield policy, status
 
     def show(self) -> None:
-        policies, metrics = self._policies, self._metrics
+        policies, metrics = self.policies, self.metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
         stats = {name: each.stats for name, each in deciders.items() if each is not None}
         shadows = {name: each.shadow for name, each in stats.items()}
@@ -356,38 +349,37 @@ def _mark_stale(wanted: Status, now: float) -> None:
             with_condition(wanted, FORECAST, False, Reason.FORECAST_STALE, words, now)
 
 
+@dataclass
 class PoolReports(StatusReports):
     """Writes ``NodePoolScaler.status``."""
 
     kind = "NodePoolScaler"
     news = ("observedGeneration", "floor", "replicas", "history")
 
-    def __init__(self, pools: ManagedPools, metrics: PoolMetrics, context: ReportContext) -> None:
-        super().__init__(context)
-        self._pools = pools
-        self._metrics = metrics
+    pools: ManagedPools
+    metrics: PoolMetrics
 
     def statuses(self) -> Iterator[tuple[PoolFacts, Status]]:
-        for name, facts in sorted(self._pools.scalers.known.items()):
-            pool = self._pools.known.get(name)
+        for name, facts in sorted(self.pools.scalers.known.items()):
+            pool = self.pools.known.get(name)
             if pool is None and facts.spec is not None:
                 continue  # it has just been created
             known = pool if facts.spec is not None else None
-            status = pool_status(facts, known, self._context.now())
+            status = pool_status(facts, known, self.context.now())
             if status is not None:
                 yield facts, status
 
     async def write(self, facts: ReportedObject, status: Status) -> None:
         """Write one status; drop the hours that are in it."""
         await super().write(facts, status)
-        pool = self._pools.known.get(facts.name)
+        pool = self.pools.known.get(facts.name)
         if pool is not None and "history" in status:
             end = history_of(status).end
             for begin in [begin for begin in pool.hourly.over if begin + HOUR <= end]:
                 del pool.hourly.over[begin]
 
     def show(self) -> None:
-        metrics, pools = self._metrics, self._pools.known
+        metrics, pools = self.metrics, self.pools.known
         decided = {name: p.decided for name, p in pools.items() if p.decided is not None}
         made = {name: pool.forecast_made for name, pool in pools.items()}
         show(
@@ -399,7 +391,7 @@ class PoolReports(StatusReports):
                 metrics.forecast_made: {name: at for name, at in made.items() if at is not None},
             }
         )
-        now = self._context.now()
+        now = self.context.now()
         metrics.show_forecast({name: pool.expected(now) for name, pool in pools.items()})
 
 
@@ -424,6 +416,5 @@ class ClusterReports:
         self.metrics.show_partial(self.state, snapshot.now)
 
     async def close(self) -> None:
-        """Stop the writes under way."""
         for each in (self.queues, self.policies, self.pools):
             await each.close()

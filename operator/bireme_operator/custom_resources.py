@@ -127,6 +127,8 @@ class Mirror:
     def put(self, raw: msgspec.Raw) -> None:
         """Apply a creation or change."""
         stub = self._reader.stub(raw)
+        # kopf has a worker for each object, and audits read objects themselves: an older state may
+        # come after a newer one, and would bring back what was deleted.
         if stub is None or stub.version <= self.newest(stub.key):
             return
         key = stub.key
@@ -219,30 +221,22 @@ class _Kind:
     watches: int = 0
 
 
+@dataclass(slots=True)
 class CustomResources:
     """All mirrors of a term. :meth:`run` ends with NotWatched, or with what a callback raised."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        metrics: WatchMetrics,
-        unwatched_limit_seconds: float = 60,
-        *,
-        timing: AuditTiming = AuditTiming(),  # frozen
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._metrics = metrics
-        self._limit = unwatched_limit_seconds
-        self._timing = timing
-        self._clock = clock
-        self._kinds: dict[str, _Kind] = {}
-        self._inbox: deque[Notice] = deque()
-        self._is_draining = False
-        self._is_over = False
-        self._bug: asyncio.Future[None] | None = None
-        self._kopf: asyncio.Task[None] | None = None
-        self._kopf_began = 0.0
+    client: ApiClient
+    metrics: WatchMetrics
+    unwatched_limit_seconds: float = 60
+    timing: AuditTiming = AuditTiming()  # frozen
+    clock: Callable[[], float] = time.monotonic
+    _kinds: dict[str, _Kind] = field(default_factory=dict)
+    _inbox: deque[Notice] = field(default_factory=deque)
+    _is_draining: bool = False
+    _is_over: bool = False
+    _bug: asyncio.Future[None] | None = None
+    _kopf: asyncio.Task[None] | None = None
+    _kopf_began: float = 0.0
 
     def source(
         self,
@@ -254,14 +248,14 @@ class CustomResources:
     ) -> Mirror:
         """Return the mirror of one kind, before :meth:`run`."""
         mirror = Mirror(plural, on_put, on_delete)
-        self._kinds[plural] = _Kind(mirror, is_needed, self._clock(), (self._clock(), 0))
+        self._kinds[plural] = _Kind(mirror, is_needed, self.clock(), (self.clock(), 0))
         return mirror
 
     async def run(self) -> None:
         """Watch and audit until cancelled."""
         self._bug = asyncio.get_running_loop().create_future()
         for kind in self._kinds.values():
-            kind.live_at = self._clock()
+            kind.live_at = self.clock()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._run_kopf())
@@ -278,8 +272,10 @@ class CustomResources:
         """Start kopf again whenever it ends, with jittered backoff."""
         failures = 0
         while True:
-            self._kopf_began = self._clock()
-            kopf = KopfWatch(self._client.credentials, self._notify, self._timing.idle_seconds)
+            self._kopf_began = self.clock()
+            # kopf ends at any in-stream error but a 410. Nothing here ends with it: what it missed
+            # meanwhile is found by the audit after its next list.
+            kopf = KopfWatch(self.client.credentials, self._notify, self.timing.idle_seconds)
             self._kopf = asyncio.create_task(kopf.run())
             error = await _outcome(self._kopf)
             for kind in self._kinds.values():
@@ -287,34 +283,36 @@ class CustomResources:
                 kind.woken.set()  # perhaps kopf ended because the resource did
             failures = failures + 1 if self._age() < _LONG_RUN_SECONDS else 1
             delay = self._back_off(failures - 1)
-            self._metrics.restarts.inc()
+            self.metrics.restarts.inc()
             _log.warning("kopf ended", error=repr(error), restart_seconds=round(delay, 2))
             await asyncio.sleep(delay)
 
     def _age(self) -> float:
-        return self._clock() - self._kopf_began
+        return self.clock() - self._kopf_began
 
     def _back_off(self, failures: int) -> float:
         """Return the seconds to wait after so many failures more than one."""
-        timing = self._timing
+        timing = self.timing
         return jittered_pause(failures, timing.backoff_first_seconds, timing.backoff_limit_seconds)
 
     async def _supervise_kopf(self) -> None:
         """End a run of kopf that misses a kind, and the term where a kind stays unwatched."""
+        limit, discovery = self.unwatched_limit_seconds, self.timing.discovery_seconds
         while True:
-            await asyncio.sleep(min(1.0, self._timing.discovery_seconds / 2, self._limit / 4))
-            now, kinds = self._clock(), self._kinds.values()
+            await asyncio.sleep(min(1.0, discovery / 2, limit / 4))
+            now, kinds = self.clock(), self._kinds.values()
             for kind in kinds:
                 if kind.watches or kind.is_missing:
                     kind.live_at = now
-                elif kind.is_needed and now - kind.live_at > self._limit:
-                    raise NotWatched(f"{kind.mirror.plural} not watched for {self._limit:.0f} s")
+                elif kind.is_needed and now - kind.live_at > limit:
+                    raise NotWatched(f"{kind.mirror.plural} not watched for {limit:.0f} s")
             unknown = any(kind.is_served and not kind.was_asked for kind in kinds)
-            if unknown and self._age() > self._timing.discovery_seconds and self._kopf is not None:
+            if unknown and self._age() > discovery and self._kopf is not None:
                 self._kopf.cancel()  # kopf discovers kinds only when it starts
 
     def _notify(self, notice: Notice) -> None:
         """Queue a notice; called in kopf's thread."""
+        # Appending is atomic. Of a burst only the first notice wakes the loop.
         self._inbox.append(notice)
         if not self._is_draining and self._bug is not None:
             self._is_draining = True
@@ -363,7 +361,7 @@ class CustomResources:
         while True:
             kind.woken.clear()
             wanted, kind.is_audit_wanted = kind.is_audit_wanted, False
-            wanted |= self._clock() - kind.audited[0] >= self._timing.audit_seconds
+            wanted |= self.clock() - kind.audited[0] >= self.timing.audit_seconds
             try:
                 if wanted or await self._count_differs(kind):
                     await self._audit(kind)
@@ -379,7 +377,7 @@ class CustomResources:
 
     async def _rest(self, kind: _Kind, failures: int) -> None:
         """Wait until an audit is wanted or the next count is due; shorter after a failure."""
-        timing = self._timing
+        timing = self.timing
         if kind.is_missing:
             await asyncio.sleep(timing.missing_retry_seconds)
         elif failures:
@@ -393,6 +391,7 @@ class CustomResources:
 
     async def _count_differs(self, kind: _Kind) -> bool:
         """Return whether the server's count differs from the mirror's, or is not known."""
+        # A list of one item says how many there are, at no cost to the API server.
         page = await self._metadata_page(kind, "", 1)
         if not kind.mirror.synced.is_set():
             return False  # kopf's first list is still awaited
@@ -409,18 +408,19 @@ class CustomResources:
         ghosts, stale = await self._settled(mirror, listed, version)
         # 3. Delete what the list does not have, unless it is newer than the list.
         for key in ghosts:
-            self._metrics.repairs.labels(mirror.plural, "ghost").inc()
+            self.metrics.repairs.labels(mirror.plural, "ghost").inc()
             mirror.delete(key, mirror.seen[key].uid, version)
         # 4. Read what the list has and the mirror has not, or has older.
         for key in stale:
-            self._metrics.repairs.labels(mirror.plural, "lost").inc()
+            self.metrics.repairs.labels(mirror.plural, "lost").inc()
             await self._read(mirror, key)
         if ghosts or stale:
             _log.warning("repaired", kind=mirror.plural, ghosts=len(ghosts), lost=len(stale))
         listed_at, earlier = kind.audited
-        if self._clock() - listed_at >= self._timing.count_seconds:
+        if self.clock() - listed_at >= self.timing.count_seconds:
+            # An event older than the audit before this one is not on its way any more.
             mirror.forget(earlier)
-            kind.audited = self._clock(), version
+            kind.audited = self.clock(), version
         mirror.synced.set()
 
     async def _settled(
@@ -429,14 +429,14 @@ class CustomResources:
         """Return what still differs when kopf is silent: keys to delete, and keys to read."""
         ghosts = [key for key in mirror.seen if key not in listed]
         stale = list(listed)
-        clock, count = self._clock, -1
+        clock, count = self.clock, -1
         while True:
             ghosts = [k for k in ghosts if k in mirror.seen and mirror.newest(k) <= version]
             stale = [key for key in stale if mirror.newest(key) < listed[key]]
             left = len(ghosts) + len(stale)
             if left != count:
                 count, since = left, clock()
-            if not left or clock() - since >= self._timing.settle_seconds:
+            if not left or clock() - since >= self.timing.settle_seconds:
                 return ghosts, stale
             await asyncio.sleep(0.02 if left < 100 else 0.1)
 
@@ -444,7 +444,7 @@ class CustomResources:
         # A list of one: it needs no right to read single objects.
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
-        for raw in wire.page(await self._client.get(path, params=params)).items or ():
+        for raw in wire.page(await self.client.get(path, params=params)).items or ():
             mirror.put(raw)
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
@@ -452,7 +452,7 @@ class CustomResources:
         listed: dict[Key, int] = {}
         token, version = "", 0
         while True:
-            page = await self._metadata_page(kind, token, self._timing.page_size)
+            page = await self._metadata_page(kind, token, self.timing.page_size)
             version = version or page.metadata.resource_version
             for raw in page.items or ():
                 stub = wire.stub(raw)
@@ -466,7 +466,7 @@ class CustomResources:
         if token:
             params["continue"] = token
         path = names.path(kind.mirror.plural)
-        page = wire.page(await self._client.get(path, params=params, accept=METADATA))
+        page = wire.page(await self.client.get(path, params=params, accept=METADATA))
         if kind.is_missing:
             _log.info("the resource is back", kind=kind.mirror.plural)
         kind.is_missing, kind.is_served = False, True

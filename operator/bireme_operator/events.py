@@ -6,7 +6,7 @@ is retried.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -73,20 +73,20 @@ def type_of(reason: Reason) -> str | None:
     return "Warning" if reason in _WARNINGS or reason.is_configuration_fault else "Normal"
 
 
+@dataclass(slots=True)
 class Events:
     """Posts events; ``now`` gives POSIX seconds."""
 
-    def __init__(self, writes: Writes, instance: str, now: Callable[[], float]) -> None:
-        self._writes = writes
-        self._instance = instance
-        self._now = now
-        self._series: dict[tuple[str, str], _Series] = {}
+    writes: Writes
+    instance: str
+    now: Callable[[], float]
+    _series: dict[tuple[str, str], _Series] = field(default_factory=dict)
 
     async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post ``reason`` about an object, at most once in five minutes."""
         if type_of(reason) is None:
             return
-        now = self._now()
+        now = self.now()
         series = self._series.get((uid, reason))
         if series is not None and now - series.posted < _QUIET_SECONDS:
             series.count += 1
@@ -105,16 +105,18 @@ class Events:
     async def _write(self, event: dict[str, Any]) -> None:
         namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
         try:
-            await self._writes.post_event(namespace, event)
+            await self.writes.post_event(namespace, event)
         except ApiError as error:
             if not error.is_already_exists:
                 raise
             change = {part: event[part] for part in ("lastTimestamp", "message", "count")}
-            await self._writes.patch_event(namespace, name, change)
+            await self.writes.patch_event(namespace, name, change)
 
     def _event(
         self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
     ) -> dict[str, Any]:
+        # The same name for the same object and reason: after a restart or a change of leader the
+        # event goes on to be counted, and no second one appears.
         digest = hashlib.sha256(f"{uid}/{reason}".encode()).hexdigest()[:12]
         name = f"{key[1][:200].rstrip('-.')}.{digest}"
         return {
@@ -134,7 +136,7 @@ class Events:
             "type": type_of(reason),
             "source": {"component": names.FIELD_MANAGER},
             "reportingComponent": names.FIELD_MANAGER,
-            "reportingInstance": self._instance,
+            "reportingInstance": self.instance,
             "firstTimestamp": quantities.format_timestamp(series.first),
             "lastTimestamp": quantities.format_timestamp(series.posted),
             "count": series.count,

@@ -28,6 +28,7 @@ class HttpServer:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101  # setup made it
+        # The port is open to the cluster: without a bound, idle connections use up the files.
         self._limiter = ConnectionLimiter(self._runner.server, tls)
         return self._limiter.open(host, port)
 
@@ -50,7 +51,6 @@ class HealthEndpoint:
         self._server = HttpServer()
 
     async def start(self, host: str, port: int) -> None:
-        """Listen on ``host:port``."""
         app = web.Application()
         for path in self._checks:
             app.router.add_get(path, self._check)
@@ -58,7 +58,6 @@ class HealthEndpoint:
         await self._server.start(app, host, port)
 
     async def stop(self) -> None:
-        """Stop listening."""
         await self._server.stop()
 
     async def _check(self, request: web.Request) -> web.Response:

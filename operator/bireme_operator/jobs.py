@@ -107,7 +107,7 @@ class JobReconciler:
         before = {**job.status, **self.progress.status_update(job, view, at_once=True)}
         is_current = view is not None and view.plan.attempt == job.attempt
         if view is not None and is_current and "admittedTime" not in before:
-            admit = self.admission.decision_on(job.uid)
+            admit = self.admission.admitted.get(job.uid)
             before = status.admitted(job, view, self.state.node_table, admit)
         wanted = status.moved(before, job, move, now)
         if view is not None and not move.starts_again:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
@@ -96,19 +96,19 @@ Notice = Changed | Asked | Listed | Watching | Failed
 Notify = Callable[[Notice], None]
 
 
+@dataclass(slots=True)
 class KopfWatch:
     """One run of kopf; ``notify`` is called in its thread.
 
     :meth:`run` is called once, in the loop that owns ``source``.
     """
 
-    def __init__(self, source: CredentialSource, notify: Notify, idle_seconds: float) -> None:
-        self._source = source
-        self._notify = notify
-        self._idle_seconds = idle_seconds
-        self._stop = asyncio.Event()
-        self._is_stopping = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+    source: CredentialSource
+    notify: Notify
+    idle_seconds: float
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_stopping: bool = False
+    _loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Watch until kopf ends, with its error if it has one; cancelled, end it first."""
@@ -117,6 +117,7 @@ class KopfWatch:
         thread = threading.Thread(target=self._live, args=(owner, ended), name="kopf", daemon=True)
         thread.start()
         try:
+            # Shielded: also a run that is cancelled waits below for the end of its thread.
             error = await asyncio.shield(ended)
         finally:
             self._end()
@@ -157,10 +158,10 @@ class KopfWatch:
         if self._is_stopping:
             return
         backlog = _Backlog()
-        session = _Session(self._source, owner, self._notify, backlog)
+        session = _Session(self.source, owner, self.notify, backlog)
         tasks = await kopf.spawn_tasks(
             registry=self._registry(session, backlog),
-            settings=_settings(self._idle_seconds),
+            settings=_settings(self.idle_seconds),
             clusterwide=True,
             standalone=True,
             # Else kopf asks for the user's name, which a container's user need not have.
@@ -187,9 +188,9 @@ class KopfWatch:
         async def take_event(uid: str | None, **_: Any) -> None:
             try:
                 if (newest := backlog.take(uid or "")) is not None:
-                    self._notify(Changed(plural, *newest))
+                    self.notify(Changed(plural, *newest))
             except Exception as error:  # noqa: BLE001  # kopf swallows what its handlers raise
-                self._notify(Failed(error))
+                self.notify(Failed(error))
 
         return take_event
 
@@ -289,22 +290,16 @@ class _Backlog:
         return None if newest is None else newest[:2]
 
 
+@dataclass(slots=True)
 class _Session:
     """Makes the sessions of one run: kopf logs in when it starts and after every 401."""
 
-    def __init__(
-        self,
-        source: CredentialSource,
-        owner: asyncio.AbstractEventLoop,
-        notify: Notify,
-        backlog: _Backlog,
-    ) -> None:
-        self._source = source
-        self._owner = owner
-        self._notify = notify
-        self._response = _response_type(notify, backlog)
-        self._made: list[aiohttp.ClientSession] = []
-        self._used: Credentials | None = None
+    source: CredentialSource
+    owner: asyncio.AbstractEventLoop
+    notify: Notify
+    backlog: _Backlog
+    _made: list[aiohttp.ClientSession] = field(default_factory=list)
+    _used: Credentials | None = None
 
     async def login(self, **_: Any) -> kopf.AiohttpSession:
         """Log in with the operator's credentials, or newer ones than those refused."""
@@ -315,7 +310,7 @@ class _Session:
             headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "bireme"},
             middlewares=(self._send,),
             proxy=credentials.proxy,
-            response_class=self._response,
+            response_class=_response_type(self.notify, self.backlog),
         )
         self._made.append(session)
         return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
@@ -327,8 +322,8 @@ class _Session:
 
     async def _newer_than(self, refused: Credentials | None) -> Credentials:
         # The source belongs to the loop of the operator's own clients.
-        loading = self._source.after(refused) if refused else self._source.current()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(loading, self._owner))
+        loading = self.source.after(refused) if refused else self.source.current()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(loading, self.owner))
 
     async def _send(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -337,7 +332,7 @@ class _Session:
         used = self._used
         assert used is not None  # noqa: S101  # login made the session
         if plural := _plural(request.url):
-            self._notify(Asked(plural))
+            self.notify(Asked(plural))
         try:
             authorization = used.authorization()
         except CredentialsError as error:
@@ -375,6 +370,8 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
                 raise aiohttp.ClientPayloadError(str(error)) from error  # kopf lists again
             items = [_metadata_of(raw) for raw in page.items or ()]
             for item, raw in zip(items, page.items or (), strict=True):
+                # kopf takes the items one by one after this; a newer event may replace these bytes
+                # by then.
                 backlog.offer(item["metadata"].get("uid", ""), None, bytes(raw))
             if not page.metadata.next:
                 notify(Listed(plural))
@@ -390,31 +387,29 @@ def _plural(url: URL) -> str:
     return url.path.partition(names.path(""))[2]
 
 
+@dataclass(slots=True)
 class _Lines:
     """The content of a watch: whole lines, each an event with the metadata of its object."""
 
-    def __init__(
-        self, content: aiohttp.StreamReader, plural: str, notify: Notify, backlog: _Backlog
-    ) -> None:
-        self._content = content
-        self._plural = plural
-        self._notify = notify
-        self._backlog = backlog
+    content: aiohttp.StreamReader
+    plural: str
+    notify: Notify
+    backlog: _Backlog
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._content, name)
+        return getattr(self.content, name)
 
     async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
         began, has_news = clock(), False
-        self._notify(Watching(self._plural, is_open=True))
+        self.notify(Watching(self.plural, is_open=True))
         try:
-            async for line in whole_lines(self._content.iter_any()):
+            async for line in whole_lines(self.content.iter_any()):
                 has_news = True
                 if shown := self._shown(line):
                     yield shown + b"\n"
         finally:
-            self._notify(Watching(self._plural, is_open=False))
+            self.notify(Watching(self.plural, is_open=False))
         if not has_news and clock() - began < _SHORT_SECONDS:
             await asyncio.sleep(random.uniform(0.5, 1))  # noqa: S311  # kopf reconnects at once
 
@@ -428,7 +423,7 @@ class _Lines:
             return line
         known = _metadata_of(event.object)
         uid = known["metadata"].get("uid", "")
-        if not self._backlog.offer(uid, event.type, bytes(event.object)):
+        if not self.backlog.offer(uid, event.type, bytes(event.object)):
             return b""
         return msgspec.json.encode({"type": event.type, "object": known})
 

@@ -102,7 +102,11 @@ class LeaderTerm:
         self.policies = Policies(from_settings, _policy_loader(given), metrics.policies, dirty.set)
         self.state = state = ClusterState(given.scheduling, dirty.set, self.policies.known)
         scalers = NodePoolScalers(dirty.set)
-        self.watches = watches = Watches(given.client, state, scalers, _own_kinds(given), clock)
+        limit = settings.cycle_age_limit_seconds
+        own_kinds = given.custom or CustomResources(
+            given.client, metrics.watches, limit, clock=clock
+        )
+        self.watches = watches = Watches(given.client, state, scalers, own_kinds, clock)
 
         # 2. How to act: writes, events, statuses, work on gangs.
         self.slots = PrioritySemaphore(settings.write_concurrency)
@@ -112,41 +116,30 @@ class LeaderTerm:
             writes, watches, events, settings, clock, state.requeue
         )
         self.work = work = WorkQueue(state, self.slots, clock)
-        actuator = Actuator(state, watches, writes, _progress_access(settings))
+        url, authority = settings.progress_url, settings.progress_ca_config_map
+        access = ProgressAccess(url, authority) if url else None
+        actuator = Actuator(state, watches, writes, access)
         errors = ReconcileErrors(state, work, reports, metrics)
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
         tokens = Tokens(given.client, clock)
-        self.progress = ProgressService(state, tokens, settings.progress_write_seconds, clock, now)
+        pause = settings.progress_write_seconds
+        self.progress = progress = ProgressService(state, tokens, pause, clock, now)
         admission = JobAdmission(state, work, actuator, settings, given.epoch)
         resizes = Resizes(state, work, actuator, reports, events, metrics, now)
         jobs = JobReconciler(
-            state=state,
-            work=work,
-            actuator=actuator,
-            admission=admission,
-            resizes=resizes,
-            reports=reports,
-            progress=self.progress,
-            events=events,
+            *(state, work, actuator, admission, resizes, reports, progress, events),
             metrics=metrics.gangs,
             clock=clock,
         )
         pod_groups = ExternalPodGroups(state, watches, writes, work, actuator, clock)
-        self.preemptions = Preemptions(
+        self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
         )
+        health = NodeHealth(state, clock, settings.node_lost_seconds)
+        ages, limit = MonotonicAge(clock), settings.bind_timeout_seconds
         gangs = GangReconciler(
-            state=state,
-            work=work,
-            actuator=actuator,
-            jobs=jobs,
-            pod_groups=pod_groups,
-            reports=reports,
-            errors=errors,
-            health=NodeHealth(state, clock, settings.node_lost_seconds),
-            ages=MonotonicAge(clock),
-            bind_timeout_seconds=settings.bind_timeout_seconds,
+            state, work, actuator, jobs, pod_groups, reports, errors, health, ages, limit
         )
 
         # 4. Decisions: cycles, and what carries them out.
@@ -155,14 +148,7 @@ class LeaderTerm:
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
         cycles = CycleRunner(self.policies, shadows, recording, metrics, given.fence)
         self.executor = DecisionExecutor(
-            state=state,
-            work=work,
-            admission=admission,
-            pod_groups=pod_groups,
-            preemptions=self.preemptions,
-            resizes=resizes,
-            reports=reports,
-            errors=errors,
+            *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
             metrics=metrics.gangs,
             now=now,
         )
@@ -175,9 +161,9 @@ class LeaderTerm:
         context = ReportContext(writes, events, settings.status_refresh_seconds, clock, now)
         cluster_reports = ClusterReports(
             state,
-            QueueReports(state, metrics.gangs, context),
-            PolicyReports(self.policies, metrics.policies, context),
-            PoolReports(self.pools, metrics.pools, context),
+            QueueReports(context, state, metrics.gangs),
+            PolicyReports(context, self.policies, metrics.policies),
+            PoolReports(context, self.pools, metrics.pools),
             metrics.gangs,
         )
 
@@ -186,23 +172,15 @@ class LeaderTerm:
         self.loop = SchedulingLoop(
             given.fence, now, pacing, gangs, cycles, self.executor, self.pools, cluster_reports
         )
-        self._closing = (
-            self.preemptions,
-            work,
-            admission,
-            reports,
-            self.policies,
-            shadows,
-            cluster_reports,
-            self.pools,
-            recording,
-        )
+        acting = (preemptions, work, admission, reports)
+        self._closing = (*acting, self.policies, shadows, cluster_reports, self.pools, recording)
 
     async def run(self) -> None:
         """Fill the caches, then decide, until cancelled; any failure inside ends the term."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watches.run())
+                # On half a cache it would admit gangs to nodes whose pods it does not know yet.
                 await self.watches.synced()
                 _log.info(
                     "caches are filled",
@@ -215,14 +193,6 @@ class LeaderTerm:
         finally:
             for part in self._closing:
                 await part.close()
-
-
-def _own_kinds(given: TermContext) -> Sources:
-    """Return the source of Bireme's own kinds: kopf, unless another is given."""
-    if given.custom is not None:
-        return given.custom
-    limit = given.settings.cycle_age_limit_seconds
-    return CustomResources(given.client, given.metrics.watches, limit, clock=given.clock)
 
 
 def _policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
@@ -239,10 +209,3 @@ def _policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
         return LoadedPolicy(policy, facts.uid, source)
 
     return load
-
-
-def _progress_access(settings: OperatorSettings) -> ProgressAccess | None:
-    """Return the address that pods report to; None without an endpoint."""
-    if not settings.progress_url:
-        return None
-    return ProgressAccess(settings.progress_url, settings.progress_ca_config_map)

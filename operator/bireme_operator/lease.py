@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
+from bireme.kube.wire import V1ObjectMeta
 
 # Share of a duration between renewals, as in client-go. The more, the older the last renewal is
 # when an API server stops answering, and the sooner leadership ends.
@@ -30,11 +31,6 @@ _ABSENT: Final = "absent"
 _log = structlog.get_logger(__name__)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -42,7 +38,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Record(msgspec.Struct):
-    metadata: _Meta
+    metadata: V1ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
@@ -154,12 +150,14 @@ class Lease:
         pause = self._duration * _RENEWAL
         while True:
             await self._sleep(pause)
+            # The sleep may have been longer than asked: a paused machine, a loop that was held up.
             if not self.is_leader():
                 return
             renewed = await self._try(self.renew)
             if renewed is False:
                 self._leads_until = -math.inf
                 return
+            # Without an answer it asks again sooner, while there is time.
             pause = self._duration * (_RENEWAL if renewed else 1 / 15)
 
     async def _try(self, step: Callable[[], Awaitable[bool]]) -> bool | None:
@@ -187,6 +185,8 @@ class Lease:
             self._highest_epoch = max(self._highest_epoch, record.spec.lease_transitions or 0)
         seen = f"{record.metadata.uid}/{record.metadata.resource_version}" if record else _ABSENT
         if seen != self._seen:
+            # One that was never there is free at once. One that vanished is not: its holder may
+            # still be writing until its own time is up.
             first_and_absent = self._seen == _UNSEEN and record is None
             self._seen = seen
             self._seen_at = -math.inf if first_and_absent else self._clock()
@@ -212,6 +212,7 @@ class Lease:
         }
         if epoch != self.epoch:
             spec["acquireTime"] = now
+        # Counted from before the request: contenders may see the renewal at any moment after.
         sent_at = self._clock()
         await self._write(spec)
         self.epoch = epoch
@@ -228,6 +229,7 @@ class Lease:
         """Release the lease if it is ours, also by a claim whose answer was not awaited."""
         await self._observe()
         if self._record is not None and self._record.spec.holder_identity == self._identity:
+            # The API server refuses a duration of 0; client-go, too, hands back with 1.
             await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
         return True
 
@@ -242,6 +244,7 @@ class Lease:
             collection = self._path.rpartition("/")[0]
             raw = await self._client.create(collection, body, timeout_seconds=self._answer_seconds)
         else:
+            # With the version, the patch is refused if anybody has written since the read.
             version = {"resourceVersion": self._record.metadata.resource_version}
             body = {"metadata": version, "spec": spec}
             raw = await self._client.merge_patch(

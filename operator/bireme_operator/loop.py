@@ -50,6 +50,7 @@ class Pacing:
             await asyncio.sleep(self.settings.cycle_debounce_seconds)
         except TimeoutError:
             pass
+        # Cleared before the turn, so that what changes during it makes another one.
         self.dirty.clear()
 
     @contextmanager

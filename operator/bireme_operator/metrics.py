@@ -167,6 +167,7 @@ def _is_starting(job: JobFacts, job_uid: str, view: GangView) -> bool:
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
     """Set exactly these values; other series are removed."""
+    # Else a series would be scraped for ever with its last value, its object long gone.
     gauge.clear()
     for labels, value in values.items():
         gauge.labels(*labels).set(value)

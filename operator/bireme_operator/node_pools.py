@@ -416,6 +416,7 @@ def _pool_of(running: RunningGang, pools: Mapping[str, BoolArray]) -> str:
 _MEASURE_SECONDS: Final = 1.0
 
 
+@dataclass(slots=True)
 class ManagedPools:
     """Every NodePoolScaler that can be read, and the pool it manages.
 
@@ -427,28 +428,20 @@ class ManagedPools:
         on_change: Called when a target has answered with news.
     """
 
-    def __init__(
-        self,
-        scalers: NodePoolScalers,
-        nodes: Mapping[Key, wire.V1Node],
-        state: ClusterState,
-        work: WorkQueue,
-        targets: ScaleTargets,
-        metrics: PoolMetrics,
-        clock: Callable[[], float],
-        on_change: Callable[[], None],
-    ) -> None:
-        self.scalers = scalers
-        self.known: dict[str, ManagedPool] = {}
-        self._nodes = nodes
-        self._state = state
-        self._work = work
-        self._targets = targets
-        self._metrics = metrics
-        self._clock = clock
-        self._on_change = on_change
-        self._completions = CompletionCounter(state)
-        self._measured_at = float("-inf")
+    scalers: NodePoolScalers
+    nodes: Mapping[Key, wire.V1Node]
+    state: ClusterState
+    work: WorkQueue
+    targets: ScaleTargets
+    metrics: PoolMetrics
+    clock: Callable[[], float]
+    on_change: Callable[[], None]
+    known: dict[str, ManagedPool] = field(default_factory=dict)
+    _completions: CompletionCounter = field(init=False)
+    _measured_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._completions = CompletionCounter(self.state)
 
     def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return ``snapshot`` with pools that gangs may grow; nodes about to go count as full."""
@@ -462,6 +455,8 @@ class ManagedPools:
         if going:
             used = used.copy()
             empty = ~needed_nodes(snapshot, ()) & np.logical_or.reduce(going)
+            # Which of them goes is the autoscaler's choice: a gang placed there could lose its
+            # node.
             used[empty] = snapshot.nodes.allocatable[empty]
         return replace(snapshot, growable=growable, used=used)
 
@@ -472,13 +467,12 @@ class ManagedPools:
         self._measure(snapshot)
         needed = needed_nodes(snapshot, decision.kept_nodes)
         planned = self._planned(snapshot.nodes, decision)
-        ended = {pod.node for pod in self._state.members.values() if pod.is_terminal}
+        ended = {pod.node for pod in self.state.members.values() if pod.is_terminal}
         for pool in self.known.values():
             is_settled = not (planned & pool.nodes.mask).any()
             pool.decide(needed, decision, is_settled, snapshot.now, ended)
 
     async def close(self) -> None:
-        """Stop all requests under way."""
         for pool in self.known.values():
             if pool.requester is not None:
                 await pool.requester.close()
@@ -526,18 +520,18 @@ class ManagedPools:
             pool.requester = None
         if pool.requester is None and may_scale and target is not None:
             pool.requester = ScaleRequester(
-                facts.name, target, self._targets, self._metrics, self._clock, self._on_change
+                facts.name, target, self.targets, self.metrics, self.clock, self.on_change
             )
 
     def _born(self, node: str) -> str | None:
-        known = self._nodes.get(("", node))
+        known = self.nodes.get(("", node))
         return known.metadata.creation_timestamp if known is not None else None
 
     def _measure(self, snapshot: ClusterSnapshot) -> None:
         """Measure demand and count finished jobs, into the hours and the metrics."""
-        if self._clock() - self._measured_at < _MEASURE_SECONDS:
+        if self.clock() - self._measured_at < _MEASURE_SECONDS:
             return
-        self._measured_at = self._clock()
+        self._measured_at = self.clock()
         demand = pool_demand(snapshot, [pool.scaled for pool in self.known.values()])
         masks = {name: pool.nodes.mask for name, pool in self.known.items()}
         finished = self._completions.observe(snapshot, masks)
@@ -550,9 +544,9 @@ class ManagedPools:
         planned = np.zeros(len(table), dtype=np.bool_)
         if all(pool.spec.scale_in.policy == "Never" for pool in self.known.values()):
             return planned  # not needed
-        views = [view for key in self._state.groups if (view := self._state.view(key)) is not None]
+        views = [view for key in self.state.groups if (view := self.state.view(key)) is not None]
         unbound = [(view, {node for node, _ in view.usage()}) for view in views]
-        assumed = self._work.assumed_plans().values()
+        assumed = self.work.assumed_plans().values()
         is_anywhere = any(nodes and view.plan.mode == "Score" for view, nodes in unbound)
         if is_anywhere or assumed or decision.admitted or decision.resized:
             return ~planned

@@ -46,6 +46,8 @@ def release(pod: wire.V1Pod, node: str, plan: PlanFacts) -> Operations:
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     at = gates.index(names.PLAN_GATE)
     operations: Operations = [
+        # The tests fail the whole patch if the pod is another one of the name, or its gates have
+        # changed: a JSON patch removes gates by position alone.
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
         {"op": "test", "path": f"/spec/schedulingGates/{at}/name", "value": names.PLAN_GATE},
     ]
@@ -101,6 +103,7 @@ class ExternalPodGroups:
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, wanted: dict[str, Any]) -> None:
         await self.actuator.write_group(group.key, group.resource_version, wanted)
+        # Only now may the scheduler see the pods: the extender refuses those without a plan.
         await self._release(group.key, plan)
 
     async def _release(self, key: Key, plan: PlanFacts) -> None:

@@ -182,7 +182,6 @@ class Policies:
                     await self._loaded_one.wait()
 
     async def close(self) -> None:
-        """Load nothing more."""
         await self._loads.close()
 
     def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[LoadedPolicy]) -> None:
@@ -205,48 +204,45 @@ class Policies:
             self._on_change()
 
 
+@dataclass(slots=True)
 class Shadows:
     """Compares the shadows of ``policies``, in a thread; ``clock`` gives monotonic seconds."""
 
-    def __init__(
-        self, policies: Policies, metrics: PolicyMetrics, clock: Callable[[], float]
-    ) -> None:
-        self._policies = policies
-        self._metrics = metrics
-        self._clock = clock
-        self._tasks = Tasks()
-        self._rest_until = float("-inf")
+    policies: Policies
+    metrics: PolicyMetrics
+    clock: Callable[[], float]
+    _tasks: Tasks = field(default_factory=Tasks)
+    _rest_until: float = float("-inf")
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Have the shadows decide on ``snapshot`` too; skip it while they still think or rest."""
-        if not self._policies.shadows:
+        if not self.policies.shadows:
             return
-        if self._tasks or self._clock() < self._rest_until:
-            self._metrics.shadow_cycles.labels("skipped").inc()
+        if self._tasks or self.clock() < self._rest_until:
+            self.metrics.shadow_cycles.labels("skipped").inc()
             return
         self._tasks.start(self._compare(snapshot, decision))
 
     async def close(self) -> None:
-        """Compare nothing more."""
         await self._tasks.close()
 
     async def _compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        began = self._clock()
-        for decider in self._policies.shadows:
+        began = self.clock()
+        for decider in self.policies.shadows:
             try:
                 theirs, found = await asyncio.to_thread(
                     _compared, snapshot, decision, decider.policy
                 )
             except Exception:  # noqa: BLE001  # whatever it is, deciding goes on
                 _log.exception("shadow not compared", policy=decider.name)
-                self._metrics.shadow_cycles.labels("failed").inc()
+                self.metrics.shadow_cycles.labels("failed").inc()
                 continue
             decider.stats.add(theirs)
             if decision.admitted or theirs.admitted:  # else no gang could start
                 decider.stats.shadow.add(found)
             decider.stats.shadow.add_sizes(found)
-            self._metrics.shadow_cycles.labels("compared").inc()
-        self._rest_until = self._clock() + _REST * (self._clock() - began)
+            self.metrics.shadow_cycles.labels("compared").inc()
+        self._rest_until = self.clock() + _REST * (self.clock() - began)
 
 
 def _compared(
@@ -273,6 +269,7 @@ class CycleRunner:
         """Return the decision on ``snapshot``."""
         decider = self.policies.deciding
         with self.metrics.cycles.time():
+            # In a thread, because this loop also renews the lease, and a cycle may take seconds.
             decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy)
         self.fence()  # the lease may have been lost in the meantime
         self._observe(snapshot, decision, decider.source)

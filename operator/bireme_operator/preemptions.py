@@ -118,6 +118,7 @@ class Preemptions:
         stopped = False
         try:
             protected = await self._protected_by_budgets(victims)
+            # A job may have ended, or been edited, while the budgets were read.
             current = [job for v in victims if (job := self._unchanged(v.job)) is not None]
             stopped = not protected and len(current) == len(victims)
             if stopped:
@@ -146,6 +147,7 @@ class Preemptions:
             key = victim.job.key
             pods = self.state.pods_of(victim.job)
             why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
+            # Victims of one namespace draw on the same budgets: each counts for the next.
             going[key[0]] += pods
             if why:
                 _log.info("gang is protected", gang=key, why=why)
@@ -165,5 +167,4 @@ class Preemptions:
             self._stopping.discard(job.uid)
 
     async def close(self) -> None:
-        """Stop all requests under way."""
         await self._tasks.close()

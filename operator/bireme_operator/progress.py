@@ -17,7 +17,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -237,16 +237,14 @@ class Certificate:
         return tuple(file.stat().st_mtime_ns for file in self._files)
 
 
+@dataclass(slots=True)
 class ProgressEndpoint:
     """The server; ``service`` gives that of the present term, or None on a standby."""
 
-    def __init__(
-        self, service: Callable[[], ProgressService | None], metrics: OperatorMetrics
-    ) -> None:
-        self._service = service
-        self._metrics = metrics
-        self._certificate: Certificate | None = None
-        self._server = HttpServer()
+    service: Callable[[], ProgressService | None]
+    metrics: OperatorMetrics
+    _certificate: Certificate | None = None
+    _server: HttpServer = field(default_factory=HttpServer)
 
     async def start(self, host: str, port: int, certificate: Certificate | None) -> int:
         """Listen on ``host:port``, with TLS if there is a certificate; return the port.
@@ -262,7 +260,6 @@ class ProgressEndpoint:
         return await self._server.start(app, host, port, tls)
 
     async def stop(self) -> None:
-        """Stop listening."""
         await self._server.stop()
 
     async def _receive(self, request: web.Request) -> web.Response:
@@ -271,20 +268,21 @@ class ProgressEndpoint:
         try:
             await self._accept(request)
         except RequestRefused as refused:
-            self._metrics.reports.labels(str(refused.status)).inc()
+            self.metrics.reports.labels(str(refused.status)).inc()
             return _refusal(refused)
-        self._metrics.reports.labels("200").inc()
+        self.metrics.reports.labels("200").inc()
         return web.json_response({})
 
     async def _accept(self, request: web.Request) -> None:
         """Raise RequestRefused unless the report is taken."""
-        service = self._service()
+        service = self.service()
         if service is None:
             raise RequestRefused(503, "this replica does not lead; try again", _STANDBY_SECONDS)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise RequestRefused(401, "send the projected token as 'Authorization: Bearer TOKEN'")
         key = (request.match_info["namespace"], request.match_info["name"])
+        # Before the body is read, so that nobody but members of gangs can make it hold bodies.
         uid = await service.admit(key, token.strip(), request.remote or "")
         try:
             async with asyncio.timeout(_BODY_SECONDS):

@@ -18,7 +18,7 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -149,6 +149,7 @@ class Tokens:
             self._known[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
             while len(self._known) > _MOST_REMEMBERED:
                 self._known.popitem(last=False)
+        # Shielded: other requests with the same token wait for the same answer.
         found = await asyncio.shield(answer)
         if found is None:
             raise RequestRefused(
@@ -175,13 +176,10 @@ class Tokens:
         except (ApiError, NotLeader, msgspec.DecodeError) as error:
             self._known.pop(digest, None)  # no verdict: ask again
             self._per_pod.give_back(who)
-            why = "may not create tokenreviews" if _is_forbidden(error) else "cannot ask now"
+            is_forbidden = isinstance(error, ApiError) and error.is_forbidden
+            why = "may not create tokenreviews" if is_forbidden else "cannot ask now"
             raise RequestRefused(503, f"the operator {why}: {error}", _RETRY_SECONDS) from error
         return _authenticated(review.status)
-
-
-def _is_forbidden(error: Exception) -> bool:
-    return isinstance(error, ApiError) and error.is_forbidden
 
 
 def _authenticated(status: _ReviewStatus) -> Sender | None:
@@ -210,26 +208,23 @@ class _Pending:
     received: float
 
 
+@dataclass(slots=True)
 class ProgressService:
     """Progress reports of all jobs in one leader term.
 
     ``clock`` gives monotonic seconds, ``now`` POSIX ones.
     """
 
-    def __init__(
-        self,
-        state: ClusterState,
-        tokens: Tokens,
-        write_seconds: float,
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        self._state = state
-        self._tokens = tokens
-        self._write_seconds = write_seconds
-        self._now = now
-        self._senders = RateLimiter(_PER_SECOND, _BURST, clock)
-        self._pending: dict[str, _Pending] = {}
+    state: ClusterState
+    tokens: Tokens
+    write_seconds: float
+    clock: Callable[[], float]
+    now: Callable[[], float]
+    _senders: RateLimiter = field(init=False)
+    _pending: dict[str, _Pending] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._senders = RateLimiter(_PER_SECOND, _BURST, self.clock)
 
     async def admit(self, key: Key, token: str, address: str) -> str:
         """Return the uid of the job ``key``, for which the bearer of ``token`` may report.
@@ -244,8 +239,8 @@ class ProgressService:
             raise RequestRefused(
                 429, "this pod reports too often; once in a few seconds is enough", wait
             )
-        sender = await self._tokens.sender(token, claim, address)
-        job = self._state.jobs.get(key) if sender.namespace == key[0] else None
+        sender = await self.tokens.sender(token, claim, address)
+        job = self.state.jobs.get(key) if sender.namespace == key[0] else None
         if job is None:
             raise RequestRefused(404, f"no TrainingJob {key[1]!r} in the namespace of this pod")
         if not self._is_member(job, sender):
@@ -255,11 +250,11 @@ class ProgressService:
         return job.uid
 
     def _pod(self, sender: Sender) -> PodFacts | None:
-        pod = self._state.members.get((sender.namespace, sender.pod))
+        pod = self.state.members.get((sender.namespace, sender.pod))
         return pod if pod is not None and pod.uid == sender.uid else None
 
     def _is_member(self, job: JobFacts, sender: Sender) -> bool:
-        view, group = self._state.view(job.key), self._state.groups.get(job.key)
+        view, group = self.state.view(job.key), self.state.groups.get(job.key)
         if view is None or group is None or group.job_uid != job.uid or job.is_finished:
             return False
         return view.plan.attempt == job.attempt and any(
@@ -269,7 +264,7 @@ class ProgressService:
 
     def accept(self, uid: str, report: ProgressReport) -> None:
         """Keep the report of the job ``uid``; what it leaves out stays as it was reported."""
-        before, received = self._pending.get(uid), self._now()
+        before, received = self._pending.get(uid), self.now()
         if before is not None:
             received = max(received, before.received + 0.001)
             given = {name: value for name, value in asdict(report).items() if value is not None}
@@ -287,7 +282,7 @@ class ProgressService:
         if last is not None and last >= pending.received:
             del self._pending[job.uid]  # it has been written
             return {}
-        if last is not None and not at_once and self._now() - last < self._write_seconds:
+        if last is not None and not at_once and self.now() - last < self.write_seconds:
             return {}
         plan = view.plan
         run = ReportedRun(

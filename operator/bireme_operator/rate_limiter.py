@@ -23,6 +23,7 @@ class RateLimiter:
     def take(self, key: Hashable) -> float:
         """Take one token of ``key`` and return 0, or return the seconds until there is one."""
         now = self._clock()
+        # Taken out and put back, so that the keys are in the order of their last use.
         tokens, at = self._tokens.pop(key, (self._burst, now))
         tokens = min(self._burst, tokens + (now - at) * self._per_second)
         wait = max(0.0, (1 - tokens) / self._per_second)

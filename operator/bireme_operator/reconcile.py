@@ -78,6 +78,7 @@ class ReconcileErrors:
             self.reports.post_event("PodGroup", key, group.uid, reason, message)
 
 
+@dataclass(slots=True)
 class MonotonicAge:
     """Age of something of a gang, by the wall or the monotonic clock, the longer.
 
@@ -86,10 +87,9 @@ class MonotonicAge:
     ``clock`` gives monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._first_asked: dict[tuple[Key, float], float] = {}
-        self._asked: set[tuple[Key, float]] = set()
+    clock: Callable[[], float]
+    _first_asked: dict[tuple[Key, float], float] = field(default_factory=dict)
+    _asked: set[tuple[Key, float]] = field(default_factory=set)
 
     def seconds(self, key: Key, since: float, now: float) -> float:
         """Return the age of ``since``, at least the time since it was first asked for.
@@ -97,8 +97,8 @@ class MonotonicAge:
         ``since`` and ``now`` are POSIX seconds.
         """
         self._asked.add((key, since))
-        first = self._first_asked.setdefault((key, since), self._clock())
-        return max(now - since, self._clock() - first)
+        first = self._first_asked.setdefault((key, since), self.clock())
+        return max(now - since, self.clock() - first)
 
     def forget(self) -> None:
         """Drop what was not asked for since this was called last."""
@@ -106,24 +106,22 @@ class MonotonicAge:
         self._asked.clear()
 
 
+@dataclass(slots=True)
 class NodeHealth:
     """Verdicts on nodes, for gangs that sit or are about to sit on them.
 
     ``clock`` gives monotonic seconds; a node not ready for ``lost_seconds`` is lost.
     """
 
-    def __init__(
-        self, state: ClusterState, clock: Callable[[], float], lost_seconds: float
-    ) -> None:
-        self._state = state
-        self._clock = clock
-        self._lost_seconds = lost_seconds
-        self._not_ready_since: dict[str, float] = {}
-        self._overfull_since: dict[str, float] = {}
+    state: ClusterState
+    clock: Callable[[], float]
+    lost_seconds: float
+    _not_ready_since: dict[str, float] = field(default_factory=dict)
+    _overfull_since: dict[str, float] = field(default_factory=dict)
 
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Take note of nodes that are not ready or hold more than they offer."""
-        now, nodes = self._clock(), snapshot.nodes
+        now, nodes = self.clock(), snapshot.nodes
         overfull = (snapshot.used > nodes.allocatable).any(axis=1)
         not_ready = {nodes.names[row] for row in np.flatnonzero(~nodes.is_ready)}
         full = {nodes.names[row] for row in np.flatnonzero(overfull)}
@@ -132,21 +130,21 @@ class NodeHealth:
 
     def lost(self, name: str) -> str:
         """Return why the node is lost; empty when it is not."""
-        node = self._state.node(name)
+        node = self.state.node(name)
         if node is None:
             return "the node was deleted"
         since = self._not_ready_since.get(name)
-        if since is not None and self._clock() - since >= self._lost_seconds:
-            return f"the node has not been ready for {self._lost_seconds:.0f} s"
+        if since is not None and self.clock() - since >= self.lost_seconds:
+            return f"the node has not been ready for {self.lost_seconds:.0f} s"
         return ""
 
     def unusable(self, name: str) -> str:
         """Return why a planned pod that is not bound yet cannot get there; empty when it can."""
-        node = self._state.node(name)
+        node = self.state.node(name)
         if node is not None and node.is_cordoned:
             return "the node was cordoned before the pod was bound"
         since = self._overfull_since.get(name)
-        if since is not None and self._clock() - since >= _OVERFULL_SECONDS:
+        if since is not None and self.clock() - since >= _OVERFULL_SECONDS:
             return "the planned room was taken by another pod"
         return ""
 

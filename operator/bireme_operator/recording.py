@@ -7,6 +7,7 @@ after a pause.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -26,19 +27,17 @@ _PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
 
 
+@dataclass(slots=True)
 class Recording:
     """Writes submitted cycles, if there is a writer; ``clock`` gives monotonic seconds."""
 
-    def __init__(
-        self, writer: RecordWriter | None, metrics: OperatorMetrics, clock: Callable[[], float]
-    ) -> None:
-        self._writer = writer
-        self._metrics = metrics
-        self._clock = clock
-        self._pending: deque[tuple[ClusterSnapshot, Decision, PolicySource]] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._missed = 0
-        self._paused_until = float("-inf")
+    writer: RecordWriter | None
+    metrics: OperatorMetrics
+    clock: Callable[[], float]
+    _pending: deque[tuple[ClusterSnapshot, Decision, PolicySource]] = field(default_factory=deque)
+    _task: asyncio.Task[None] | None = None
+    _missed: int = 0
+    _paused_until: float = float("-inf")
 
     @classmethod
     def begin(
@@ -66,14 +65,14 @@ class Recording:
 
         It is lost where too many wait, or in the pause after an error.
         """
-        if self._writer is None:
+        if self.writer is None:
             return
-        if len(self._pending) >= _MOST_PENDING or self._clock() < self._paused_until:
+        if len(self._pending) >= _MOST_PENDING or self.clock() < self._paused_until:
             self._lose()
             return
         self._pending.append((snapshot, decision, source))
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._drain(self._writer))
+            self._task = asyncio.get_running_loop().create_task(self._drain(self.writer))
 
     async def _drain(self, writer: RecordWriter) -> None:
         while self._pending:
@@ -82,23 +81,24 @@ class Recording:
             self._missed = 0
             try:
                 if await asyncio.to_thread(writer.write, *cycle):
-                    self._metrics.recorded.labels("written").inc()
+                    self.metrics.recorded.labels("written").inc()
             except Exception as error:  # noqa: BLE001  # whatever it is, deciding goes on
                 self._pause(error)
 
     def _pause(self, error: Exception) -> None:
         _log.error("recording pauses", seconds=_PAUSE_SECONDS, error=str(error) or repr(error))
-        self._paused_until = self._clock() + _PAUSE_SECONDS
+        self._paused_until = self.clock() + _PAUSE_SECONDS
         self._lose(1 + len(self._pending))
         self._pending.clear()
 
     def _lose(self, cycles: int = 1) -> None:
         self._missed += cycles
-        self._metrics.recorded.labels("lost").inc(cycles)
+        self.metrics.recorded.labels("lost").inc(cycles)
 
     async def close(self) -> None:
         """Write what waits, if that takes at most two seconds, and end the file."""
         if self._task is not None:
+            # A disk that hangs must not keep the process from ending.
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
-        if self._writer is not None and (self._task is None or self._task.done()):
-            await asyncio.to_thread(self._writer.close)
+        if self.writer is not None and (self._task is None or self._task.done()):
+            await asyncio.to_thread(self.writer.close)

@@ -56,6 +56,8 @@ class AdmissionRejections:
     def add(self, job: JobFacts, rejected: AdmissionRejected) -> None:
         """Remember a rejection of the job as it is now, for twice as long as the one before."""
         _log.info("gang rejected", gang=job.key, reason=rejected.reason.value, error=str(rejected))
+        # A quota may have room again soon. A template is the same until it is edited, which ends
+        # the rejection at once; only an admission policy may change its mind about it.
         first, most = (30.0, 300.0) if rejected.reason is Reason.PODS_REFUSED else (600.0, 1800.0)
         before = self._known.get(job.uid)
         again = before is not None and before.spec_hash == job.spec_hash

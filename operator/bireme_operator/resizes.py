@@ -98,6 +98,7 @@ class Resizes:
 
     async def _write(self, job: JobFacts, plan: PlanFacts, reason: Reason, message: str) -> None:
         group = self.state.groups.get(job.key)
+        # The gang may have lost its plan, or started again, since this was decided.
         if group is None or group.plan is None or group.plan.label != plan.label:
             return
         status = {**group.status, "plan": plans.to_manifest(plan)}

@@ -6,7 +6,7 @@ as many replicas as when it was decided.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -25,6 +25,8 @@ _log = structlog.get_logger(__name__)
 READ_SECONDS: Final = 15.0
 # A node is taken for occupied for so long after pods were found on it.
 _OCCUPIED_SECONDS: Final = 60.0
+# Back-offs are kept by gang; here there is one target.
+_KEY: Final = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +43,34 @@ class ScaleOrder:
     leaving: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
 class ScaleRequester:
     """Sends one pool's orders to its target; ``clock`` gives monotonic seconds.
 
     Attributes:
         scale: What it asked for when it was last read or written; None before.
-        fault: Why it cannot be scaled now.
+        fault: The reason for which it cannot be scaled now.
+        written: Orders carried out, until the pool has counted them and clears the list.
     """
 
-    def __init__(
-        self,
-        name: str,
-        target: ScaleTarget,
-        targets: ScaleTargets,
-        metrics: PoolMetrics,
-        clock: Callable[[], float],
-        on_change: Callable[[], None],
-    ) -> None:
-        self.scale: Scale | None = None
-        self.fault: ScaleFault | None = None
-        self.written: list[ScaleOrder] = []
-        """Orders carried out, until the pool has counted them and clears the list."""
-        self._key = ("", name)
-        self._target = target
-        self._targets = targets
-        self._metrics = metrics
-        self._clock = clock
-        self._on_change = on_change
-        self._back_offs = BackOffs(clock)
-        self._read_at = float("-inf")
-        self._occupied: frozenset[str] = frozenset()
-        self._occupied_at = float("-inf")
-        self._has_written = False
-        self._tasks = Tasks()
+    name: str
+    target: ScaleTarget
+    targets: ScaleTargets
+    metrics: PoolMetrics
+    clock: Callable[[], float]
+    on_change: Callable[[], None]
+    scale: Scale | None = None
+    fault: ScaleFault | None = None
+    written: list[ScaleOrder] = field(default_factory=list)
+    _back_offs: BackOffs = field(init=False)
+    _read_at: float = float("-inf")
+    _occupied: frozenset[str] = frozenset()
+    _occupied_at: float = float("-inf")
+    _has_written: bool = False
+    _tasks: Tasks = field(default_factory=Tasks)
+
+    def __post_init__(self) -> None:
+        self._back_offs = BackOffs(self.clock)
 
     @property
     def replicas(self) -> int | None:
@@ -83,7 +80,7 @@ class ScaleRequester:
     @property
     def occupied(self) -> frozenset[str]:
         """Nodes that were to go and on which pods were found that have ended."""
-        is_fresh = self._clock() - self._occupied_at < _OCCUPIED_SECONDS
+        is_fresh = self.clock() - self._occupied_at < _OCCUPIED_SECONDS
         return self._occupied if is_fresh else frozenset()
 
     @property
@@ -96,9 +93,9 @@ class ScaleRequester:
 
         Return whether that was begun.
         """
-        is_old = self._clock() - self._read_at >= READ_SECONDS
+        is_old = self.clock() - self._read_at >= READ_SECONDS
         is_due = order is not None or self.fault is not None or is_old
-        if not is_due or self.is_busy or not self._back_offs.are_over(self._key):
+        if not is_due or self.is_busy or not self._back_offs.are_over(_KEY):
             return False
         self._tasks.start(self._run(order))
         return True
@@ -116,33 +113,34 @@ class ScaleRequester:
         try:
             await self._work(order)
             self.fault = None
-            self._back_offs.end(self._key)
+            self._back_offs.end(_KEY)
         except NotLeader:
             return  # the process is about to end
         except (ApiError, ScaleFault) as error:
             self._fail(error, order)
         if (self.scale, self.fault, self.occupied) != before:
-            self._on_change()
+            self.on_change()
 
     async def _work(self, order: ScaleOrder | None) -> None:
-        found, before = await self._targets.read(self._target), self.scale
-        self.scale, self._read_at = found, self._clock()
+        found, before = await self.targets.read(self.target), self.scale
+        self.scale, self._read_at = found, self.clock()
         if order is not None and (before is None or found.replicas != before.replicas):
             order = None  # it was decided on something else
         if order is not None and order.leaving:
-            self._occupied = await self._targets.occupied(order.leaving)
-            self._occupied_at = self._clock()
+            self._occupied = await self.targets.occupied(order.leaving)
+            self._occupied_at = self.clock()
             if self._occupied:
                 order = None  # it is decided again, without these nodes
+        # To ask for the owners takes a dry run of a write, which is not sent at every read.
         if order is not None or before is None or self.fault is not None:
             wanted = order.replicas if order is not None else found.replicas + 1
-            self._respect(await self._targets.owners(found, wanted))
+            self._respect(await self.targets.owners(found, wanted))
         if order is not None:
-            self.scale = await self._targets.write(found, order.replicas)
+            self.scale = await self.targets.write(found, order.replicas)
             self._has_written = True
             self.written.append(order)
-            self._metrics.writes.labels("written").inc()
-            _log.info("target scaled", pool=self._key[1], replicas=order.replicas)
+            self.metrics.writes.labels("written").inc()
+            _log.info("target scaled", pool=self.name, replicas=order.replicas)
 
     def _respect(self, owners: tuple[Owner, ...]) -> None:
         """Raise ScaleFault where another client manages the replicas."""
@@ -152,7 +150,7 @@ class ScaleRequester:
                 raise ScaleFault(Reason.REPLICAS_OWNED_BY_ANOTHER, self._whose(owner))
 
     def _whose(self, owner: Owner) -> str:
-        kind, name = self._target.kind, self._target.name
+        kind, name = self.target.kind, self.target.name
         how = "applies" if owner.applied else "has set"
         return (
             f"spec.replicas is left to {owner.manager!a}, who {how} it; to hand it over, have it"
@@ -164,10 +162,10 @@ class ScaleRequester:
     def _fail(self, error: ApiError | ScaleFault, order: ScaleOrder | None) -> None:
         is_conflict = isinstance(error, ApiError) and error.is_conflict
         if not is_conflict:  # another client wrote in between: read again, and decide anew
-            self.fault = fault_of(self._target, error) if isinstance(error, ApiError) else error
-        pause = self._back_offs.add(self._key, error, None)
-        self._metrics.writes.labels(_outcome(error)).inc(order is not None)
-        _log.info("target not scaled", pool=self._key[1], error=str(error), seconds=pause)
+            self.fault = fault_of(self.target, error) if isinstance(error, ApiError) else error
+        pause = self._back_offs.add(_KEY, error, None)
+        self.metrics.writes.labels(_outcome(error)).inc(order is not None)
+        _log.info("target not scaled", pool=self.name, error=str(error), seconds=pause)
 
 
 def _outcome(error: ApiError | ScaleFault) -> str:

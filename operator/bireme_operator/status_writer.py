@@ -6,6 +6,7 @@ queued here: what is not written now is submitted again, fresher.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ _RETRY_SECONDS = 1.0
 _CONFLICT_SECONDS = 0.1
 
 
+@dataclass(slots=True)
 class StatusWriter:
     """Paced status writes of TrainingJobs and PodGroups.
 
@@ -37,27 +39,21 @@ class StatusWriter:
     seconds.
     """
 
-    def __init__(
-        self,
-        writes: Writes,
-        watches: Watches,
-        events: Events,
-        settings: OperatorSettings,
-        clock: Callable[[], float],
-        requeue: Callable[[Key], None],
-    ) -> None:
-        self._writes = writes
-        self._watches = watches
-        self._events = events
-        self._clock = clock
-        self._refresh_seconds = settings.status_refresh_seconds
-        self._requeue = requeue
-        rate = settings.refresh_writes_per_second
-        self._refreshes = RateLimiter(rate, max(1.0, rate), clock) if rate > 0 else None
-        self._written: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
-        self._writing: set[str] = set()
-        self._tasks = Tasks()
+    writes: Writes
+    watches: Watches
+    events: Events
+    settings: OperatorSettings
+    clock: Callable[[], float]
+    requeue: Callable[[Key], None]
+    _refreshes: RateLimiter | None = field(init=False)
+    _written: dict[str, float] = field(default_factory=dict)
+    _not_before: dict[str, float] = field(default_factory=dict)
+    _writing: set[str] = field(default_factory=set)
+    _tasks: Tasks = field(default_factory=Tasks)
+
+    def __post_init__(self) -> None:
+        rate = self.settings.refresh_writes_per_second
+        self._refreshes = RateLimiter(rate, max(1.0, rate), self.clock) if rate > 0 else None
 
     def submit_job(self, job: JobFacts, wanted: Status) -> None:
         """Write ``wanted`` to a job if it is due, with an event when the reason is new."""
@@ -72,19 +68,19 @@ class StatusWriter:
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
         if uid not in self._writing:
-            self._spawn(uid, key, self._events.post(kind, key, uid, reason, message))
+            self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 
     def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
         if how_urgent is Urgency.NONE or uid in self._writing:
             return False
-        if self._clock() < self._not_before.get(uid, 0.0):
+        if self.clock() < self._not_before.get(uid, 0.0):
             return False
         if how_urgent is Urgency.EVENT:
             return True
-        age = self._clock() - self._written.get(uid, float("-inf"))
+        age = self.clock() - self._written.get(uid, float("-inf"))
         if how_urgent is Urgency.COUNTS:
             return age >= _COUNTS_SECONDS
-        if age < self._refresh_seconds or self._refreshes is None:
+        if age < self.settings.status_refresh_seconds or self._refreshes is None:
             return False
         return self._refreshes.take("all") == 0
 
@@ -105,27 +101,29 @@ class StatusWriter:
         except ApiError as error:
             pause = _CONFLICT_SECONDS if error.is_conflict else _RETRY_SECONDS
             pause = max(pause, error.retry_after_seconds or 0.0)
+            # These two are everyday: another client wrote first, or the object is gone.
             if not (error.is_conflict or error.is_not_found):
                 _log.info("status not written", uid=uid, error=str(error))
         except Exception:  # noqa: BLE001  # a bug met at one status stops no other
             pause = _RETRY_SECONDS
             _log.exception("status not written", uid=uid)
         finally:
-            self._written[uid] = self._clock()
+            self._written[uid] = self.clock()
             self._not_before[uid] = self._written[uid] + pause
             self._writing.discard(uid)
-            asyncio.get_running_loop().call_later(pause, self._requeue, key)
+            # A job is not reconciled while its status is written: now it is its turn.
+            asyncio.get_running_loop().call_later(pause, self.requeue, key)
 
     async def _write_job(self, job: JobFacts, wanted: Status) -> None:
-        written = await self._writes.write_job_status(job, wanted)
-        await self._watches.wait_for(self._watches.jobs, job.key, written)
+        written = await self.writes.write_job_status(job, wanted)
+        await self.watches.wait_for(self.watches.jobs, job.key, written)
         await self._post_reason("TrainingJob", job.key, job.uid, job.status, wanted)
 
     async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
-        written = await self._writes.write_group_status(
+        written = await self.writes.write_group_status(
             group.key, group.resource_version, wanted, report=True
         )
-        await self._watches.wait_for(self._watches.groups, group.key, written)
+        await self.watches.wait_for(self.watches.groups, group.key, written)
         await self._post_reason("PodGroup", group.key, group.uid, group.status, wanted)
 
     async def _post_reason(
@@ -134,7 +132,7 @@ class StatusWriter:
         """Post an event when the reason is new; one without a message is for the status alone."""
         if "message" in wanted and before.get("reason") != wanted["reason"]:
             reason = Reason(wanted["reason"])
-            await self._events.post(kind, key, uid, reason, wanted.get("message") or "")
+            await self.events.post(kind, key, uid, reason, wanted.get("message") or "")
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
@@ -142,5 +140,4 @@ class StatusWriter:
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
 
     async def close(self) -> None:
-        """Stop all writes under way."""
         await self._tasks.close()

@@ -7,6 +7,7 @@ reflectors of our own. Pods come as two streams, split by the API server (:mod:`
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import structlog
@@ -35,17 +36,7 @@ class Watches:
         custom: Sources,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        def mirror(
-            path: str,
-            kind: type[Any],
-            put: Callable[..., None],
-            delete: Callable[..., None],
-            **options: Any,
-        ) -> Reflector[Any]:
-            return Reflector(
-                client, path, kind, on_put=put, on_delete=delete, clock=clock, **options
-            )
-
+        mirror = partial(Reflector[Any], client, clock=clock)
         tenancy, policies = state.tenancy, state.policies
         self._custom = custom
         self.jobs = custom.source("trainingjobs", state.put_job, state.delete_job)
@@ -55,26 +46,14 @@ class Watches:
         # Pools that cannot be read merely do not grow.
         custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
         self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
-        put, delete = state.put_member, state.delete_member
-        self.members = mirror(
-            pods.PATH, wire.V1Pod, put, delete, params=pods.MEMBERS, name="members"
-        )
-        put, delete = state.put_other_pod, state.delete_other_pod
-        self.others = mirror(
-            pods.PATH, wire.V1Pod, put, delete, params=pods.OTHERS, name="other pods"
-        )
-        self.namespaces = mirror(
-            "/api/v1/namespaces",
-            wire.MetadataOnly,
-            tenancy.put_namespace,
-            tenancy.delete_namespace,
-        )
-        self.priorities = mirror(
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            wire.V1PriorityClass,
-            tenancy.put_priority_class,
-            tenancy.delete_priority_class,
-        )
+        put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
+        self.members = mirror(pods.PATH, wire.V1Pod, put, delete, params, "members")
+        put, delete, params = state.put_other_pod, state.delete_other_pod, pods.OTHERS
+        self.others = mirror(pods.PATH, wire.V1Pod, put, delete, params, "other pods")
+        path, kind = "/api/v1/namespaces", wire.MetadataOnly
+        self.namespaces = mirror(path, kind, tenancy.put_namespace, tenancy.delete_namespace)
+        path, changed = "/apis/scheduling.k8s.io/v1/priorityclasses", tenancy.put_priority_class
+        self.priorities = mirror(path, wire.V1PriorityClass, changed, tenancy.delete_priority_class)
         self._reflectors: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.members,

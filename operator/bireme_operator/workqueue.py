@@ -136,6 +136,7 @@ class WorkQueue:
         self._tasks.start(self._run(key, work))
 
     async def _run(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        # All writes of this task, and of tasks that it starts, go in the order of admissions.
         self._slots.take_number()
         try:
             await work
@@ -153,6 +154,7 @@ class WorkQueue:
             self.back_off(key, error)
         finally:
             del self.busy[key]
+            # Changes seen while it was busy were passed over: it is looked at again in any case.
             self._state.requeue(key)
 
     def back_off(self, key: Key, error: Exception) -> None:
@@ -169,5 +171,4 @@ class WorkQueue:
         self._back_offs.forget(keys)
 
     async def close(self) -> None:
-        """Stop all work under way."""
         await self._tasks.close()

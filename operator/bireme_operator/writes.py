@@ -53,6 +53,7 @@ class PrioritySemaphore:
         try:
             await ready
         except asyncio.CancelledError:
+            # The slot was handed over at the moment of the cancellation: without this it were lost.
             if ready.done() and not ready.cancelled():
                 self._release()
             raise
@@ -68,6 +69,7 @@ class PrioritySemaphore:
     def _release(self) -> None:
         while self._waiting:
             _, _, ready = heapq.heappop(self._waiting)
+            # Those that were cancelled are still in the heap.
             if not ready.done():
                 ready.set_result(None)
                 return

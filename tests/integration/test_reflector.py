@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bireme.kube.client import ApiClient
-from bireme.kube.watch import Reflector, Timing
+from bireme.kube.watch import Reflector
 from bireme.kube.wire import CustomObject, V1Pod
 from tests.integration.mirror import JOBS, PODS, Mirror, drop, put, watching
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
@@ -174,29 +174,6 @@ async def test_wait_past_returns_once_an_own_write_is_seen(api: FakeApi, client:
         await mirror.reflector.wait_past(version - 1, 0)
         with pytest.raises(TimeoutError):
             await mirror.reflector.wait_past(version + 1, 0.05)
-
-
-async def test_a_resync_repairs_what_the_watch_kept_back(api: FakeApi, client: ApiClient) -> None:
-    put(api, "goes")
-    timing = Timing(resync_seconds=0.2, backoff_first_seconds=0.01, inactivity_seconds=0.1)
-    api.faults.add(Fault(silent=True), watches, times=None)
-    async with Mirror(client, timing=timing).running() as mirror:
-        drop(api, "goes")
-        await until(lambda: not mirror.names)
-        assert api.requests["GET", PODS] >= 2
-
-
-async def test_a_resync_does_not_wait_for_a_lively_watch_to_end(
-    api: FakeApi, client: ApiClient
-) -> None:
-    now = 0.0
-    timing = Timing(resync_seconds=600)
-    async with Mirror(client, timing=timing, clock=lambda: now).running() as mirror:
-        await watching(api)
-        now = 601.0
-        put(api, "a")
-        await until(lambda: api.requests["GET", PODS] == 2)
-        assert mirror.story == ["put a"]
 
 
 async def test_failing_callbacks_end_the_reflector(api: FakeApi, client: ApiClient) -> None:

@@ -247,6 +247,7 @@ class ApiClient:
         """
         options: dict[str, object] = {}
         if uid is not None:
+            # By name alone, an object made anew in the meantime would be deleted.
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -303,7 +304,10 @@ class ApiClient:
             ApiError: refused, cut, or not one byte for ``read_timeout_seconds``.
         """
         timeout = aiohttp.ClientTimeout(
-            total=None, connect=_CONNECT_TIMEOUT_SECONDS, sock_read=read_timeout_seconds
+            # A watch lasts for minutes: only silence ends it.
+            total=None,
+            connect=_CONNECT_TIMEOUT_SECONDS,
+            sock_read=read_timeout_seconds,
         )
         with self._counted("watch"):
             response = await self._respond("GET", _target(path, params), None, {}, timeout)
@@ -333,6 +337,8 @@ class ApiClient:
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """Return a 2xx answer, body unread; reload refused credentials and try again, once."""
+        # A rotated token or a new CA shows like this. The server has carried nothing out, so that
+        # also a write may be sent again.
         used = await self.credentials.current()
         try:
             return await self._send(used, method, target, body, headers, timeout)

@@ -181,6 +181,7 @@ class ClusterState:
     def put_member(self, key: Key, pod: wire.V1Pod) -> None:
         facts = pods.from_manifest(pod)
         gated = self.gated.get(key)
+        # Much of what changes in a pod is not read here, and must not make another cycle.
         if self.members.get(key) == facts and (gated is None or gated.spec == pod.spec):
             return
         self._forget_member(key)

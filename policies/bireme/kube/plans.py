@@ -145,6 +145,7 @@ def make_plan(
         attempt=attempt,
         spec_hash=spec_hash,
         mode=mode,
+        # Whole seconds, as the API server stores them: the plan reads back as it was written.
         planned=float(int(now)),
         requests={task.name: task.request for task in gang.tasks},
         roles={task.name: task.role.value for task in gang.tasks},

@@ -311,8 +311,12 @@ class PodFactory:
         given = template["spec"]
         spec = dict(given)
         spec["schedulerName"] = names.SCHEDULER_NAME
+        # The gang restarts as a whole: a replica that is restarted in place does not find the
+        # others.
         spec.setdefault("restartPolicy", "Never")
         spec.setdefault("automountServiceAccountToken", False)
+        # With nodeName a pod would be bound past the scheduler; with a gate of its own it would
+        # hold up its gang.
         for chosen in ("nodeName", "priority", "priorityClassName", "schedulingGates"):
             spec.pop(chosen, None)
         if self._job.spec is not None and self._job.spec.priority_class_name:

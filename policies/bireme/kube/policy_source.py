@@ -6,7 +6,7 @@ change the policy, the active one is edited or deleted.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from bireme.core.errors import error_text
@@ -79,6 +79,7 @@ class LoadOutcome(Generic[T]):
     fault: str = ""
 
 
+@dataclass(slots=True)
 class PolicyLoads(Generic[T]):
     """Loads the wanted policies with ``load`` and calls ``on_done`` with each outcome.
 
@@ -87,18 +88,13 @@ class PolicyLoads(Generic[T]):
     ``RETRY_SECONDS``, because a checkpoint folder may appear later than the object that names it.
     """
 
-    def __init__(
-        self,
-        load: Callable[[PolicyFacts], T],
-        on_done: Callable[[PolicyFacts, LoadOutcome[T]], None],
-    ) -> None:
-        self._load = load
-        self._on_done = on_done
-        self._wanted: dict[str, PolicyFacts] = {}
-        self._outcomes: dict[str, LoadOutcome[T]] = {}
-        self._due: set[str] = set()
-        self._tasks = Tasks()
-        self._retry: asyncio.TimerHandle | None = None
+    load: Callable[[PolicyFacts], T]
+    on_done: Callable[[PolicyFacts, LoadOutcome[T]], None]
+    _wanted: dict[str, PolicyFacts] = field(default_factory=dict)
+    _outcomes: dict[str, LoadOutcome[T]] = field(default_factory=dict)
+    _due: set[str] = field(default_factory=set)
+    _tasks: Tasks = field(default_factory=Tasks)
+    _retry: asyncio.TimerHandle | None = None
 
     def want(self, policies: Iterable[PolicyFacts]) -> None:
         """Load these, in this order, and drop all others."""
@@ -112,7 +108,6 @@ class PolicyLoads(Generic[T]):
         return found if found is not None and found.demand == policy.demand else None
 
     async def close(self) -> None:
-        """Load nothing more."""
         if self._retry is not None:
             self._retry.cancel()
         await self._tasks.close()
@@ -122,12 +117,13 @@ class PolicyLoads(Generic[T]):
             self._tasks.start(self._run())
 
     async def _run(self) -> None:
+        # One at a time, because a policy that is loaded takes memory and processor time.
         while policy := self._next():
             self._due.discard(policy.uid)
             outcome = await asyncio.to_thread(self._tried, policy)
             if policy.uid in self._wanted:
                 self._outcomes[policy.uid] = outcome
-                self._on_done(policy, outcome)
+                self.on_done(policy, outcome)
             if outcome.fault:
                 self._try_again_later()
 
@@ -139,7 +135,7 @@ class PolicyLoads(Generic[T]):
         try:
             if policy.fault:
                 return LoadOutcome(policy.demand, fault=policy.fault)
-            return LoadOutcome(policy.demand, self._load(policy))
+            return LoadOutcome(policy.demand, self.load(policy))
         except Exception as error:  # noqa: BLE001  # a user's own class may raise anything
             return LoadOutcome(policy.demand, fault=error_text(error))
 

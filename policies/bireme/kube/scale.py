@@ -139,6 +139,7 @@ class ScaleTargets:
         """Return those of ``nodes`` with pods, ended or not, but DaemonSet and static pods."""
         found = set()
         for node in nodes:
+            # Version 0 is answered from the API server's memory, without a read of etcd.
             params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
             timeout = _TIMEOUT_SECONDS
             answer = await self._client.get(pods.PATH, params=params, timeout_seconds=timeout)

@@ -51,6 +51,7 @@ class Tenancy:
             name: queue_from_manifest(manifest, self._namespaces)
             for name, manifest in self.queue_manifests.items()
         }
+        # The operator writes the status of queues itself, which must not make another cycle.
         if read != self.queues:
             self.queues = read
             self._on_change()

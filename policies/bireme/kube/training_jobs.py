@@ -431,6 +431,8 @@ def _affinity_fault(
 
 
 def _spec(given: dict[str, Any]) -> tuple[TrainingJobSpec | None, tuple[Reason, str] | None]:
+    # The API server stores what is nested ten thousand levels deep; to validate it or to write it
+    # into a pod takes a recursion as deep.
     if wire.is_too_deep(given):
         limit = f"spec is nested more than {wire.DEPTH_LIMIT} levels deep; flatten its template"
         return None, (Reason.SPEC_INVALID, limit)

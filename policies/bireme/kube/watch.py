@@ -8,13 +8,12 @@ empty collection. An object that cannot be decoded is logged and left out.
 """
 
 import asyncio
-import math
 import random as random_module
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -50,10 +49,9 @@ class Timing:
     backoff_first_seconds: float = 0.2
     backoff_limit_seconds: float = 10
     missing_retry_seconds: float = 2
-    resync_seconds: float = math.inf
-    """List again after so long even if nothing went wrong."""
 
 
+@dataclass(slots=True)
 class Reflector(Generic[T]):
     """Keeps ``objects`` equal to the collection at ``path`` while :meth:`run` runs.
 
@@ -62,62 +60,53 @@ class Reflector(Generic[T]):
     Exceptions of the callbacks end :meth:`run`: a program that misses events must not go on.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        path: str,
-        type_: type[T],
-        *,
-        on_put: Callable[[Key, T], None],
-        on_delete: Callable[[Key, T], None],
-        params: Params | None = None,
-        name: str = "",
-        timing: Timing = Timing(),  # frozen
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        random: Callable[[], float] = random_module.random,
-    ) -> None:
-        self.objects: dict[Key, T] = {}
-        self.synced = asyncio.Event()
-        """Set once the first list is in, or there is nothing to list."""
-        self.is_live = False
-        """A watch is open, or was ended by the server in good order and is renewed."""
-        self.resource_version = 0
-        """The newest version passed, bookmarks included; 0 before the first list."""
-        self.last_contact_seconds = clock()
-        """Time of the server's last byte, by ``clock``."""
-        self._client = client
-        self._path = path
-        self._on_put = on_put
-        self._on_delete = on_delete
-        self._params = dict(params or {})
-        self._timing = timing
-        self._clock = clock
-        self._sleep = sleep
-        self._random = random
-        self._log = _log.bind(reflector=name or path.rpartition("/")[2])
-        self._reader = wire.ObjectReader(type_, self._log)
-        self._listed_at = -math.inf
-        self._needs_list = True
-        self._missing = False
-        self._failures = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+    client: ApiClient
+    path: str
+    kind: type[T]
+    on_put: Callable[[Key, T], None]
+    on_delete: Callable[[Key, T], None]
+    params: Params = field(default_factory=dict)
+    name: str = ""
+    timing: Timing = Timing()  # frozen
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    random: Callable[[], float] = random_module.random
+    objects: dict[Key, T] = field(default_factory=dict)
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the first list is in, or there is nothing to list."""
+    is_live: bool = False
+    """A watch is open, or was ended by the server in good order and is renewed."""
+    resource_version: int = 0
+    """The newest version passed, bookmarks included; 0 before the first list."""
+    last_contact_seconds: float = field(init=False)
+    """Time of the server's last byte, by ``clock``."""
+    _needs_list: bool = True
+    _missing: bool = False
+    _failures: int = 0
+    _waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+    _log: Any = field(init=False)
+    _reader: wire.ObjectReader[T] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last_contact_seconds = self.clock()
+        self._log = _log.bind(reflector=self.name or self.path.rpartition("/")[2])
+        self._reader = wire.ObjectReader(self.kind, self._log)
 
     async def run(self) -> None:
         """Mirror until cancelled. API errors are logged and retried."""
         while True:
-            began = self._clock()
+            began = self.clock()
             try:
                 had_news = await self._follow()
                 # In a burst the server ends watches that lag: a pause would make them lag more.
-                if not had_news and self._clock() - began < _SHORT_SECONDS:
-                    await self._pause(None, self._clock() - began)
+                if not had_news and self.clock() - began < _SHORT_SECONDS:
+                    await self._pause(None, self.clock() - began)
             except ApiError as error:
                 self.is_live = False
                 if error.is_not_found:
                     await self._wait_for_resource()
                 else:
-                    await self._pause(error, self._clock() - began)
+                    await self._pause(error, self.clock() - began)
 
     async def wait_past(self, resource_version: int, timeout_seconds: float) -> None:
         """Return once ``resource_version`` of this resource has been seen.
@@ -144,42 +133,45 @@ class Reflector(Generic[T]):
 
     async def _follow(self) -> bool:
         """List if needed, then watch until the stream ends; return whether it brought events."""
-        if self._needs_list or self._resync_is_due():
+        if self._needs_list:
             await self._list()
         before = self.resource_version
         try:
             await self._watch()
             return self.resource_version > before
         except ApiError as error:
+            # After any other error the last version is still good: the watch goes on from there.
             self._needs_list = error.is_gone
             raise
 
     async def _pause(self, error: ApiError | None, lived_seconds: float) -> None:
         """Wait before reconnecting, ever longer until a stream has lived for long enough."""
-        if lived_seconds >= self._timing.backoff_limit_seconds:
+        if lived_seconds >= self.timing.backoff_limit_seconds:
             self._failures = 0
-        first, limit = self._timing.backoff_first_seconds, self._timing.backoff_limit_seconds
-        delay = jittered_pause(self._failures, first, limit, self._random)
+        first, limit = self.timing.backoff_first_seconds, self.timing.backoff_limit_seconds
+        delay = jittered_pause(self._failures, first, limit, self.random)
         if error is not None and error.retry_after_seconds is not None:
             delay = max(delay, min(error.retry_after_seconds, 6 * limit))
         self._failures += 1
         why = str(error) if error else "the watch ended early"
         self._log.warning("watch interrupted", error=why, retry_seconds=round(delay, 2))
-        await self._sleep(delay)
+        await self.sleep(delay)
 
     async def _wait_for_resource(self) -> None:
         """Empty the cache: without the resource (its CRD was removed) there are no objects."""
         if not self._missing:
-            self._log.warning("no such resource; taken as empty until it is back", path=self._path)
+            self._log.warning("no such resource; taken as empty until it is back", path=self.path)
+        # The program goes on: a CRD may be installed, or come back, at any time.
         self._missing = self._needs_list = True
         self._replace({})
         self.synced.set()
-        await self._sleep(self._timing.missing_retry_seconds)
+        await self.sleep(self.timing.missing_retry_seconds)
 
     async def _list(self) -> None:
         """Read all pages of one version and make the cache equal to them."""
         listed: dict[Key, T] = {}
         page = await self._page("")
+        # All pages are of the version of the first, from which a watch therefore misses nothing.
         version = page.metadata.resource_version
         self._take_page(page, listed)
         while page.metadata.next:
@@ -187,16 +179,15 @@ class Reflector(Generic[T]):
             self._take_page(page, listed)
         self._replace(listed)
         self._needs_list = self._missing = False
-        self._listed_at = self._clock()
         self._advance(version)
         self.synced.set()
 
     async def _page(self, token: str) -> wire.ListPage:
-        params: dict[str, str | int] = {**self._params, "limit": self._timing.page_size}
+        params: dict[str, str | int] = {**self.params, "limit": self.timing.page_size}
         if token:
             params["continue"] = token
-        body = await self._client.get(self._path, params=params)
-        self.last_contact_seconds = self._clock()
+        body = await self.client.get(self.path, params=params)
+        self.last_contact_seconds = self.clock()
         return wire.page(body)
 
     def _take_page(self, page: wire.ListPage, listed: dict[Key, T]) -> None:
@@ -206,26 +197,25 @@ class Reflector(Generic[T]):
                 listed[stub.key] = obj
 
     async def _watch(self) -> None:
-        low, high = self._timing.watch_seconds
+        low, high = self.timing.watch_seconds
         params: dict[str, str | int] = {
-            **self._params,
+            **self.params,
             "watch": "1",
+            # Bookmarks keep the version young in a quiet collection: an old one means a 410.
             "allowWatchBookmarks": "true",
             "resourceVersion": self.resource_version,
-            "timeoutSeconds": round(low + (high - low) * self._random()),
+            "timeoutSeconds": round(low + (high - low) * self.random()),
         }
-        stream = self._client.stream(
-            self._path,
+        stream = self.client.stream(
+            self.path,
             params,
-            read_timeout_seconds=self._timing.inactivity_seconds,
+            read_timeout_seconds=self.timing.inactivity_seconds,
             on_open=self._set_live,
         )
         async with aclosing(stream) as lines:
             async for line in lines:
-                self.last_contact_seconds = self._clock()
+                self.last_contact_seconds = self.clock()
                 self._take_event(line)
-                if self._resync_is_due():
-                    return
 
     def _set_live(self) -> None:
         self.is_live = True
@@ -264,12 +254,9 @@ class Reflector(Generic[T]):
             elif last.metadata.resource_version == obj.metadata.resource_version:
                 return
         self.objects[key] = obj
-        self._on_put(key, obj)
+        self.on_put(key, obj)
 
     def _delete(self, key: Key) -> None:
         last = self.objects.pop(key, None)
         if last is not None:
-            self._on_delete(key, last)
-
-    def _resync_is_due(self) -> bool:
-        return self._clock() - self._listed_at >= self._timing.resync_seconds
+            self.on_delete(key, last)
