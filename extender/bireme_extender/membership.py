@@ -120,6 +120,7 @@ def _request(group: Key, task: str, spec: wire.V1PodSpec) -> Request:
     known = _requests.get((group, task))
     if known is not None and known[0] == parts:
         return known[1]
+    # Cleared as a whole: it fills again with what is asked about now.
     if len(_requests) >= _REMEMBERED_TASKS:
         _requests.clear()
     request = pods.request_of_spec(spec)

@@ -140,6 +140,7 @@ class Program:
     async def _freeze_when_synced(self) -> None:
         """Once the cache is complete, exempt it from garbage collection: it would cost pauses."""
         await self.cache.synced()
+        # A full collection walks the whole cache while the scheduler waits.
         gc.collect()
         gc.freeze()
         _log.info("ready", podgroups=len(self.cache.state.groups))

@@ -145,6 +145,7 @@ class Verbs:
             node = found.member.node
             planned = [(node, scoring.HIGHEST_SCORE)] if args.asks_about(node) else []
             return "pinned", protocol.encode_scores(planned)
+        # No wait here: without scores the scheduler goes on with its own.
         if not await self.freshness.has_nodes(0):
             return "refused", protocol.encode_scores([])
         feasible = scoring.feasible_nodes(pod, found, self.state)

@@ -215,6 +215,7 @@ class Actuator:
 
     async def roll_back(self, job: JobFacts) -> None:
         """Undo a rejected admission: delete what was created, then clear the plan."""
+        # The plan goes last: it keeps the places as long as a pod is on one of them.
         await self.delete_pods(self.state.pods_of(job))
         await self.clear_plan(job.key, job)
 

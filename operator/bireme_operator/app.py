@@ -64,7 +64,7 @@ class Operator:
             except (CredentialsError, OSError) as error:
                 raise StartError(str(error)) from error
             assert self._lease is not None  # noqa: S101  # _open made it
-            leading = self._lease.run(self._on_started, self._on_stopped)
+            leading = self._lease.run(self._on_started, lambda: self._fail("the lease was lost"))
             self._tasks.append(asyncio.create_task(leading))
             await self.stop.wait()
         finally:
@@ -143,10 +143,7 @@ class Operator:
         except BaseException as error:  # noqa: BLE001  # every failure ends the process
             self._fail("the term ended", error)
 
-    def _on_stopped(self) -> None:
-        self._fail("the lease was lost", None)
-
-    def _fail(self, what: str, error: BaseException | None) -> None:
+    def _fail(self, what: str, error: BaseException | None = None) -> None:
         if not self.stop.is_set():
             _log.error(what, exc_info=error)
             self.failed = True

@@ -93,6 +93,7 @@ class _Seen:
     version: int
 
 
+@dataclass(slots=True)
 class Mirror:
     """The objects of one kind; events that are older than what is known are dropped.
 
@@ -101,23 +102,20 @@ class Mirror:
     object that cannot be decoded is reported and left out; it stops no other.
     """
 
-    def __init__(
-        self,
-        plural: str,
-        on_put: Callable[[Key, wire.CustomObject], None],
-        on_delete: Callable[[Key, wire.CustomObject], None],
-    ) -> None:
-        self.plural = plural
-        self.objects: dict[Key, wire.CustomObject] = {}
-        self.seen: dict[Key, _Seen] = {}
-        """All that exist, decodable or not."""
-        self.synced = asyncio.Event()
-        # Versions at which names were last seen to be free: events before them are late.
-        self._gone: dict[Key, int] = {}
-        self._waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = {}
-        self._on_put = on_put
-        self._on_delete = on_delete
-        self._reader = wire.ObjectReader(wire.CustomObject, _log.bind(kind=plural))
+    plural: str
+    on_put: Callable[[Key, wire.CustomObject], None]
+    on_delete: Callable[[Key, wire.CustomObject], None]
+    objects: dict[Key, wire.CustomObject] = field(default_factory=dict)
+    seen: dict[Key, _Seen] = field(default_factory=dict)
+    """All that exist, decodable or not."""
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    # Versions at which names were last seen to be free: events before them are late.
+    _gone: dict[Key, int] = field(default_factory=dict)
+    _waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = field(default_factory=dict)
+    _reader: wire.ObjectReader[wire.CustomObject] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = wire.ObjectReader(wire.CustomObject, _log.bind(kind=self.plural))
 
     def newest(self, key: Key) -> int:
         """Return the version as of which ``key`` is known, existing or gone; 0 for never."""
@@ -140,7 +138,7 @@ class Mirror:
         self.seen[key] = _Seen(stub.uid, stub.version)
         if obj is not None:
             self.objects[key] = obj
-            self._on_put(key, obj)
+            self.on_put(key, obj)
         self._wake(key)
 
     def remove(self, raw: msgspec.Raw) -> None:
@@ -160,7 +158,6 @@ class Mirror:
         self._wake(key)
 
     def clear(self) -> None:
-        """Remove all objects."""
         for key in list(self.seen):
             self._drop(key)
         self._gone.clear()
@@ -192,7 +189,7 @@ class Mirror:
         del self.seen[key]
         obj = self.objects.pop(key, None)
         if obj is not None:
-            self._on_delete(key, obj)
+            self.on_delete(key, obj)
 
     def _wake(self, key: Key) -> None:
         newest = self.newest(key)
@@ -307,6 +304,7 @@ class CustomResources:
                 elif kind.is_needed and now - kind.live_at > limit:
                     raise NotWatched(f"{kind.mirror.plural} not watched for {limit:.0f} s")
             unknown = any(kind.is_served and not kind.was_asked for kind in kinds)
+            # Without the right to watch CRDs kopf does not see one that is installed while it runs.
             if unknown and self._age() > discovery and self._kopf is not None:
                 self._kopf.cancel()  # kopf discovers kinds only when it starts
 
@@ -368,6 +366,7 @@ class CustomResources:
                 failures = 0
             except ApiError as error:
                 failures += 1
+                # The audit is still owed: what kopf's list did not have stays unknown until then.
                 kind.is_audit_wanted |= wanted
                 if error.is_not_found:
                     self._miss(kind)

@@ -24,7 +24,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import kopf
@@ -54,8 +54,7 @@ _CANCEL_SECONDS: Final = 5.0
 _JOIN_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """An event of an object; ``type`` is that of the watch event, None in a list."""
 
     plural: str
@@ -63,30 +62,26 @@ class Changed:
     json: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """kopf lists or watches a kind, so it has discovered it."""
 
     plural: str
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """kopf has listed a whole kind; its handlers are still being called."""
 
     plural: str
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(NamedTuple):
     """A watch of a kind was opened, or has ended."""
 
     plural: str
     is_open: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """An exception in a handler, which kopf would log and forget."""
 
     error: Exception
@@ -142,6 +137,8 @@ class KopfWatch:
         error: BaseException | None = None
         try:
             _quieten_kopf()
+            # A loop of its own: kopf cancels every task of its loop that is younger than itself,
+            # and takes the signals over.
             loop = uvloop.new_event_loop()  # closed as it is: asyncio.run would wait for tasks
             loop.set_exception_handler(_ignore_leftovers)
             try:
@@ -159,6 +156,7 @@ class KopfWatch:
             return
         backlog = _Backlog()
         session = _Session(self.source, owner, self.notify, backlog)
+        # Standalone: the Lease elects the leader, and kopf's peering would write objects for it.
         tasks = await kopf.spawn_tasks(
             registry=self._registry(session, backlog),
             settings=_settings(self.idle_seconds),
@@ -305,6 +303,7 @@ class _Session:
         """Log in with the operator's credentials, or newer ones than those refused."""
         credentials = self._used = await self._newer_than(self._used)
         session = aiohttp.ClientSession(
+            # Every watch holds a connection for minutes: with a limit the lists could wait for one.
             connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "bireme"},

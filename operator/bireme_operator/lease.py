@@ -11,9 +11,10 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import uniform
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -46,6 +47,7 @@ def _wall_clock() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  # renewTime is for people; nothing here reads it
 
 
+@dataclass(slots=True)
 class Lease:
     """One process's claim on the lease ``name`` in ``namespace``.
 
@@ -55,44 +57,39 @@ class Lease:
     lease is acquired and grows with every holder.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        namespace: str,
-        name: str,
-        identity: str,
-        *,
-        duration_seconds: int = 15,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], datetime] = _wall_clock,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.epoch = 0
-        self._client = client
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
-        self._name = name
-        self._identity = identity
-        self._duration = duration_seconds
-        self._answer_seconds = duration_seconds * _ANSWER
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._sleep = sleep
-        self._log = _log.bind(lease=name, identity=identity)
-        self._leads_until = -math.inf
-        self._stamped: datetime | None = None
-        self._highest_epoch = 0
-        self._record: _Record | None = None
-        self._seen = _UNSEEN
-        self._seen_at = -math.inf
+    client: ApiClient
+    namespace: str
+    name: str
+    identity: str
+    duration_seconds: int = 15
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], datetime] = _wall_clock
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    epoch: int = 0
+    _leads_until: float = -math.inf
+    _stamped: datetime | None = None
+    _highest_epoch: int = 0
+    _record: _Record | None = None
+    _seen: str = _UNSEEN
+    _seen_at: float = -math.inf
+    _path: str = field(init=False)
+    _log: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.name}"
+        self._log = _log.bind(lease=self.name, identity=self.identity)
+
+    def _answer_seconds(self) -> float:
+        return self.duration_seconds * _ANSWER
 
     def is_leader(self) -> bool:
         """Return whether writing is safe at this moment."""
-        return self._clock() < self._leads_until
+        return self.clock() < self._leads_until
 
     def fence(self) -> None:
         """Let a write pass, or raise NotLeader."""
         if not self.is_leader():
-            raise NotLeader(f"{self._identity} does not hold the lease {self._name}")
+            raise NotLeader(f"{self.identity} does not hold the lease {self.name}")
 
     async def run(self, on_started: Callable[[int], None], on_stopped: Callable[[], None]) -> None:
         """Acquire, call ``on_started(epoch)``, renew; return after leadership was lost.
@@ -102,7 +99,7 @@ class Lease:
         """
         try:
             while not await self._try(self.acquire):
-                await self._sleep(self._duration / 6 * uniform(0.8, 1.2))  # noqa: S311  # spreads contenders
+                await self.sleep(self.duration_seconds / 6 * uniform(0.8, 1.2))  # noqa: S311  # spreads contenders
         except asyncio.CancelledError:
             await self._try(self._hand_back)
             raise
@@ -142,14 +139,14 @@ class Lease:
                 raise
         # Another client wrote the lease, or an earlier renewal arrived after its timeout.
         await self._observe()
-        if self._record is None or self._record.spec.holder_identity == self._identity:
+        if self._record is None or self._record.spec.holder_identity == self.identity:
             return await self._claim(self.epoch)
         return False
 
     async def _renew_while_leading(self) -> None:
-        pause = self._duration * _RENEWAL
+        pause = self.duration_seconds * _RENEWAL
         while True:
-            await self._sleep(pause)
+            await self.sleep(pause)
             # The sleep may have been longer than asked: a paused machine, a loop that was held up.
             if not self.is_leader():
                 return
@@ -158,7 +155,7 @@ class Lease:
                 self._leads_until = -math.inf
                 return
             # Without an answer it asks again sooner, while there is time.
-            pause = self._duration * (_RENEWAL if renewed else 1 / 15)
+            pause = self.duration_seconds * (_RENEWAL if renewed else 1 / 15)
 
     async def _try(self, step: Callable[[], Awaitable[bool]]) -> bool | None:
         """Return the step's result; None when the API server did not answer."""
@@ -171,7 +168,7 @@ class Lease:
     async def _observe(self) -> None:
         """Read the record, and keep the time by our own clock at which it last changed."""
         try:
-            raw = await self._client.get(self._path, timeout_seconds=self._answer_seconds)
+            raw = await self.client.get(self._path, timeout_seconds=self._answer_seconds())
         except ApiError as error:
             if not error.is_not_found:
                 raise
@@ -189,46 +186,46 @@ class Lease:
             # still be writing until its own time is up.
             first_and_absent = self._seen == _UNSEEN and record is None
             self._seen = seen
-            self._seen_at = -math.inf if first_and_absent else self._clock()
+            self._seen_at = -math.inf if first_and_absent else self.clock()
 
     def _is_free(self) -> bool:
         # Released, never there, or unchanged for as long as its holder may still trust it.
-        patience = self._duration
+        patience = self.duration_seconds
         if self._record is not None:
             spec = self._record.spec
-            if not spec.holder_identity or spec.holder_identity == self._identity:
+            if not spec.holder_identity or spec.holder_identity == self.identity:
                 return True  # ours: a claim whose answer was lost
             patience = max(patience, spec.lease_duration_seconds or 0)
-        return self._clock() - self._seen_at >= patience
+        return self.clock() - self._seen_at >= patience
 
     async def _claim(self, epoch: int) -> bool:
         """Write this process as the holder, if the record has not changed since it was read."""
         now = self._stamp()
         spec: dict[str, object] = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": self._duration,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self.duration_seconds,
             "leaseTransitions": epoch,
             "renewTime": now,
         }
         if epoch != self.epoch:
             spec["acquireTime"] = now
         # Counted from before the request: contenders may see the renewal at any moment after.
-        sent_at = self._clock()
+        sent_at = self.clock()
         await self._write(spec)
         self.epoch = epoch
-        self._leads_until = sent_at + self._duration * 2 / 3
+        self._leads_until = sent_at + self.duration_seconds * 2 / 3
         return True
 
     def _stamp(self) -> str:
         # Never the same twice: a renewal that changes nothing would not be seen by contenders.
-        now = self._wall_clock()
+        now = self.wall_clock()
         self._stamped = now if now != self._stamped else now + timedelta(microseconds=1)
         return self._stamped.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     async def _hand_back(self) -> bool:
         """Release the lease if it is ours, also by a claim whose answer was not awaited."""
         await self._observe()
-        if self._record is not None and self._record.spec.holder_identity == self._identity:
+        if self._record is not None and self._record.spec.holder_identity == self.identity:
             # The API server refuses a duration of 0; client-go, too, hands back with 1.
             await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
         return True
@@ -238,16 +235,16 @@ class Lease:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"name": self._name},
+                "metadata": {"name": self.name},
                 "spec": spec,
             }
             collection = self._path.rpartition("/")[0]
-            raw = await self._client.create(collection, body, timeout_seconds=self._answer_seconds)
+            raw = await self.client.create(collection, body, timeout_seconds=self._answer_seconds())
         else:
             # With the version, the patch is refused if anybody has written since the read.
             version = {"resourceVersion": self._record.metadata.resource_version}
             body = {"metadata": version, "spec": spec}
-            raw = await self._client.merge_patch(
-                self._path, body, timeout_seconds=self._answer_seconds
+            raw = await self.client.merge_patch(
+                self._path, body, timeout_seconds=self._answer_seconds()
             )
         self._see(msgspec.json.decode(raw, type=_Record))

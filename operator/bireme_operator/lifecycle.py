@@ -219,17 +219,13 @@ def pending_action(
         # to go and is waited for, too, but not one that a finalizer keeps, which may be for ever.
         gone = _to_delete(own_pods, lost_node)
         is_over = all(pod.is_only_kept for pod in own_pods)
-        evicts = bool(gone) and _still_evicts(job, now)
+        is_preempted = job.status.get("reason") == Reason.PREEMPTED and not job.is_leaving
+        evicts = bool(gone) and is_preempted and now < job.queued + EVICTING_SECONDS
         return PendingAction(gone, evicts=evicts, clear_plan=has_plan and is_over)
     if view.leftovers:
         return PendingAction(delete_pods=_to_delete(view.leftovers, lost_node))
     can_create = job.phase != "Running" and job.spec is not None
     return PendingAction(create=view.missing if can_create else ())
-
-
-def _still_evicts(job: JobFacts, now: float) -> bool:
-    is_preempted = job.status.get("reason") == Reason.PREEMPTED and not job.is_leaving
-    return is_preempted and now < job.queued + EVICTING_SECONDS
 
 
 def _to_delete(pods: Sequence[PodFacts], lost_node: Callable[[str], str]) -> tuple[PodFacts, ...]:

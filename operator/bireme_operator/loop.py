@@ -65,7 +65,6 @@ class Pacing:
         return self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
 
     def swept(self) -> None:
-        """Record that everything was looked at."""
         self._swept_at = self.clock()
 
 

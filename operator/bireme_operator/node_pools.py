@@ -84,12 +84,10 @@ class PoolInventory:
 
     @property
     def count(self) -> int:
-        """Number of nodes, ready or not."""
         return int(self.mask.sum())
 
     @property
     def ready(self) -> int:
-        """Number of nodes that are ready."""
         return int((self.mask & self.table.is_ready).sum())
 
 

@@ -148,7 +148,7 @@ class ExternalPodGroups:
         return bool(self._newcomers(group, view))
 
     def _newcomers(self, group: GroupFacts, view: GangView) -> list[PodFacts]:
-        """Pods without a place that wait for one."""
+        """Return the pods without a place that wait for one."""
         return [
             pod
             for pod in self.state.members_of(group.key)
@@ -213,7 +213,7 @@ class ExternalPodGroups:
 
 
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
-    """A PodGroup's status at the moment its plan is written."""
+    """Return a PodGroup's status at the moment its plan is written."""
     message = cleaned(admit.message)
     wanted: dict[str, Any] = {
         "phase": "Inqueue",
@@ -253,7 +253,7 @@ def progress_status(
 
 
 def _set_not_running(wanted: dict[str, Any], now: float) -> None:
-    """Sets the condition Running back, if there is one."""
+    """Set the condition Running to False, if there is one."""
     if any(condition["type"] == "Running" for condition in wanted.get("conditions") or ()):
         with_condition(wanted, "Running", False, wanted["reason"], wanted["message"], now)
 

@@ -266,7 +266,6 @@ class CycleRunner:
     fence: Callable[[], None]
 
     async def decide(self, snapshot: ClusterSnapshot) -> Decision:
-        """Return the decision on ``snapshot``."""
         decider = self.policies.deciding
         with self.metrics.cycles.time():
             # In a thread, because this loop also renews the lease, and a cycle may take seconds.

@@ -309,5 +309,6 @@ def _refusal(refused: RequestRefused) -> web.Response:
         headers["Retry-After"] = str(math.ceil(refused.retry_after_seconds))
     body = {"status": refused.status, "message": str(refused)}
     answer = web.json_response(body, status=refused.status, headers=headers)
+    # A client that sends on must not have the rest of its body read as another request.
     answer.force_close()
     return answer

@@ -258,6 +258,7 @@ class ProgressService:
         if view is None or group is None or group.job_uid != job.uid or job.is_finished:
             return False
         return view.plan.attempt == job.attempt and any(
+            # By uid: a pod that is deleted and made anew under the same name is another one.
             pod is not None and pod.uid == sender.uid and not (pod.is_leaving or pod.is_terminal)
             for _, pod in view.members
         )

@@ -172,19 +172,16 @@ class GangReconciler:
         self._rejected = self.work.rejections.current(self.state.jobs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
         self.state.run_times.learn(jobs, self.errors.isolated)
-        at = self._situation(now)
-        for key in keys:
-            with self.errors.isolated(key):
-                self._reconcile(key, at)
-
-    def _situation(self, now: float) -> Situation:
-        return Situation(
+        at = Situation(
             now=now,
             bind_timeout_seconds=self.bind_timeout_seconds,
             lost_node=self.health.lost,
             unusable_node=self.health.unusable,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
+        for key in keys:
+            with self.errors.isolated(key):
+                self._reconcile(key, at)
 
     def _reconcile(self, key: Key, at: Situation) -> None:
         if not self.work.is_free(key):

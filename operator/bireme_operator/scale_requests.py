@@ -85,7 +85,6 @@ class ScaleRequester:
 
     @property
     def is_busy(self) -> bool:
-        """True if a request is under way."""
         return bool(self._tasks)
 
     def submit(self, order: ScaleOrder | None) -> bool:

@@ -67,6 +67,7 @@ class StatusWriter:
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
+        # What is left out here comes again with the next turn, if it is still true by then.
         if uid not in self._writing:
             self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 

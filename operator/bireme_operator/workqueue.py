@@ -131,7 +131,6 @@ class WorkQueue:
     def start(
         self, key: Key, work: Coroutine[Any, Any, None], assumed: AssumedPlan | None = None
     ) -> None:
-        """Begin ``work`` on a gang that is not busy."""
         self.busy[key] = assumed
         self._tasks.start(self._run(key, work))
 

@@ -111,7 +111,6 @@ class Writes:
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
     async def create_pod(self, namespace: str, pod: Mapping[str, Any]) -> int:
-        """POST one pod."""
         async with self._slots:
             return version_of(await self._client.create(f"{_core(namespace)}/pods", pod))
 
@@ -122,11 +121,9 @@ class Writes:
             await self._client.create(path, pod, params={"dryRun": "All"})
 
     async def get_pod(self, key: Key) -> bytes:
-        """GET one pod."""
         return await self._client.get(f"{_core(key[0])}/pods/{key[1]}")
 
     async def patch_pod(self, key: Key, operations: Sequence[Mapping[str, Any]]) -> int:
-        """JSON-patch one pod."""
         path = f"{_core(key[0])}/pods/{key[1]}"
         async with self._slots:
             return version_of(await self._client.json_patch(path, operations))
@@ -160,21 +157,17 @@ class Writes:
                 raise
 
     async def list_budgets(self, namespace: str) -> bytes:
-        """LIST the PodDisruptionBudgets of a namespace."""
         path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
         return await self._client.get(path)
 
     async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
-        """POST one Service."""
         async with self._slots:
             await self._client.create(f"{_core(namespace)}/services", service)
 
     async def get_service(self, key: Key) -> bytes:
-        """GET one Service."""
         return await self._client.get(f"{_core(key[0])}/services/{key[1]}")
 
     async def create_group(self, namespace: str, group: Mapping[str, Any]) -> int:
-        """POST one PodGroup."""
         async with self._slots:
             path = names.path("podgroups", namespace)
             return version_of(await self._client.create(path, group))
@@ -219,12 +212,10 @@ class Writes:
             await self._client.delete(path, uid=job.uid, propagation="Background")
 
     async def post_event(self, namespace: str, event: Mapping[str, Any]) -> None:
-        """POST one Event."""
         async with self._report_slots:
             await self._client.create(f"{_core(namespace)}/events", event)
 
     async def patch_event(self, namespace: str, name: str, change: Mapping[str, Any]) -> None:
-        """Merge-patch one Event."""
         async with self._report_slots:
             await self._client.merge_patch(f"{_core(namespace)}/events/{name}", change)
 

@@ -70,6 +70,7 @@ def refusal(
         own = [pod for pod in pods if budget.covers(pod)]
         for pod in own:
             other = covering.setdefault(pod.uid, budget.name)
+            # The Eviction API answers such a pod with an error, whatever its budgets allow.
             if other != budget.name:
                 return f"budgets {other} and {budget.name} both cover pod {pod.key[1]}"
         going = len(own) + sum(budget.covers(pod) for pod in before)

@@ -56,6 +56,7 @@ def template_of(pool: str, spec: NodePoolScalerSpec, newest: Node | None) -> Nod
         return _stated(name, spec.node_template, spec.node_selector.match_labels)
     if newest is None:
         return None
+    # Not ready, unreachable and the like belong to the node it is read from.
     taints = tuple(taint for taint in newest.taints if not taint.key.startswith(_CONDITION_TAINTS))
     return replace(newest, name=name, taints=taints, is_cordoned=False)
 

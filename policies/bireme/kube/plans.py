@@ -156,6 +156,7 @@ def make_plan(
 
 def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFacts:
     """Return ``plan`` without members whose pods are gone, plus those of ``extension``."""
+    # Pods that are gone hold no place: their controller makes others, with other uids.
     kept = tuple(member for member in plan.members if member.uid in live_uids)
     return replace(
         extension,

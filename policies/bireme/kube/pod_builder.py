@@ -314,6 +314,7 @@ class PodFactory:
         # The gang restarts as a whole: a replica that is restarted in place does not find the
         # others.
         spec.setdefault("restartPolicy", "Never")
+        # Training code seldom asks the API server, and a token would let it.
         spec.setdefault("automountServiceAccountToken", False)
         # With nodeName a pod would be bound past the scheduler; with a gate of its own it would
         # hold up its gang.

@@ -155,6 +155,8 @@ def _amounts(quantities: wire.Quantities | None, strict: bool) -> dict[str, int]
         try:
             amounts[name] = parse_quantity(name, value)
         except QuantityError:
+            # Counted as the largest amount it waits for a node for ever: better than to start short
+            # of it.
             if strict:
                 raise
             amounts[name] = LARGEST

@@ -59,8 +59,7 @@ class _Spec(wire.Wire, frozen=True):
     replicas: int = 0
 
 
-class _Scale(wire.Wire, frozen=True):
-    metadata: wire.V1ObjectMeta
+class _Scale(wire.MetadataOnly, frozen=True):
     spec: _Spec = _Spec()
 
 
@@ -106,6 +105,8 @@ class ScaleTargets:
     async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
         """Return the managers that setting ``replicas`` would overrule. Writes nothing."""
         name = scale.path.split("/")[-2]
+        # A dry run of an apply without force is refused with the names of all that manage the
+        # field: there is no other way to ask that holds for every kind.
         body = msgspec.json.encode(_manifest({"name": name}, replicas))
         params = {"fieldManager": names.FIELD_MANAGER, "force": "false", "dryRun": "All"}
         kind, timeout = "application/apply-patch+yaml", _TIMEOUT_SECONDS

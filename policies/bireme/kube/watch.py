@@ -13,28 +13,19 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import wire
 from bireme.kube.client import ApiClient, ApiError, Params, jittered_pause
-from bireme.kube.wire import V1ObjectMeta
 
 _log = structlog.get_logger(__name__)
 # A watch that the server ended sooner, without any event, is in trouble.
 _SHORT_SECONDS = 1.0
 
-
-class HasMetadata(Protocol):
-    """An object of the API server."""
-
-    @property
-    def metadata(self) -> V1ObjectMeta: ...
-
-
-T = TypeVar("T", bound=HasMetadata)
+T = TypeVar("T", bound=wire.MetadataOnly)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

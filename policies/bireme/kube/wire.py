@@ -45,6 +45,12 @@ class V1ObjectMeta(Wire, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
 
+class MetadataOnly(Wire, frozen=True):
+    """An object of the API server; alone, one of which no more is read: a namespace, a Service."""
+
+    metadata: V1ObjectMeta
+
+
 class V1Taint(Wire, frozen=True):
     key: str
     value: str | None = None
@@ -68,8 +74,7 @@ class V1NodeStatus(Wire, frozen=True):
     conditions: tuple[V1Condition, ...] | None = None
 
 
-class V1Node(Wire, frozen=True):
-    metadata: V1ObjectMeta
+class V1Node(MetadataOnly, frozen=True):
     spec: V1NodeSpec = V1NodeSpec()
     status: V1NodeStatus = V1NodeStatus()
 
@@ -159,33 +164,24 @@ class V1PodStatus(Wire, frozen=True):
     container_statuses: tuple[V1ContainerStatus, ...] | None = None
 
 
-class V1Pod(Wire, frozen=True):
-    metadata: V1ObjectMeta
+class V1Pod(MetadataOnly, frozen=True):
     spec: V1PodSpec = V1PodSpec()
     status: V1PodStatus = V1PodStatus()
 
 
-class MetadataOnly(Wire, frozen=True):
-    """An object of which only the metadata is read: a namespace or a Service."""
-
-    metadata: V1ObjectMeta
-
-
-class V1PriorityClass(Wire, frozen=True):
-    metadata: V1ObjectMeta
+class V1PriorityClass(MetadataOnly, frozen=True):
     value: int = 0
     global_default: bool | None = None
     preemption_policy: str | None = None
 
 
-class CustomObject(Wire, frozen=True):
+class CustomObject(MetadataOnly, frozen=True):
     """A custom resource: metadata typed, spec and status as plain dictionaries.
 
     The pydantic models validate those afterwards, so that a bad object gets a condition that says
     so and nothing else stops.
     """
 
-    metadata: V1ObjectMeta
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
