@@ -328,11 +328,7 @@ class ArimaModel:
 
 
 class Arima:
-    """The ARIMA that did best on the last quarter of the values, or has the least AIC.
-
-    Args:
-        steps: How far ahead the forecasts matter.
-    """
+    """The ARIMA that did best ``steps`` ahead on the last quarter, or has the least AIC."""
 
     name = "arima"
 
@@ -363,8 +359,7 @@ class Arima:
 def _fitted(z: FloatArray, orders: Orders) -> tuple[FloatArray, FloatArray]:
     """Return weights of the terms and parameters of the errors, by exact likelihood.
 
-    Raises:
-        ValueError, ArithmeticError, LinAlgError: no maximum can be found.
+    ValueError, ArithmeticError or LinAlgError where no maximum can be found.
     """
     p, d, q = orders.arma
     u = orders.without_season(z)

@@ -86,11 +86,7 @@ class HoltWintersModel:
 
 
 class HoltWinters:
-    """Exponential smoothing with the trend and the season that forecast best.
-
-    Args:
-        steps: How far ahead the forecasts matter.
-    """
+    """Exponential smoothing with the trend and the season that forecast best, ``steps`` ahead."""
 
     name = "holt-winters"
 
@@ -136,7 +132,6 @@ def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
 
 
 def _model(fit: Any, values: FloatArray) -> HoltWintersModel:
-    """Return the model of a fit to ``values``."""
     # statsmodels gives NaN for the weights of a trend or a season that the model does not have.
     weights = {name: float(np.nan_to_num(float(fit.params[name]))) for name in _WEIGHTS}
     seasons = np.array(fit.params["initial_seasons"], dtype=np.float64)

@@ -52,7 +52,6 @@ class PrometheusError(BiremeError):
 
 class _Series(msgspec.Struct):
     values: list[tuple[float, str]] = []
-    metric: dict[str, str] = {}
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -93,7 +92,6 @@ async def hourly(
 
 
 async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
-    """Return status and body."""
     timeout = aiohttp.ClientTimeout(total=seconds)
     # Not compressed, here and below: a short answer must not unpack to a long one.
     headers = {

@@ -146,7 +146,6 @@ def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> 
 def _without_spikes(
     values: FloatArray, starts: FloatArray, shown: IntArray, unit: str, notes: list[str]
 ) -> FloatArray:
-    """Return ``values`` with spikes replaced."""
     days, row = np.unique(shown // DAY_HOURS, return_inverse=True)
     if len(days) < 4:
         return values  # of so few days none is the usual one

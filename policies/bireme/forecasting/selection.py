@@ -71,13 +71,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class BackTest:
-    """Forecasts of past origins beside what came.
-
-    Attributes:
-        origins: Shape (n,).
-        forecasts: Shape (n, steps).
-        actuals: Shape (n, steps).
-    """
+    """Forecasts of past origins, shape (n,), beside what came, both of shape (n, steps)."""
 
     origins: IntArray
     forecasts: FloatArray
@@ -112,7 +106,6 @@ class BackTest:
         return None if mine else 0.0
 
     def pinball(self, q: float) -> float:
-        """Return the mean of :meth:`losses`."""
         return float(self.losses(q).mean())
 
     def losses(self, q: float) -> FloatArray:
@@ -129,7 +122,6 @@ class BackTest:
         return float((self.actuals <= self._crossed(q)).mean())
 
     def intervals(self) -> Intervals:
-        """Return the intervals from all errors."""
         return Intervals.of(self.forecasts, self.actuals)
 
     def _crossed(self, q: float) -> FloatArray:
@@ -195,11 +187,7 @@ class ModelChoice:
 
 
 def choose(
-    series: Series,
-    candidates: Sequence[Forecaster],
-    steps: int,
-    test_steps: int,
-    quantile: float,
+    series: Series, candidates: Sequence[Forecaster], steps: int, test_steps: int, quantile: float
 ) -> ModelChoice:
     """Choose the best of ``candidates`` and the baseline over the last ``test_steps`` values.
 

@@ -183,6 +183,7 @@ def _decoded(text: bytes, kind: type[_S], where: object) -> _S:
             f"{where}: {error}{_value_at(text, str(error))}; correct the card, or export the "
             "checkpoint again"
         ) from error
+    # RecursionError is JSON nested deeper than any card.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(
             f"{where} is no JSON: {error}; export the checkpoint again"

@@ -78,6 +78,7 @@ def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
         with resolved.open("rb") as file:
             # By one byte more a file is known to be too large, without reading all of it.
             found = file.read(most_bytes + 1)
+    # RuntimeError is a circle of links, before Python 3.13.
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}; name the folder of a whole checkpoint"

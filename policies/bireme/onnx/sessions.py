@@ -48,6 +48,7 @@ class Watchdog:
     @contextmanager
     def limit(self, options: "onnxruntime.RunOptions", seconds: float) -> Iterator[None]:
         """Context manager: stop the call with ``options`` inside it after ``seconds``."""
+        # No two calls at a time share it: the options live as long as their call.
         key = id(options)
         self._calls[key] = (time.monotonic() + seconds, options)
         self._has_calls.set()

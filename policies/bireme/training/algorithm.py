@@ -201,7 +201,6 @@ class OnPolicy(Algorithm[AC]):
     """An algorithm that learns from rollouts of the policy as it is."""
 
     def collect(self) -> Rollout:
-        """Play the next rollout."""
         config = self.config
         return collect(
             self.policy,

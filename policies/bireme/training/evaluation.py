@@ -65,7 +65,6 @@ class EvaluationResult:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """All seeds, ascending."""
         return tuple(sorted(self.runs))
 
     @property
@@ -197,10 +196,7 @@ class EvaluationTask:
 
 
 def evaluate(
-    task: EvaluationTask,
-    seeds: Sequence[int],
-    jobs: int,
-    on_progress: Callable[[int, int], None],
+    task: EvaluationTask, seeds: Sequence[int], jobs: int, on_progress: Callable[[int, int], None]
 ) -> EvaluationResult:
     """Evaluate ``task`` with each of ``seeds``, in ``jobs`` processes.
 

@@ -48,11 +48,7 @@ class Evolution:
         parents = population // 2
         weights = math.log(parents + 0.5) - np.log(np.arange(1, parents + 1))  # (49)
         self._weights = weights / weights.sum()
-        self._mass = 1.0 / float((self._weights**2).sum())  # (8)
-        self._set_rates(size)
-
-    def _set_rates(self, size: int) -> None:
-        mass = self._mass
+        self._mass = mass = 1.0 / float((self._weights**2).sum())  # (8)
         self._step_rate = (mass + 2) / (size + mass + 5)  # (55)
         excess = max(0.0, math.sqrt((mass - 1) / (size + 1)) - 1)
         self._damping = 1 + 2 * excess + self._step_rate  # (55)

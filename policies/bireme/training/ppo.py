@@ -68,7 +68,6 @@ class Batch:
     returns: Tensor
 
     def take(self, rows: Tensor) -> "Batch":
-        """Return some of the rows."""
         return Batch(
             {name: part[rows] for name, part in self.observations.items()},
             taken(self.actions, rows),

@@ -75,12 +75,9 @@ class Episodes:
         """The environments that are not over."""
         return np.flatnonzero(~self.is_over)
 
-    def seen(self) -> Observation:
-        """Return the observation of environments that go on, in the order of :attr:`rows`."""
-        return self.seen_of(self.rows)
-
-    def seen_of(self, rows: IntArray) -> Observation:
-        """Return the observation of ``rows``."""
+    def seen(self, rows: IntArray | None = None) -> Observation:
+        """Return the observation of ``rows``, by default of the environments that go on."""
+        rows = self.rows if rows is None else rows
         return self._seen if len(rows) == self.env.count else take(self._seen, rows)
 
     def step(self, actions: Actions) -> EnvStep:
@@ -102,7 +99,7 @@ class Episodes:
             "last_return": self.last_return,
         }
         if self._history:
-            history = by_agent(_stacked, *self._history)
+            history = by_agent(lambda *steps: torch.from_numpy(np.stack(steps)), *self._history)
             state |= {"seeds": self.seeds.tolist(), "history": history}
             state["steps"] = len(self._history)
         return state
@@ -137,8 +134,7 @@ class Episodes:
 def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions]) -> FloatArray:
     """Play one whole episode; return the sum of rewards, shape (envs,).
 
-    Args:
-        act: From the observation of the environments that are not over to their actions.
+    ``act`` gets the observation of the environments that are not over, and returns their actions.
     """
     episodes = Episodes(env, 0)
     episodes._start(np.array(seeds, np.int64))
@@ -157,26 +153,20 @@ def never_ends(episodes: Episodes) -> SettingError:
     )
 
 
-def _stacked(*steps: Array) -> Tensor:
-    return torch.from_numpy(np.stack(steps))
-
-
 # --- rollouts -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The steps that were played; n is the number of active entries.
+    """The steps that were played; arrays have shape (steps, envs) unless stated otherwise.
 
     Attributes:
-        observations: By name, shape (n, ...).
+        observations: Of the n active entries by name, shape (n, ...).
         actions: Shape (n, ...); by agent where there are several.
         log_probs: Of the actions when they were taken, by agent, shape (n, agents).
-        rewards: Shape (steps, envs).
-        values: The critic's, before each step; shape (steps, envs).
+        values: The critic's, before each step.
         next_values: The critic's, of what followed: 0 where the env ended by itself.
-        is_active: Shape (steps, envs): the env was not over before the step.
-        is_over: Shape (steps, envs): the env was over after the step.
+        is_active, is_over: Whether the env was not over before the step, was over after it.
         times: The envs' clocks, shape (steps + 1, envs), before the first step and after each.
         seeds: Of the envs, shape (envs,).
     """
@@ -221,7 +211,7 @@ def collect(
         """Return the critic's values of ``rows``, 0 for other envs and without a critic."""
         values = np.zeros(episodes.env.count)
         if has_critic and len(rows):
-            values[rows] = np.asarray(policy.values(tensors(episodes.seen_of(rows))))
+            values[rows] = np.asarray(policy.values(tensors(episodes.seen(rows))))
         return values
 
     episodes.begin()
@@ -268,7 +258,6 @@ def joined(actions: Sequence[Action]) -> Action:
 
 
 def taken(actions: Action, rows: Tensor | slice) -> Action:
-    """Return some rows of actions."""
     return by_agent(itemgetter(rows), actions)
 
 

@@ -251,11 +251,7 @@ class TrainingRun:
         self._notes[name] = value
 
     def learn(
-        self,
-        stage: str,
-        algorithm: Learner,
-        total_steps: int,
-        also: Callback | None = None,
+        self, stage: str, algorithm: Learner, total_steps: int, also: Callback | None = None
     ) -> None:
         """Let ``algorithm`` learn for ``total_steps`` of its own, unless time or ``also`` ends it.
 

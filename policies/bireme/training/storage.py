@@ -31,7 +31,6 @@ class Storable(Protocol):
 
 
 def save(path: Path, learned: Storable) -> None:
-    """Write the state of ``learned`` to ``path``."""
     state = learned.state_dict()
     # safetensors refuses tensors that share memory.
     tensors = {name: part.detach().clone().contiguous() for name, part in _tensors(state)}

@@ -72,15 +72,9 @@ def by_agent(apply: Callable[..., T], *actions: Any) -> T | dict[str, T]:
 
 
 def check_choices(actions: IntArray, allowed: BoolArray, live: BoolArray) -> None:
-    """Check choices among n actions, one per env; those of envs that are over do not count.
+    """Raise ValueError where one of ``actions``, (envs,), is not ``allowed``, (envs, choices).
 
-    Args:
-        actions: Shape (envs,).
-        allowed: Shape (envs, n).
-        live: Which envs are not over, shape (envs,).
-
-    Raises:
-        ValueError: a choice is not allowed.
+    Those of envs that are over, and not ``live``, do not count.
     """
     choices = np.clip(actions, 0, allowed.shape[1] - 1)
     is_fine = (choices == actions) & allowed[np.arange(len(allowed)), choices]

@@ -117,10 +117,7 @@ def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[i
 class A2cJobs:
     """``a2c-jobs/1``: a row of features per gang, and the context."""
 
-    inputs: Mapping[str, Shape] = {
-        "jobs": ("gangs", JOB_FEATURES),
-        "context": (CONTEXT_FEATURES,),
-    }
+    inputs: Mapping[str, Shape] = {"jobs": ("gangs", JOB_FEATURES), "context": (CONTEXT_FEATURES,)}
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
         seen = scaled(gangs, snapshot, HORIZON_STEPS)

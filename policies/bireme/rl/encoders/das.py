@@ -138,11 +138,7 @@ class DasJobs:
 
 
 class DasMachines:
-    """``das-machines/1``: features of the job to be placed and of nodes.
-
-    Attributes:
-        finished: Returns finished runs, if they are known; see the module.
-    """
+    """``das-machines/1``: features of the job to be placed and of nodes."""
 
     inputs: Mapping[str, Shape] = {
         "job": (das_inputs.PLACED_FEATURES,),
@@ -155,7 +151,6 @@ class DasMachines:
     def encode(
         self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
     ) -> dict[str, Array]:
-        """Encode all nodes of ``capacity`` for ``task``."""
         table = _MachineTable.of(capacity.nodes)
         rows = [there for there in peers.values() if len(there)]
         held = np.zeros(len(table.rack), dtype=np.int64)

@@ -310,7 +310,9 @@ class Sites:
         amounts = np.stack([room, room * machines.dollars, held])
         sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
         sums[:, _MACHINE] = amounts
-        sums[:, _RACK], sums[:, _CLUSTER] = reach(group, pace_ranks(pace), amounts)
+        paces = np.unique(pace)
+        rank = len(paces) - 1 - np.searchsorted(paces, pace)  # 0 for the fastest
+        sums[:, _RACK], sums[:, _CLUSTER] = reach(group, rank, amounts)
         reached, rent, kept = sums
         dollars = rent / np.maximum(reached, 1.0)
         factors = np.array(_FACTORS).reshape(-1, *[1] * pace.ndim)
@@ -370,12 +372,6 @@ class Sites:
         alone = worth[:, _MACHINE] == sites.max(axis=1)
         beside = (where != _RACK) | (self.machines.rack == rack)
         return np.asarray(np.where(where == _MACHINE, alone, beside & (self.pace >= pace)))
-
-
-def pace_ranks(pace: FloatArray) -> IntArray:
-    """Return the rank of every machine by ``pace``: 0 for the fastest, equal for equal ones."""
-    paces = np.unique(pace)
-    return len(paces) - 1 - np.searchsorted(paces, pace)
 
 
 def reach(

@@ -145,10 +145,7 @@ _LAST: Final = 0.01
 class RlptoTasks:
     """``rlpto-tasks/1``: sizes gangs by giving and taking single nodes."""
 
-    inputs: Mapping[str, Shape] = {
-        "tasks": (GANGS, TASK_FEATURES),
-        "context": (CONTEXT_FEATURES,),
-    }
+    inputs: Mapping[str, Shape] = {"tasks": (GANGS, TASK_FEATURES), "context": (CONTEXT_FEATURES,)}
     beta: float = MIDDLE_BETA
 
     def sizes(
@@ -283,7 +280,6 @@ class _Members:
         self._nodes[row], self._share[row] = member.size, self._share_of(member)
 
     def inputs(self, allowed: BoolArray) -> dict[str, Array]:
-        """Return the arrays for the network."""
         done, loss, accuracy, gain = self._progress
         states = TaskStates(
             done=done,

@@ -58,7 +58,6 @@ class BestSite:
         self._machines.finished = finished
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Order by falling score."""
         if not gangs:
             return []
         values = scores(DasJobs().encode(gangs, snapshot)["jobs"]).tolist()

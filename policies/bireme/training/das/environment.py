@@ -243,15 +243,18 @@ class DasClusters:
     def advance(self, envs: IntArray) -> None:
         """Advance each of ``envs`` (each once) to its next event: runs end, jobs arrive."""
         finish = self._finish[envs]
-        times = np.minimum(finish.min(axis=1), self._next_arrival(envs))
+        arrived, jobs = self._arrived[envs], self.submitted.shape[1]
+        coming = self.submitted[envs, np.minimum(arrived, jobs - 1)]
+        comes = np.where(arrived < jobs, coming, np.inf)
+        times = np.minimum(finish.min(axis=1), comes)
         self._count(envs, times - self.now[envs])
         self.now[envs] = times
-        rows, jobs = np.nonzero(finish <= times[:, None])
-        self.ended = (envs[rows], jobs)
+        rows, ending = np.nonzero(finish <= times[:, None])
+        self.ended = (envs[rows], ending)
         self._end(*self.ended)
         here = (self.submitted[envs] <= times[:, None]).sum(axis=1)
-        number = np.arange(self.submitted.shape[1])
-        fresh = (number >= self._arrived[envs, None]) & (number < here[:, None])
+        number = np.arange(jobs)
+        fresh = (number >= arrived[:, None]) & (number < here[:, None])
         self.waiting[envs] |= fresh
         self._arrived[envs] = here
         self._set_pace(np.unique(self.ended[0]))
@@ -265,11 +268,6 @@ class DasClusters:
     def fees(self) -> FloatArray:
         """Dollars of each job, NaN before it has finished, shape (W, J)."""
         return np.asarray(self.rent * (self.finished - self.started) / HOUR)
-
-    def _next_arrival(self, envs: IntArray) -> FloatArray:
-        arrived, jobs = self._arrived[envs], self.submitted.shape[1]
-        times = self.submitted[envs, np.minimum(arrived, jobs - 1)]
-        return np.where(arrived < jobs, times, np.inf)
 
     def _count(self, envs: IntArray, seconds: FloatArray) -> None:
         present = self.waiting[envs].sum(axis=1) + self.running[envs].sum(axis=1)

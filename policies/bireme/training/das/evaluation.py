@@ -33,16 +33,7 @@ from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
 from bireme.training.das import environment
 from bireme.training.das.baselines import BestSite, best_site
-from bireme.training.das.environment import (
-    GPUS_PER_MACHINE,
-    DasSample,
-    DasTurnEnv,
-    draw,
-    nodes_of,
-    normalised_speed,
-    physics_of,
-    trace_of,
-)
+from bireme.training.das.environment import DasSample, DasTurnEnv
 from bireme.training.evaluation import check_finished
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import play
@@ -133,12 +124,12 @@ class FinishedRuns:
         labels = [snapshot.nodes.nodes[row].labels for row in np.unique(rows).tolist()]
         slowest = min(gpu_model(each.get(GPU_MODEL_LABEL, "")).speed for each in labels)
         elapsed = np.array(running.elapsed_seconds(snapshot.now))
-        speed = normalised_speed(np.array(estimate), elapsed, np.array(slowest))
+        speed = environment.normalised_speed(np.array(estimate), elapsed, np.array(slowest))
         self._runs.append((share, float(speed)))
 
 
 SETTINGS: Final[Mapping[str, str]] = {
-    name: f"{config.machines} machines of {GPUS_PER_MACHINE} GPUs, load {config.load}"
+    name: f"{config.machines} machines of {environment.GPUS_PER_MACHINE} GPUs, load {config.load}"
     for name, config in environment.SETTINGS.items()
 }
 JOBS: Final = 200
@@ -191,7 +182,7 @@ def evaluate(
             f"no, and cycle, which is one of {', '.join(CYCLES)}"
         )
     # no training draws such a seed
-    sample = draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
+    sample = environment.draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
     others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
     makers = {**dict(_learned([checkpoint, *others], reports == "yes")), **baselines()}
     if reports == "no":
@@ -252,9 +243,15 @@ def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) 
         EvaluationError: a job did not finish, or the policy gave no valid answer.
     """
     finished = FinishedRuns()
-    policy, nodes = make_policy(finished), nodes_of(sample)
+    policy, nodes = make_policy(finished), environment.nodes_of(sample)
     config = replace(START_NOW, decide=finished.watching(cycle))
-    outcome = simulate(trace_of(sample), nodes, policy, physics=physics_of(sample), config=config)
+    outcome = simulate(
+        environment.trace_of(sample),
+        nodes,
+        policy,
+        physics=environment.physics_of(sample),
+        config=config,
+    )
     jct = metrics.completion_seconds(outcome)
     check_finished(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
     return {

@@ -20,12 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bireme.rl.encoders.das_inputs import (
-    JOB_FEATURES,
-    MACHINE_FEATURES,
-    PLACE_FEATURES,
-    PLACED_FEATURES,
-)
+from bireme.rl.encoders import das_inputs
 from bireme.training.das.environment import ORDERING, PLACEMENT
 from bireme.training.distributions import (
     ActionDistribution,
@@ -47,7 +42,7 @@ class Communication(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.squeezed = nn.Sequential(nn.Linear(MACHINE_FEATURES, _WIDTH), nn.ReLU())
+        self.squeezed = nn.Sequential(nn.Linear(das_inputs.MACHINE_FEATURES, _WIDTH), nn.ReLU())
         self.gate = nn.Linear(2 * _WIDTH, _WIDTH)
 
     def forward(self, states: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
@@ -63,7 +58,7 @@ class OrderingNetwork(nn.Module):
 
     def __init__(self, *, communicates: bool = True) -> None:
         super().__init__()
-        self.embed = nn.Sequential(nn.Linear(JOB_FEATURES, _WIDTH), nn.ReLU())
+        self.embed = nn.Sequential(nn.Linear(das_inputs.JOB_FEATURES, _WIDTH), nn.ReLU())
         self.communicate = Communication() if communicates else None
         self.attention = Attention(_WIDTH, _HEADS)
         self.head = nn.Linear(_WIDTH, 1)
@@ -88,8 +83,8 @@ class PlacementNetwork(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.of_job = nn.Linear(PLACED_FEATURES, _WIDTH)
-        self.of_machine = nn.Linear(PLACE_FEATURES, _WIDTH, bias=False)
+        self.of_job = nn.Linear(das_inputs.PLACED_FEATURES, _WIDTH)
+        self.of_machine = nn.Linear(das_inputs.PLACE_FEATURES, _WIDTH, bias=False)
         self.inner = nn.Sequential(nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU())
         self.head = nn.Linear(_WIDTH, 1)
 
@@ -105,8 +100,8 @@ class DasCritic(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.of_job = nn.Sequential(nn.Linear(JOB_FEATURES, _WIDTH), nn.ReLU())
-        self.of_machine = nn.Sequential(nn.Linear(MACHINE_FEATURES, _WIDTH), nn.ReLU())
+        self.of_job = nn.Sequential(nn.Linear(das_inputs.JOB_FEATURES, _WIDTH), nn.ReLU())
+        self.of_machine = nn.Sequential(nn.Linear(das_inputs.MACHINE_FEATURES, _WIDTH), nn.ReLU())
         self.head = nn.Sequential(
             nn.Linear(2 * _WIDTH + 1, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, 1)
         )
@@ -118,8 +113,11 @@ class DasCritic(nn.Module):
             mean_over(self.of_job(jobs), is_job),
             mean_over(self.of_machine(machines), is_machine),
         )
-        value: Tensor = self.head(torch.cat([*states, waiting], dim=-1))
-        return value.squeeze(-1)
+        return torch.as_tensor(self.head(torch.cat([*states, waiting], dim=-1)).squeeze(-1))
+
+    def of(self, observation: Tensors) -> Tensor:
+        """Return values, (batch,), of an observation of the environment."""
+        return torch.as_tensor(self(*(observation[name] for name in (*_QUEUE, *_CLUSTER))))
 
 
 def positions(places: Tensor, width: int) -> Tensor:
@@ -184,8 +182,7 @@ class DasAgents(ActorCritic):
             own.fill_(log_std)
 
     def values(self, observation: Tensors) -> Tensor:
-        value: Tensor = self.critic(*(observation[name] for name in (*_QUEUE, *_CLUSTER)))
-        return value
+        return self.critic.of(observation)
 
     def _is_idle(self, seen: Tensors) -> Tensor:
         """Return where the ordering agent has nothing to choose, (batch,)."""
@@ -227,19 +224,17 @@ class Dl2Agent(ActorCritic):
     def __init__(self) -> None:
         super().__init__()
         self.scorer = nn.Sequential(
-            *(nn.Linear(JOB_FEATURES, _WIDTH), nn.ReLU()),
+            *(nn.Linear(das_inputs.JOB_FEATURES, _WIDTH), nn.ReLU()),
             *(nn.Linear(_WIDTH, _WIDTH), nn.ReLU()),
             nn.Linear(_WIDTH, 1),
         )
         self.critic = DasCritic()
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Return which of the jobs that fit."""
         return MaskedCategorical(self.scorer(observation["jobs"]).squeeze(-1), observation["fits"])
 
     def values(self, observation: Tensors) -> Tensor:
-        value: Tensor = self.critic(*(observation[name] for name in (*_QUEUE, *_CLUSTER)))
-        return value
+        return self.critic.of(observation)
 
 
 # --- as served: one cluster, no padding, means instead of samples -------------------------------
@@ -253,7 +248,6 @@ class ServedOrdering(nn.Module):
         self.network = network
 
     def forward(self, jobs: Tensor, places: Tensor, machines: Tensor) -> Tensor:
-        """Return (gangs,)."""
         # A batch of one: the exporter knows attention in batches only.
         is_job = torch.ones_like(places, dtype=torch.bool)[None]
         is_machine = torch.ones_like(machines[:, 0], dtype=torch.bool)[None]
@@ -269,6 +263,5 @@ class ServedDl2(nn.Module):
         self.scorer = scorer
 
     def forward(self, jobs: Tensor, places: Tensor, machines: Tensor) -> Tensor:
-        """Return (gangs,)."""
         scores: Tensor = self.scorer(jobs)
         return scores.squeeze(-1)

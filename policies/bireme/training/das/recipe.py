@@ -23,12 +23,7 @@ from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation
 from bireme.training.das.baselines import best_site, shortest_job
 from bireme.training.das.environment import DasEnv, DasTurnEnv
-from bireme.training.das.networks import (
-    DasAgents,
-    Dl2Agent,
-    ServedDl2,
-    ServedOrdering,
-)
+from bireme.training.das.networks import DasAgents, Dl2Agent, ServedDl2, ServedOrdering
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
 from bireme.training.runs import EarlyStopping, TrainingRun

@@ -62,10 +62,7 @@ class DeepRmEnvConfig:
 class DeepRmJobs:
     """The jobs of several envs; job ``j`` of an env arrives at step ``j``, if it exists.
 
-    Attributes:
-        exists: Shape (envs, arrival steps).
-        durations: Steps, shape (envs, arrival steps).
-        demands: Slots, shape (envs, arrival steps, resources).
+    Shapes: (envs, arrival steps); ``demands``, in slots, has the resources as a third axis.
     """
 
     exists: BoolArray
@@ -73,7 +70,6 @@ class DeepRmJobs:
     demands: IntArray
 
     def some(self, envs: BoolArray) -> "DeepRmJobs":
-        """Return the jobs of these ``envs`` alone."""
         return DeepRmJobs(self.exists[envs], self.durations[envs], self.demands[envs])
 
 
@@ -137,11 +133,6 @@ class DeepRmState:
     def ends(self) -> IntArray:
         """End of each started job; 0 before its start; shape (envs, jobs)."""
         return np.where(self.started >= 0, self.started + self.jobs.durations, 0)
-
-    @property
-    def is_present(self) -> BoolArray:
-        """Which jobs wait or run, shape (envs, jobs)."""
-        return self.waiting | (self.ends > self.clock[:, None])
 
     @property
     def is_over(self) -> BoolArray:
@@ -222,7 +213,8 @@ class DeepRmEnv:
 def _cost(state: DeepRmState) -> FloatArray:
     """Return the cost of a step while nothing comes or ends, above 0, shape (envs,)."""
     each = 1.0 / state.jobs.durations + state.config.completion_weight
-    return np.asarray((each * state.is_present).sum(axis=1) / state.config.arrival_steps)
+    is_present = state.waiting | (state.ends > state.clock[:, None])
+    return np.asarray((each * is_present).sum(axis=1) / state.config.arrival_steps)
 
 
 def _state_of(
@@ -294,7 +286,9 @@ def as_set(state: DeepRmState) -> Observation:
     """
     clock = state.clock[:, None]
     free = state.free / SLOTS
-    later = [_free_after(state, steps) / SLOTS for steps in encoder.HORIZON_STEPS]
+    ends = clock + np.array(encoder.HORIZON_STEPS)
+    still_runs = state.ends[:, None, :] > ends[:, :, None]
+    later = (SLOTS - np.einsum("wtj,wjr->wtr", still_runs, state.jobs.demands)) / SLOTS
     waits = np.where(state.queue >= 0, clock - state.queue, 0)
     jobs = encoder.job_features(
         state.of_queue(state.jobs.demands) / SLOTS,
@@ -302,19 +296,8 @@ def as_set(state: DeepRmState) -> Observation:
         np.maximum(state.of_queue(state.jobs.durations), 1),
         waits,
     )
-    context = encoder.context_features(free, np.stack(later, axis=-2), state.waiting.sum(axis=1))
-    return {
-        "jobs": jobs,
-        "context": context,
-        "mask": state.allowed,
-        "present": state.queue >= 0,
-    }
-
-
-def _free_after(state: DeepRmState, steps: int) -> IntArray:
-    """Return the slots that are free after ``steps`` if no job starts, (envs, resources)."""
-    still_runs = state.ends > state.clock[:, None] + steps
-    return np.asarray(SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands))
+    context = encoder.context_features(free, later, state.waiting.sum(axis=1))
+    return {"jobs": jobs, "context": context, "mask": state.allowed, "present": state.queue >= 0}
 
 
 def as_image(state: DeepRmState) -> Observation:

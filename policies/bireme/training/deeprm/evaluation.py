@@ -14,14 +14,9 @@ import numpy as np
 
 from bireme.core.resources import IntArray
 from bireme.onnx.sessions import Array, Session
+from bireme.training.deeprm import environment
 from bireme.training.deeprm.baselines import Rule, rules, run_rule
-from bireme.training.deeprm.environment import (
-    DeepRmEnv,
-    DeepRmEnvConfig,
-    DeepRmState,
-    View,
-    measure,
-)
+from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, DeepRmState, View
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.recipes import Results
 from bireme.training.rollouts import play
@@ -48,7 +43,7 @@ def evaluate(policy: str, rule: Rule, setting: str, queue_slots: int, seed: int)
     results = {}
     for name, decide in {policy: rule, **rules(seed)}.items():
         env.reset([seed])
-        found = measure(run_rule(env, decide))
+        found = environment.measure(run_rule(env, decide))
         results[name] = {metric: float(values[0]) for metric, values in found.items()}
     return results
 
@@ -58,9 +53,8 @@ def served_choice(
 ) -> IntArray:
     """Return the served network's choice in a single environment: a slot or the void, (1,).
 
-    Args:
-        inputs: The network's, with a row per job of the queue.
-        may_wait: Whether it may choose the void although a job fits; a cluster's queue may not.
+    ``inputs`` have a row per job of the queue. If it ``may_wait`` it may choose the void although a
+    job fits, which a cluster's queue may not.
     """
     jobs = int((state.queue[0] >= 0).sum())
     scores = session.answer(inputs, jobs, _LIMIT_SECONDS)
@@ -89,6 +83,6 @@ class DeepRmValidation:
             seeds = range(VALIDATION_SEED, VALIDATION_SEED + env.count)
             returns = play(env, seeds, partial(predict, self._policy))
             cost -= float(returns.mean()) / len(self._envs)
-            for metric, values in measure(env.state).items():
+            for metric, values in environment.measure(env.state).items():
                 self._run.note(f"{name}_{metric}", float(values.mean()))
         return cost

@@ -32,11 +32,7 @@ from bireme.training.deeprm.environment import (
     as_set,
 )
 from bireme.training.deeprm.evaluation import RATES, DeepRmValidation, served_choice
-from bireme.training.deeprm.networks import (
-    ImagePolicy,
-    ServedImages,
-    SetPolicy,
-)
+from bireme.training.deeprm.networks import ImagePolicy, ServedImages, SetPolicy
 from bireme.training.evaluation import session_of
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import PPO, PPOConfig

@@ -17,7 +17,7 @@ network little, one of half a year of hours moves it freely.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 import numpy as np
@@ -104,7 +104,6 @@ def windows_of(values: FloatArray, frame: Frame, origins: IntArray) -> WindowBat
 
 
 def concatenate(parts: Sequence[WindowBatch]) -> WindowBatch:
-    """Return all of them as one batch."""
     every = ((part.past, part.ahead, part.came) for part in parts)
     return WindowBatch(*(torch.cat(tensors) for tensors in zip(*every, strict=True)))
 
@@ -192,13 +191,9 @@ UPDATES: Final = 2000
 
 
 def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
-    """Train a network on ``series``; under a minute for a year of hours.
+    """Train a network on all of ``series``, to forecast ``horizon`` steps at once.
 
-    Args:
-        series: All of it is learned.
-        horizon: Steps that it forecasts at once.
-        seed: Of the first weights and of the draws while learning.
-        updates: How long it learns.
+    Takes under a minute for a year of hours. ``seed`` is that of the weights and of all draws.
 
     Raises:
         TooShortError: the series leaves less than a season of rows.
@@ -276,11 +271,8 @@ def served(
         trained_on=trained_on,
         results=(),
         step_seconds=step_seconds,
-        window=frame.window,
-        horizon=frame.horizon,
-        periods=frame.periods,
-        cycles=frame.cycles,
         network=part,
+        **asdict(frame),
     )
     made = network_of(card, model)
     compare(network, made.session, part)

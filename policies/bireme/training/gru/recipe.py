@@ -25,22 +25,9 @@ from bireme.forecasting.series import Series, SeriesError
 from bireme.onnx import cards
 from bireme.onnx.cards import Result
 from bireme.simulator.traces.series import read_series
+from bireme.training.gru import networks
 from bireme.training.gru.evaluation import evaluate_forecaster
-from bireme.training.gru.networks import (
-    MOST_WINDOW,
-    NAME,
-    SUMMARY,
-    UPDATES,
-    WHOLE_SERIES,
-    GruTrainer,
-    WindowBatch,
-    concatenate,
-    frame_for,
-    new_network,
-    origins_of,
-    served,
-    windows_of,
-)
+from bireme.training.gru.networks import GruTrainer, WindowBatch, origins_of, windows_of
 from bireme.training.runs import TrainingRun
 
 # --- generated demand: pools that no one has seen yet -------------------------------------------
@@ -65,7 +52,9 @@ def demand(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
     logs = strength * _weeks(rng, count)[:, np.arange(hours) % WEEK]
     logs += rng.choice(_NOISE, (count, 1)) * _lasting(rng, count, hours)
     logs += rng.choice(_NOISE[:4], (count, 1)) * rng.standard_normal((count, hours))
-    logs += rng.choice(_DRIFT, (count, 1)) * _drift(rng, count, hours)
+    # random walks whose deviation is 1 after a week
+    drift = rng.choice(_DRIFT, (count, 1)), rng.standard_normal((count, hours)).cumsum(axis=1)
+    logs += drift[0] * (drift[1] / np.sqrt(WEEK))
     logs += _steps(rng, count, hours)
     level = np.exp(rng.uniform(0, np.log(2000), (count, 1)))
     nodes = level * np.exp(logs - logs.mean(axis=1, keepdims=True))
@@ -96,11 +85,6 @@ def _lasting(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
     for hour in range(1, hours):
         news[hour] += keeps * news[hour - 1]
     return np.asarray(news.T)
-
-
-def _drift(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
-    """Draw random walks whose deviation is 1 after a week."""
-    return np.asarray(rng.standard_normal((count, hours)).cumsum(axis=1) / np.sqrt(WEEK))
 
 
 def _steps(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
@@ -150,20 +134,15 @@ class _Curriculum:
     data: str
     updates: int
     held_out: Mapping[str, Sequence[Series]]
-    split: str = WHOLE_SERIES
+    split: str = networks.WHOLE_SERIES
     trained_on: tuple[DataRange, ...] | None = None
 
 
 class GruRecipe:
-    """``gru``: the short-period half of LSP.
+    """``gru``: the short-period half of LSP, for ``series``, or hourly demand of any pool."""
 
-    Args:
-        series: What to learn; None: hourly demand of any pool.
-        horizon: Steps that it forecasts at once.
-    """
-
-    name = NAME
-    summary = SUMMARY
+    name = networks.NAME
+    summary = networks.SUMMARY
 
     def __init__(self, series: Series | None = None, horizon: int = HORIZON) -> None:
         self._series, self._horizon = series, horizon
@@ -176,11 +155,11 @@ class GruRecipe:
             TraceError: ``run.data`` lacks a file, or it cannot be read.
         """
         curriculum = self._general(run) if self._series is None else self._own(run, self._series)
-        network = new_network(curriculum.frame, run.seed)
+        network = networks.new_network(curriculum.frame, run.seed)
         trainer = GruTrainer(network, curriculum.rows, curriculum.updates, run.seed)
         run.learn("fitting", trainer, curriculum.updates)
         minutes = round(run.seconds / 60, 1)
-        made, model = served(
+        made, model = networks.served(
             network,
             curriculum.frame,
             step_seconds=curriculum.step_seconds,
@@ -196,15 +175,15 @@ class GruRecipe:
         return run.checkpoint_folder
 
     def _own(self, run: TrainingRun, series: Series) -> _Curriculum:
-        frame = frame_for(series, self._horizon)
+        frame = networks.frame_for(series, self._horizon)
         rows = windows_of(series.values, frame, origins_of(series, frame))
-        updates = UPDATES if run.scale == "full" else 50
+        updates = networks.UPDATES if run.scale == "full" else 50
         data = f"one series, {len(series)} values in steps of {series.step_seconds} s"
         return _Curriculum(frame, series.step_seconds, rows, data, updates, {})
 
     def _general(self, run: TrainingRun) -> _Curriculum:
-        count, updates = (1200, 4 * UPDATES) if run.scale == "full" else (12, 50)
-        frame = Frame(MOST_WINDOW, self._horizon, _SEASONS)
+        count, updates = (1200, 4 * networks.UPDATES) if run.scale == "full" else (12, 50)
+        frame = Frame(networks.MOST_WINDOW, self._horizon, _SEASONS)
         rng = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
         # the last days of real series are for the evaluation
@@ -216,7 +195,7 @@ class GruRecipe:
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
         ranges = tuple(_range(name, s) for name, s in zip(real, known, strict=True))
-        learned = concatenate(rows)
+        learned = networks.concatenate(rows)
         return _Curriculum(frame, HOUR, learned, data, updates, held_out, _SPLIT, ranges)
 
     def _results(self, curriculum: _Curriculum, made: Network) -> tuple[Result, ...]:

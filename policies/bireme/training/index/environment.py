@@ -58,11 +58,6 @@ class IndexCase:
     history: RuntimeHistory
     physics: Physics
 
-    @property
-    def mean_run_seconds(self) -> float:
-        """The mean completion time of jobs that never wait."""
-        return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
-
     def play(self, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
         """Return the metrics of ``orderer``, with the default placement and all guardrails."""
         policy = replace(_rules(), orderer=orderer)
@@ -72,9 +67,8 @@ class IndexCase:
             self.window.nodes(self.load),
             policy,
             physics=self.physics,
-            estimator=copy.deepcopy(
-                self.history
-            ),  # it learns; the next policy starts from the same
+            # it learns; the next policy starts from the same
+            estimator=copy.deepcopy(self.history),
             config=_CONFIG,
         )
         return measure(outcome)

@@ -62,7 +62,6 @@ class IndexOrderer(ScoredOrderer):
         self._encoder = IndexGangs()
 
     def scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[float]:
-        """Return the network's score of every gang."""
         with torch.no_grad():
             inputs = torch.from_numpy(self._encoder.encode(gangs, snapshot)["gangs"])
             scores: list[float] = self._network(inputs).tolist()
@@ -184,10 +183,7 @@ class IndexRecipe:
     settings: Mapping[str, str] = evaluation.SETTINGS
     evaluate = staticmethod(evaluation.evaluate)
     primary = evaluation.PRIMARY
-    schedules: Final = {
-        "full": IndexSchedule(8, 6, 60, 14),
-        "smoke": IndexSchedule(4, 1, 1, 1, 60),
-    }
+    schedules: Final = {"full": IndexSchedule(8, 6, 60, 14), "smoke": IndexSchedule(4, 1, 1, 1, 60)}
 
     def train(self, run: TrainingRun) -> Path:
         """Learn and export; raises SettingError without data."""

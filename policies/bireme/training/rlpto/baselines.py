@@ -39,18 +39,8 @@ from bireme.heuristics.measured_sizers import Dolphin, Slaq
 from bireme.heuristics.simple_sizers import FairSharing, Maximum
 from bireme.heuristics.tradl import TradlOrder, TradlSizer, steps_to_target
 from bireme.simulator.physics.laws import OptimusLaw
-from bireme.training.rlpto.environment import (
-    BATCH,
-    FIRST_LOSS,
-    LAST_LOSS,
-    LAW,
-    SLOTS,
-    NextTask,
-    RlptoClusters,
-    RlptoEnvConfig,
-    by_arrival,
-    loss_rate,
-)
+from bireme.training.rlpto import environment
+from bireme.training.rlpto.environment import RlptoClusters, RlptoEnvConfig
 from bireme.training.vec_env import Observation
 
 ITERATIONS: Final = 50.0
@@ -103,7 +93,7 @@ def run_baseline(baseline: RlptoBaseline, config: RlptoEnvConfig, seed: int) -> 
     """Let ``baseline`` decide until all tasks are done; return the only cluster's last state."""
     config = replace(config, servers=1) if baseline.one_by_one else config
     gangs = Gangs(config, baseline.iterations)
-    next_task: NextTask = by_arrival
+    next_task: environment.NextTask = environment.by_arrival
     if baseline.target is not None and baseline.is_nearest_first:
         next_task = partial(gangs.nearest_first, baseline.target)
     clusters = RlptoClusters([config], [seed], baseline.iterations, next_task)
@@ -125,8 +115,8 @@ class Gangs:
         self._config, self._iterations = config, iterations
         offers = {_WORKER: config.nodes, _SERVER: _PLENTY, PODS: _PLENTY}
         self._nodes = NodeTable([Node("all", offers)], ())
-        theta = tuple(config.slowdown * each for each in LAW.theta)
-        self._law = OptimusLaw(theta, BATCH)
+        theta = tuple(config.slowdown * each for each in environment.LAW.theta)
+        self._law = OptimusLaw(theta, environment.BATCH)
 
     def resize(self, clusters: RlptoClusters, sizer: Sizer) -> None:
         """Give every running task the workers that ``sizer`` proposes."""
@@ -187,7 +177,10 @@ class Gangs:
 def loss_curve(pace: float, steps: float) -> InverseQuadratic:
     """Return the training loss over steps, of which an iteration has ``steps``."""
     return InverseQuadratic(
-        0.0, float(loss_rate(np.array(pace))) / steps, 1 / (FIRST_LOSS - LAST_LOSS), LAST_LOSS
+        0.0,
+        float(environment.loss_rate(np.array(pace))) / steps,
+        1 / (environment.FIRST_LOSS - environment.LAST_LOSS),
+        environment.LAST_LOSS,
     )
 
 
@@ -217,7 +210,7 @@ def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
     gives = gains.any(axis=1) & (seen["free"] > 0)
     counted = nodes + lean * np.log10(np.clip(seen["gain"] / beta, 1.0, _MOST_ABOVE))
     give = np.where(gives, 1 + np.where(gains, counted, np.inf).argmin(axis=1), 0)
-    return np.where(takes.any(axis=1), 1 + SLOTS + takes.argmax(axis=1), give)
+    return np.where(takes.any(axis=1), 1 + environment.SLOTS + takes.argmax(axis=1), give)
 
 
 def expert(seen: Observation) -> IntArray:

@@ -45,6 +45,7 @@ from bireme.simulator.traces.papers import RLPTO_IMAGES
 from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
 from bireme.training.evaluation import check_finished
 from bireme.training.networks import ActorCritic, predict
+from bireme.training.rlpto import environment
 from bireme.training.rlpto.baselines import (
     BASELINES,
     RlptoBaseline,
@@ -52,21 +53,7 @@ from bireme.training.rlpto.baselines import (
     run_baseline,
     share_among_gaining,
 )
-from bireme.training.rlpto.environment import (
-    BATCH,
-    BETAS,
-    CONFIGS,
-    LAW,
-    MIX_BETA,
-    MOST_ITERATIONS,
-    PACES,
-    SLOTS,
-    SPAN,
-    TOPS,
-    RlptoClusters,
-    RlptoEnv,
-    RlptoEnvConfig,
-)
+from bireme.training.rlpto.environment import RlptoClusters, RlptoEnv, RlptoEnvConfig
 from bireme.training.rollouts import play
 from bireme.training.vec_env import Actions, Observation
 
@@ -81,7 +68,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "elastic": "40 elastic jobs that report, on 32 GPUs, in Bireme's own cycle",
 }
 PRIMARY: Final = ("total_seconds", True)
-EVALUATED_BETAS: Final = (*BETAS[:-1], 7e-4, BETAS[-1])
+EVALUATED_BETAS: Final = (*environment.BETAS[:-1], 7e-4, environment.BETAS[-1])
 """Those of the tables, and one between the last two, where TRADL's time is."""
 _READ_SECONDS: Final = np.arange(1000.0, 7200.0, 1000.0)
 _HIGHEST_POINTS: Final = 80.0
@@ -95,19 +82,19 @@ def evaluate(name: str, seed: int, policies: Mapping[str, Choose]) -> dict[str, 
 
     ``policies`` are the learned ones by name.
     """
-    if name not in CONFIGS:
-        known = ", ".join(CONFIGS)
+    if name not in environment.CONFIGS:
+        known = ", ".join(environment.CONFIGS)
         raise SettingError(f"setting is {name!r}; write one of {known}")
-    config = CONFIGS[name]
-    betas = (MIX_BETA,) if config.priorities else EVALUATED_BETAS
+    config = environment.CONFIGS[name]
+    betas = (environment.MIX_BETA,) if config.priorities else EVALUATED_BETAS
     ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
     for beta in betas:
-        stop = RlptoBaseline(FairSharing(), least_gain=beta, iterations=MOST_ITERATIONS)
+        stop = RlptoBaseline(FairSharing(), least_gain=beta, iterations=environment.MOST_ITERATIONS)
         ends[f"fair-stop-{beta}"] = run_baseline(stop, config, seed)
         for policy, choose in {"simple-rule": share_among_gaining, **policies}.items():
             ends[f"{policy}-{beta}"] = play_episode(choose, config, beta, seed)
     for policy in policies:
-        ends[policy] = ends[f"{policy}-{MIX_BETA}"]
+        ends[policy] = ends[f"{policy}-{environment.MIX_BETA}"]
     return {policy: metrics_of(clusters, config) for policy, clusters in ends.items()}
 
 
@@ -121,7 +108,7 @@ def play_episode(choose: Choose, config: RlptoEnvConfig, beta: float, seed: int)
 def served_choice(session: Session, observation: Observation) -> IntArray:
     """Return the best move of the served network in a single environment, shape (1,)."""
     slots = np.flatnonzero(observation["present"][0])
-    moves = np.array([0, *(1 + slots), *(1 + SLOTS + slots)])
+    moves = np.array([0, *(1 + slots), *(1 + environment.SLOTS + slots)])
     inputs = {"tasks": observation["tasks"][0, slots], "context": observation["context"][0]}
     logits = session.answer(inputs, len(moves), _LIMIT_SECONDS)
     best = np.where(observation["mask"][0, moves], logits, -np.inf).argmax()
@@ -160,9 +147,9 @@ class RlptoValidation:
     def __init__(self, policy: ActorCritic, count: int, note: Callable[[str, float], None]) -> None:
         """Make ``count`` environments of each table and beta; ``note`` gets accuracy and time."""
         self._policy, self._note = policy, note
-        configs = [CONFIGS[name] for name in TABLES]
-        envs = count * len(configs) * len(BETAS)
-        self._env = RlptoEnv(envs, configs, BETAS)
+        configs = [environment.CONFIGS[name] for name in TABLES]
+        envs = count * len(configs) * len(environment.BETAS)
+        self._env = RlptoEnv(envs, configs, environment.BETAS)
         self._rule = _played(self._env, share_among_gaining)
 
     def __call__(self) -> float:
@@ -220,7 +207,7 @@ class AccuracyCurve:
 
     def loss(self, steps: float) -> float:
         """Return the accuracy after ``steps``; the protocol of curves has the name of the loss."""
-        return self.top - SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
+        return self.top - environment.SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
 
 
 def elastic_trace(seed: int, jobs: int = ELASTIC_JOBS) -> Trace:
@@ -234,11 +221,11 @@ def elastic_trace(seed: int, jobs: int = ELASTIC_JOBS) -> Trace:
 
 
 def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
-    per_iteration = images / BATCH
-    pace = PACES[images]
-    speed = LAW.steps_per_second({"ps": 1, "worker": _ASKED_WORKERS}, 1)
+    per_iteration = images / environment.BATCH
+    pace = environment.PACES[images]
+    speed = environment.LAW.steps_per_second({"ps": 1, "worker": _ASKED_WORKERS}, 1)
     loss = loss_curve(pace, per_iteration)
-    accuracy = AccuracyCurve(TOPS[images], pace, per_iteration)
+    accuracy = AccuracyCurve(environment.TOPS[images], pace, per_iteration)
     cpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1})
     gpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1, GPU: 1})
     return TraceJob(
@@ -252,7 +239,7 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
         ),
         duration_seconds=per_iteration * iterations / speed,
         is_elastic=True,
-        speed=LAW,
+        speed=environment.LAW,
         steps=per_iteration * iterations,
         reporting=ProgressReporting(loss, accuracy, every_seconds=per_iteration / speed),
     )

@@ -73,7 +73,6 @@ class Greedy:
     is_frugal: bool = True
 
     def __call__(self, seen: Observation) -> dict[str, Array]:
-        """Return the actions."""
         kind, least, free = seen["kind"], seen["least"], seen["free"][:, :, None, 1]
         frugal = self.law.frugal_gpus
         gains = (frugal[kind, -1] > self.law.least[1]) & seen["pending_mask"]
@@ -171,7 +170,6 @@ class Lookahead:
     heeds_room: bool = True
 
     def __call__(self, view: TapFingerView) -> dict[str, Array]:
-        """Return the slot and size of every pool."""
         scene, raw = view.scene, view.raw
         now, anywhere, later = scene.prospects()
         may = np.isfinite(now) & raw["pending_mask"]
@@ -220,15 +218,12 @@ def expert_for(config: TapFingerEnvConfig) -> Lookahead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolJobs:
-    """The jobs among which pools are divided.
+    """The jobs among which pools are divided, shape (R, L); ``capacity`` is (R, 2).
 
     Attributes:
-        there: Which entries are jobs, shape (R, L).
-        kind: Shape (R, L).
-        progress: Shape (R, L).
-        started: The step in which each started; of new ones the present one; shape (R, L).
-        served: GPUs times steps so far, shape (R, L).
-        capacity: Shape (R, 2).
+        there: Which entries are jobs.
+        started: The step in which each started; of new ones the present one.
+        served: GPUs times steps so far.
     """
 
     there: BoolArray

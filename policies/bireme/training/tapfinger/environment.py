@@ -702,7 +702,6 @@ class TapFingerAgentEnv:
         return self._shown(self.env.reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
-        """Act by a slot and a size in every pool."""
         assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
         step = self.env.step(self._amounts(actions))
         return replace(step, observation=self._shown(step.observation))

@@ -22,17 +22,12 @@ from bireme.rl.encoders.tapfinger import decided, question
 from bireme.training.evaluation import check_finished, session_of
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import play
+from bireme.training.tapfinger import environment
 from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, expert_for, rules
 from bireme.training.tapfinger.environment import (
-    SIZE,
-    SLOT,
-    Expert,
     TapFingerAgentEnv,
-    TapFingerEnv,
     TapFingerEnvConfig,
     TapFingerPools,
-    expert_actions,
-    make_config,
 )
 from bireme.training.vec_env import Actions, Array, Observation, take
 
@@ -55,7 +50,9 @@ def evaluate(
     if unknown := set(options) - {"data", "jobs", "only"}:
         raise SettingError(f"option {min(unknown)!r} is not known; known: data, jobs, only")
     data, jobs = options.get("data"), options.get("jobs")
-    made = make_config(setting, Path(data) if data else None, int(jobs) if jobs else None)
+    made = environment.make_config(
+        setting, Path(data) if data else None, int(jobs) if jobs else None
+    )
     policies = {**others, **baselines(made, seed)}
     only = options.get("only")
     names = list(policies) if only is None else [*others, *only.split(",")]
@@ -76,7 +73,7 @@ def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
 
 def follow(rule: Rule, config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
     """Let ``rule`` decide until all envs are over."""
-    env = TapFingerEnv(len(seeds), config)
+    env = environment.TapFingerEnv(len(seeds), config)
     seen = env.reset(seeds)
     while not env.pools.is_over.all():
         seen = env.step(rule(seen)).observation
@@ -120,7 +117,7 @@ def learned_policies(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict
 
 def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
     """Play the rule that training starts from."""
-    return _played(expert_actions, config, seeds, expert_for(config))
+    return _played(environment.expert_actions, config, seeds, expert_for(config))
 
 
 def _play_network(
@@ -134,7 +131,7 @@ def _play_network(
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
             chosen.append(decided(one, arrays["sizes"], logits))
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
-        return {SLOT: slot, SIZE: size}
+        return {environment.SLOT: slot, environment.SIZE: size}
 
     return _played(choose, config, seeds)
 
@@ -143,9 +140,9 @@ def _played(
     act: Callable[[Observation], Actions],
     config: TapFingerEnvConfig,
     seeds: Sequence[int],
-    expert: Expert | None = None,
+    expert: environment.Expert | None = None,
 ) -> TapFingerPools:
-    env = TapFingerAgentEnv(TapFingerEnv(len(seeds), config, retries=True), expert)
+    env = TapFingerAgentEnv(environment.TapFingerEnv(len(seeds), config, retries=True), expert)
     play(env, seeds, act)
     return env.env.pools
 
@@ -167,7 +164,9 @@ class TapFingerValidation:
     ) -> None:
         """``envs`` are those of each config, with an expert; ``note`` gets every mean."""
         self._policy, self._envs, self._note = policy, envs, note
-        self._of_expert = {name: _mean_steps(env, expert_actions) for name, env in envs.items()}
+        self._of_expert = {
+            name: _mean_steps(env, environment.expert_actions) for name, env in envs.items()
+        }
 
     def __call__(self) -> float:
         """Return the geometric mean of all ratios; 1 is the experts'."""

@@ -274,10 +274,9 @@ class PoolChoices(ActionDistribution):
     each.
 
     Args:
-        slots: Over (batch, pools, slots).
-        sizes_of: Over the sizes, of given slots.
-        job: Whose task waits in each slot; equal ones are the same, (batch, pools, slots).
-        room: How often its smallest size is free there, same shape.
+        slots: Over (batch, pools, slots), the shape of ``job`` and ``room``.
+        job: Whose task waits in each slot; equal ones are the same.
+        room: How often its smallest size is free there.
         idle: Pools that can start nothing, (batch, pools).
     """
 
@@ -419,12 +418,15 @@ class TapAgents(ActorCritic):
         """Return that of all pools; networks are asked only for pools that can start a job."""
         seen = (observation[name] for name in ("pending", "running", "pools"))
         states, of_pools = self.network.encode(*seen)
-        can_start = _can_start(observation)
+        kind = observation["kind"]
+        # tasks whose smallest size is free, (batch, pools, slots)
+        has_room = observation["sizes"][..., 0, 0].gather(-1, kind.clamp(min=0)) > 0
+        can_start = has_room & (kind >= 0)
         busy = can_start.any(-1)
         scores, states = self.network.point(states[busy], observation["pending"][busy])
         allowed = can_start | ~busy.unsqueeze(-1)  # a distribution must allow something
         slots = MaskedCategorical(_spread(scores, busy), allowed)
-        kinds, sizes = observation["kind"][busy].clamp(min=0), observation["sizes"][busy]
+        kinds, sizes = kind[busy].clamp(min=0), observation["sizes"][busy]
         can_void = observation["can_void"][:, None].expand_as(busy)[busy]
         pools, rows = of_pools[busy], torch.arange(len(scores))
 
@@ -446,13 +448,6 @@ class TapAgents(ActorCritic):
         states, of_pools = self.network.encode(pending, observation["running"], pools)
         expected: Tensor = self.critic(states, pending[..., 0] > 0, of_pools)
         return (expected * pools[..., 0]).sum(-1)  # the first feature is 0 for padding
-
-
-def _can_start(observation: Tensors) -> Tensor:
-    """Return which tasks have their smallest size free, (batch, pools, slots)."""
-    kind = observation["kind"]
-    fits = observation["sizes"][..., 0, 0].gather(-1, kind.clamp(min=0)) > 0
-    return fits & (kind >= 0)
 
 
 def _spread(rows: Tensor, busy: Tensor) -> Tensor:

@@ -20,22 +20,10 @@ from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import EarlyStopping, Schedule, TrainingRun
-from bireme.training.tapfinger import evaluation
+from bireme.training.tapfinger import environment, evaluation
 from bireme.training.tapfinger.baselines import expert_for
-from bireme.training.tapfinger.environment import (
-    SETTINGS,
-    MixedEnv,
-    TapFingerAgentEnv,
-    TapFingerEnv,
-    expert_actions,
-    make_config,
-)
-from bireme.training.tapfinger.networks import (
-    Design,
-    ServedPools,
-    TapAgents,
-    TapFingerSizes,
-)
+from bireme.training.tapfinger.environment import MixedEnv, TapFingerAgentEnv, TapFingerEnv
+from bireme.training.tapfinger.networks import Design, ServedPools, TapAgents, TapFingerSizes
 
 REPLICAS: Final = 8
 """The environments of each setting are a multiple of it."""
@@ -58,7 +46,7 @@ class TapfingerRecipe:
         "trained on jobs drawn anew for every sequence; validated with seeds from 500,000; "
         "evaluated on seeds from 0, and on the authors' traces, which it has never seen"
     )
-    settings = SETTINGS
+    settings = environment.SETTINGS
     primary = evaluation.PRIMARY
     design = Design()
     baseline: Literal["critic", "replicas"] = "replicas"
@@ -74,7 +62,7 @@ class TapfingerRecipe:
         validated = {name: _env(name, schedule.validated, schedule.jobs) for name in _CROWD}
         score = evaluation.TapFingerValidation(agents, validated, run.note)
         env = _mixed(schedule, has_expert=True)
-        copied = Cloning(agents, env, _COPYING, run.env_seed, expert=expert_actions)
+        copied = Cloning(agents, env, _COPYING, run.env_seed, expert=environment.expert_actions)
 
         def validate(_: LearningProgress) -> bool:
             score()  # notes how the agents do
@@ -174,7 +162,7 @@ class Vanilla(Ablation):
 
 
 def _env(name: str, count: int, jobs: int | None, *, has_expert: bool = True) -> TapFingerAgentEnv:
-    config = make_config(name, jobs=jobs)
+    config = environment.make_config(name, jobs=jobs)
     env = TapFingerEnv(count, config, retries=True)
     return TapFingerAgentEnv(env, expert_for(config) if has_expert else None)
 
