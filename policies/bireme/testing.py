@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from bireme.core.gangs import ANYWHERE, Gang, NodeConstraints, Role, RoleAffinity, Taint, Task
+from bireme.core.gangs import Gang, Role, Taint, Task
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
 from bireme.core.queues import Queue
-from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, add, request_of
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
@@ -45,10 +45,9 @@ def a_node(
     zone: str | None = None,
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Taint] = (),
-    is_ready: bool = True,
-    is_cordoned: bool = False,
+    **facts: Any,
 ) -> Node:
-    """Make a healthy node with eight GPUs."""
+    """Make a healthy node with eight GPUs; ``facts`` are further fields of :class:`Node`."""
     offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": pods}
     if gpus:
         offers[GPU] = gpus
@@ -57,7 +56,7 @@ def a_node(
         known["topology.bireme.dev/rack"] = rack
     if zone is not None:
         known["topology.kubernetes.io/zone"] = zone
-    return Node(name, offers, known, tuple(taints), is_ready, is_cordoned)
+    return Node(name, offers, known, tuple(taints), **facts)
 
 
 def a_pool(
@@ -91,22 +90,18 @@ def a_task(
     role: Role = Role.WORKER,
     cpu_millis: int = 1000,
     memory_bytes: int = GIB,
-    min_replicas: int = 0,
-    max_replicas: int = 0,
     priority: int | None = None,
-    constraints: NodeConstraints = ANYWHERE,
+    **facts: Any,
 ) -> Task:
-    """Make a task of one-GPU workers."""
+    """Make a task of one-GPU workers; ``facts`` are further fields of :class:`Task`."""
     request = request_of({"cpu": cpu_millis, "memory": memory_bytes, "pods": 1, GPU: gpus})
     return Task(
         name=name or role.value,
         replicas=replicas,
         request=request,
         role=role,
-        min_replicas=min_replicas,
-        max_replicas=max_replicas,
         priority=role.default_priority if priority is None else priority,
-        constraints=constraints,
+        **facts,
     )
 
 
@@ -116,16 +111,12 @@ def a_gang(
     queue: str = "default",
     namespace: str = "default",
     arrived: float = 0.0,
-    priority: int = 0,
-    min_available: int = 0,
-    role_affinity: RoleAffinity | None = None,
-    interrupted: bool = False,
-    displaced: bool = False,
-    fault: tuple[Reason, str] | None = None,
-    estimated_seconds: float | None = None,
-    is_elastic: bool = False,
+    **facts: Any,
 ) -> Gang:
-    """Make a gang, of one one-GPU worker unless tasks are given; its uid is its name."""
+    """Make a gang, of one one-GPU worker unless tasks are given; its uid is its name.
+
+    ``facts`` are further fields of :class:`Gang`.
+    """
     return Gang(
         uid=name,
         name=name,
@@ -133,14 +124,7 @@ def a_gang(
         queue=queue,
         tasks=tasks or (a_task(),),
         arrived=arrived,
-        priority=priority,
-        min_available=min_available,
-        role_affinity=role_affinity or RoleAffinity(),
-        interrupted=interrupted,
-        displaced=displaced,
-        fault=fault,
-        estimated_seconds=estimated_seconds,
-        is_elastic=is_elastic,
+        **facts,
     )
 
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser_for(given).parse_args(given)
         options.command = shlex.join(["bireme", *given])
         status: int = options.run(options)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, where it is noticed that the reader has gone
     except UsageError as error:
         sys.stderr.write(f"bireme: {error}\n")
         return 2

@@ -29,7 +29,7 @@ def naming(argument: str) -> Iterator[None]:
     """Turn every BiremeError and OSError inside the block into a UsageError of ``argument``."""
     try:
         yield
-    except UsageError:
+    except UsageError:  # it names its own argument
         raise
     except (BiremeError, OSError) as error:
         raise UsageError(f"argument {argument}: {error}") from error
@@ -39,6 +39,7 @@ def check_target(argument: str, target: str | None) -> None:
     """Raise UsageError unless ``target`` of ``argument`` is a writable file, or None."""
     if target is None or (target == STANDARD_OUTPUT and argument == "--json"):
         return
+    # Checked before the work, which may take hours.
     path = Path(target)
     if path.is_dir():
         raise UsageError(f"argument {argument}: {target!r} is a folder; name a file in it")

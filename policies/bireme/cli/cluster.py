@@ -56,6 +56,7 @@ class Reader:
     async def objects(self, path: str, **selectors: str) -> list[Json]:
         """Return all objects of a collection; ``selectors`` as in a request: ``labelSelector``."""
         found: list[Json] = []
+        # In pages: one answer with thousands of objects is a burden for the API server.
         params = {"limit": _PAGE, **selectors}
         while True:
             try:
@@ -98,6 +99,7 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
     async def asked() -> T:
         source = CredentialSource(options.kubeconfig, options.context)
         try:
+            # Before the first request, which would name the credentials' fault in worse words.
             await source.current()
         except CredentialsError as error:
             raise ConsoleError(str(error)) from error

@@ -139,7 +139,7 @@ def _roles(
     if not RENDEZVOUS.keys() & plugins.keys():
         _serve_those_that_end_the_job(tasks, found, given, notes)
     leaders = [name for name, role in found.items() if role in _LEADERS]
-    for name in leaders[1:]:
+    for name in leaders[1:]:  # nor can more than one task lead it
         found[name] = "worker"
     if "worker" not in found.values() and not leaders:
         raise ConversionError(
@@ -277,6 +277,7 @@ def _set_index(container: Json) -> None:
     known = {variable.get("name") for variable in own}
     for name in ("VC_TASK_INDEX", "VK_TASK_INDEX"):
         if name not in known:
+            # First: a variable may refer only to those before it.
             own.insert(0, {"name": name, "valueFrom": copy.deepcopy(key)})
 
 
@@ -290,7 +291,7 @@ def _mount(spec: Json, volume: Json, path: str) -> None:
 
 def _joined(document: Json, notes: Notes) -> Json:
     """Return a workload of another kind whose pods join the PodGroup that an annotation names."""
-    result = copy.deepcopy(document)
+    result = copy.deepcopy(document)  # what was read stays as it was
     is_pod = result.get("kind") == "Pod"
     pod: Any = result if is_pod else (result.get("spec") or {}).get("template")
     if not isinstance(pod, dict) or (pod.get("spec") or {}).get("schedulerName") != "volcano":
@@ -370,16 +371,21 @@ def _job(job: Json, given: Mapping[str, Role], notes: Notes) -> list[Json]:
         if name not in _CONVERTED_PLUGINS:
             instead = _INSTEAD_OF_PLUGINS.get(name, "is not known; see what it gave to the pods")
             notes.to_do(f"spec.plugins.{name}", instead)
-    body: Json = {"queue": spec.get("queue") or names.DEFAULT_QUEUE}
-    if spec.get("priorityClassName"):
-        body["priorityClassName"] = spec["priorityClassName"]
+    body: Json = {
+        "queue": names.DEFAULT_QUEUE,
+        **_kept(spec, "queue", "priorityClassName", estimatedDuration="runningEstimate"),
+    }
     if rendezvous != "none":
         body["rendezvous"] = rendezvous
-    if spec.get("runningEstimate"):
-        body["estimatedDuration"] = spec["runningEstimate"]
     body |= {"runPolicy": _run_policy(spec, tasks, notes), "tasks": made}
     notes.lost_of(spec, _NO_COUNTERPART)
     return [*beside, _made("TrainingJob", _metadata(job), body)]
+
+
+def _kept(spec: Json, *same: str, **renamed: str) -> Json:
+    """Return the fields of ``spec`` that are set; ``renamed`` have another name in Bireme."""
+    fields = {**{name: name for name in same}, **renamed}
+    return {here: spec[there] for here, there in fields.items() if spec.get(there)}
 
 
 def _made(kind: str, metadata: Json, spec: Json) -> Json:
@@ -497,6 +503,7 @@ def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
         spec = task["template"]["spec"]
         _mount(spec, {"name": "hosts", "configMap": {"name": config_map}}, "/etc/volcano")
         for container in _containers(spec):
+            # First: the container's own may refer to them.
             container["env"] = [*copy.deepcopy(variables), *(container.get("env") or ())]
     return {
         "apiVersion": "v1",
@@ -507,6 +514,7 @@ def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
 
 
 def _run_policy(spec: Json, tasks: Sequence[Json], notes: Notes) -> Json:
+    # A TrainingJob allows at most 100.
     policy: Json = {"backoffLimit": min(spec.get("maxRetry") or _RETRIES, 100)}
     if spec.get("ttlSecondsAfterFinished") is not None:
         policy["ttlSecondsAfterFinished"] = spec["ttlSecondsAfterFinished"]
@@ -571,10 +579,8 @@ _NO_QUEUE_COUNTERPART: Final = {
 
 def _pod_group(document: Json, notes: Notes) -> list[Json]:
     spec: Json = document.get("spec") or {}
-    body: Json = {"minMember": max(1, spec.get("minMember") or 1)}
-    for key in ("minTaskMember", "priorityClassName", "minResources", "queue"):
-        if spec.get(key):
-            body[key] = spec[key]
+    kept = _kept(spec, "minTaskMember", "priorityClassName", "minResources", "queue")
+    body = {"minMember": max(1, spec.get("minMember") or 1), **kept}
     notes.lost_of(spec, _NO_GROUP_COUNTERPART)
     return [_made("PodGroup", _metadata(document), body)]
 
@@ -588,10 +594,7 @@ def _queues(document: Json, known: set[str], notes: Notes) -> list[Json]:
         body["weight"] = _weight(spec["weight"], notes)
     if spec.get("parent") and spec["parent"] != "root":
         body["parent"] = spec["parent"]
-    if spec.get("capability"):
-        body["limit"] = spec["capability"]
-    if spec.get("deserved"):
-        body["guaranteed"] = spec["deserved"]
+    body |= _kept(spec, limit="capability", guaranteed="deserved")
     if reserved := (spec.get("guarantee") or {}).get("resource"):
         body.setdefault("guaranteed", reserved)
         notes.changed(
@@ -691,6 +694,7 @@ def _name(document: Json) -> str:
 
 
 def _check(result: Json, notes: Notes) -> None:
+    # Other groups have kinds of these names too, and pass unchanged.
     model = _MODELS.get(result["kind"])
     if model is None or not str(result.get("apiVersion", "")).startswith("bireme.dev/"):
         return

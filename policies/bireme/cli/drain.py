@@ -205,6 +205,7 @@ def _without(
         np.subtract.at(used, at, amounts)
         queue = running.gang.queue
         queue_usage[queue] = add(dict(queue_usage.get(queue, {})), running.current.demand, -1)
+    # The time they ran is no wait, so that none of them is past its wait bound.
     again = [replace(running.gang, arrived=snapshot.now) for running in whole.values()]
     return replace(
         snapshot,

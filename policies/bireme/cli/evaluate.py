@@ -27,9 +27,17 @@ from bireme.cli.arguments import (
 )
 from bireme.cli.experiment import find_own
 from bireme.core.errors import error_text, nearest
+from bireme.onnx.checkpoints import read_card
+from bireme.rl.lookup import named_folder
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
-from bireme.training.evaluation import EvaluationResult, merge
+from bireme.training.evaluation import (
+    EvaluationResult,
+    EvaluationTask,
+    evaluate,
+    merge,
+    write_to_card,
+)
 from bireme.training.recipes import RECIPES, Recipe, load_recipe
 
 
@@ -71,8 +79,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("argument --into-card: into which? Name the checkpoint's folder as well")
     found = _merged(options.merge) if options.merge else _evaluated(options, checkpoint)
     if options.into_card and checkpoint is not None:
-        from bireme.training.evaluation import write_to_card
-
         with naming("NAME"):
             write_to_card(checkpoint.folder, found, options.command)
     _report(options, found)
@@ -89,9 +95,6 @@ class _Checkpoint:
 
 
 def _checkpoint(options: argparse.Namespace) -> _Checkpoint:
-    from bireme.onnx.checkpoints import read_card
-    from bireme.rl.lookup import named_folder
-
     with naming("NAME"):
         is_folder = os.sep in options.name or Path(options.name).is_dir()
         folder = Path(options.name) if is_folder else named_folder(options.name)
@@ -104,8 +107,6 @@ def _checkpoint(options: argparse.Namespace) -> _Checkpoint:
 def _evaluated(
     options: argparse.Namespace, checkpoint: _Checkpoint | None
 ) -> list[EvaluationResult]:
-    from bireme.training.evaluation import EvaluationTask, evaluate
-
     if checkpoint is None:
         known = ", ".join(RECIPES)
         raise UsageError(f"argument NAME: evaluate what? Name one of {known}, or a folder")

@@ -74,6 +74,7 @@ class Experiment:
 
 def set_up(options: argparse.Namespace) -> Experiment:
     """Return the experiment that ``options`` of ``bireme simulate`` describe."""
+    # The trace last: reading it takes longest, and any other argument may be wrong.
     contenders = _contenders(options)
     with naming("--physics"):
         physics = read_physics(options.physics)
@@ -107,6 +108,7 @@ def carry_out(
             run = partial(_simulated, experiment, name, seed, progress)
             outcome = replace(run(with_floor(floor, experiment.pools, run)), policy=known_as)
             metrics.append(measure(outcome))
+            # One seed's: outcomes are large, and the page shows no more.
             if len(first) < len(experiment.contenders) * len(experiment.floors):
                 first.append(outcome)
     return metrics, first

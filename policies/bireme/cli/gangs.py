@@ -40,7 +40,6 @@ class GangLine:
     kind: str
     namespace: str
     name: str
-    uid: str
     queue: str
     phase: str
     reason: str
@@ -87,9 +86,9 @@ def line_of(manifest: Json) -> GangLine:
         kind=manifest.get("kind", ""),
         namespace=about.get("namespace", ""),
         name=about.get("name", ""),
-        uid=about.get("uid", ""),
         queue=spec.get("queue") or names.DEFAULT_QUEUE,
         phase=phase,
+        # Messages quote what tenants wrote, and a terminal obeys control characters.
         reason=cleaned(status.get("reason") or ""),
         message=cleaned(status.get("message") or ""),
         position=status.get("queuePosition"),
@@ -127,6 +126,7 @@ def in_line(manifests: Iterable[Json]) -> list[GangLine]:
     """Return the waiting gangs, the next to be admitted first; those without a position last."""
     lines = (line_of(manifest) for manifest in manifests if not is_owned(manifest))
     return sorted(
+        # Without a position: new, or held for a fault that no wait ends.
         (line for line in lines if line.waits),
         key=lambda line: (line.position or math.inf, line.created or math.inf, line.key),
     )

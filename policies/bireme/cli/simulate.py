@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
         metrics, outcomes = carry_out(experiment, progress.show)
-    finally:
+    finally:  # an error must not be written behind the bar
         progress.clear()
     comparison = compare(metrics)
     if options.html:

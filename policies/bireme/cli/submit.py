@@ -164,6 +164,7 @@ async def check(reader: Reader, manifests: Sequence[Json]) -> None:
     wrong = 0
     for manifest in manifests:
         found = lint(manifest)
+        # The API server would only repeat what is wrong with a manifest on its own.
         if not found.errors:
             found.errors += lint_queue(manifest, queues) if queues is not None else ()
             found.errors += await _refusal(reader, manifest)
@@ -223,6 +224,7 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal:
                 sys.stdout.flush()
             if now.phase in _UNTIL[goal]:
                 left.remove(gang)
+        # After a look, so that one is made however short the wait is.
         if left and time.monotonic() > until:
             waiting = ", ".join(gang.key for gang in left)
             raise ConsoleError(

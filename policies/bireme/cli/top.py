@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         while True:
             text = await screen(reader, options.namespace)
             size = shutil.get_terminal_size()
+            # A line less than there are: the last line break would scroll the first one away.
             shown = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
             sys.stdout.write(_CLEAR + "\n".join(shown) + "\n" if is_live else text)
             sys.stdout.flush()

@@ -30,11 +30,17 @@ def error_text(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, str(error))))
 
 
-def require(name: str, value: float, least: float, most: float = inf) -> None:
-    """Raise SettingError, with the parameter's name, unless ``least <= value <= most``."""
+def require(
+    name: str,
+    value: float,
+    least: float,
+    most: float = inf,
+    error: type[BiremeError] = SettingError,
+) -> None:
+    """Raise ``error``, with the parameter's name, unless ``least <= value <= most``."""
     if not least <= value <= most:  # not NaN either
         remedy = f"from {least} to {most}" if most < inf else f"at least {least}"
-        raise SettingError(f"{name} is {value}; it must be {remedy}")
+        raise error(f"{name} is {value}; it must be {remedy}")
 
 
 def installing(extra: str) -> str:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.errors import SnapshotError, repeated
+from bireme.core.errors import SnapshotError, repeated, require
 from bireme.core.gangs import NodeConstraints, Requirement, SelectorOperator, SelectorTerm, Taint
 from bireme.core.resources import BoolArray, IntArray, ResourceAxis
 
@@ -261,10 +261,8 @@ class GrowablePool:
 
     def __post_init__(self) -> None:
         for name in ("room", "coming"):
-            if (value := getattr(self, name)) < 0:
-                raise SnapshotError(
-                    f"{name} of pool {self.name!r} is {value}; it must be at least 0"
-                )
+            where = f"{name} of pool {self.name!r}"
+            require(where, getattr(self, name), 0, error=SnapshotError)
 
     def is_late(self, now: float) -> bool:
         """Return whether nodes were asked for so long ago that they may never come."""

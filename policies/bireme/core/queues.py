@@ -7,7 +7,7 @@ Queues form a tree by ``parent``; what that means for limits, guarantees and sha
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import require
 from bireme.core.resources import Amounts
 from bireme.core.settings import SchedulingSettings
 
@@ -38,16 +38,10 @@ class Queue:
     """Amounts its gangs can take back from queues that hold more than is guaranteed to them."""
 
     def __post_init__(self) -> None:
-        if self.weight is not None and self.weight < 1:
-            raise SettingError(
-                f"weight of queue {self.name!r} is {self.weight}; it must be at least 1"
-            )
+        if self.weight is not None:
+            require(f"weight of queue {self.name!r}", self.weight, 1)
         for name, amount in self.guaranteed.items():
-            if amount < 0:
-                raise SettingError(
-                    f"guaranteed[{name!r}] of queue {self.name!r} is {amount}; "
-                    "it must be at least 0"
-                )
+            require(f"guaranteed[{name!r}] of queue {self.name!r}", amount, 0)
 
     def excess(self, used: Amounts, asked: Amounts) -> dict[str, tuple[int, int, int]]:
         """Resources whose limit ``used + asked`` would pass: name -> (asked, used, limit)."""

@@ -7,7 +7,7 @@ environment, ``waitBoundSeconds`` in a settings file; :mod:`bireme.settings_sour
 from dataclasses import dataclass
 from math import inf
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,9 @@ class SchedulingSettings:
                 "each must be a number from 0 on, and one must be above 0"
             )
         for name in ("job_priority_half", "parallelism_half", "wait_bound_seconds"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            require(name, getattr(self, name), 1)
         for name in ("min_runtime_seconds", "eviction_budget", "resize_settle_seconds"):
-            if getattr(self, name) < 0:
-                raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 0")
+            require(name, getattr(self, name), 0)
         if not self.topology_levels or len(set(self.topology_levels)) < len(self.topology_levels):
             raise SettingError(
                 f"topology_levels is {self.topology_levels}; name at least one label key, each once"

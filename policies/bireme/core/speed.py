@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bireme.core.errors import BiremeError, SettingError
+from bireme.core.errors import BiremeError, SettingError, require
 from bireme.core.resources import FloatArray
 
 
@@ -58,8 +58,7 @@ class LinearSpeed:
 
     def __post_init__(self) -> None:
         require_positive("per_second", self.per_second)
-        if not 0 <= self.serial_share <= 1:
-            raise SettingError(f"serial_share is {self.serial_share}; it must be from 0 to 1")
+        require("serial_share", self.serial_share, 0, 1)
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
         """See :class:`SpeedLaw`; 0 without replicas that count."""
@@ -100,30 +99,6 @@ class InverseQuadratic:
         """See :class:`LossCurve`."""
         below = (self.a * steps + self.b) * steps + self.c
         return (1 / below if below else inf) + self.d  # before the first step c may be 0
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCurve:
-    """Values seen after ``steps``, ascending; straight lines between them, level outside.
-
-    The values may rise (accuracy) or fall (loss, error rate), and need not do so smoothly.
-    """
-
-    steps: tuple[float, ...]
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not self.steps or len(self.steps) != len(self.values):
-            raise SettingError(
-                f"steps has {len(self.steps)} entries and values {len(self.values)}; "
-                "give equally many, at least one"
-            )
-        if any(late <= early for early, late in zip(self.steps, self.steps[1:], strict=False)):
-            raise SettingError(f"steps is {self.steps}; it must ascend")
-
-    def loss(self, steps: float) -> float:
-        """Return the value after ``steps`` steps."""
-        return float(np.interp(steps, self.steps, self.values))
 
 
 # --- fitting, by least squares in numpy alone ---

@@ -22,7 +22,7 @@ from bireme.heuristics.sizing import (
     Sizes,
     demand_of,
     hand_out,
-    seconds_for,
+    minus_seconds,
     steps_done,
     steps_left,
 )
@@ -53,12 +53,7 @@ class Optimus:
         pool = CapacityPool(ranked, snapshot)
         measured = pool.measured(lambda g: g.speed is not None and g.remaining_steps is not None)
         left = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in measured}
-
-        def value(allotment: Allotment, sizes: Sizes) -> float:
-            gang = allotment.gang
-            return -seconds_for(left[gang.uid], pool.steps_per_second(gang, sizes))
-
-        hand_out(pool, measured, value, self._price)
+        hand_out(pool, measured, minus_seconds(pool, left), self._price)
         return pool.proposal()
 
 

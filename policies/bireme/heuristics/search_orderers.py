@@ -9,9 +9,10 @@ first on its preferred machine, and run longer when spread over more machines th
 gangs hold their units until their expected end. The fee is unit-seconds held.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -212,6 +213,24 @@ def order_by_search(
     return [Ranked(gang, float(len(ordered) - place)) for place, gang in enumerate(ordered)]
 
 
+class SearchOrderer(ABC):
+    """Base of orderers that search random keys, ``generations`` times ``population`` of them."""
+
+    least_population: ClassVar[int]
+
+    def __init__(self, generations: int = 50, population: int = 40) -> None:
+        require("generations", generations, 0)
+        require("population", population, self.least_population)
+        self.generations, self.population = generations, population
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """Return the best order found; equal snapshots give equal orders."""
+        return order_by_search(gangs, snapshot, _WINDOW, self._search)
+
+    @abstractmethod
+    def _search(self, problem: Problem) -> list[int]: ...
+
+
 # --- MALO: antlion optimisation with differential evolution around the elite ---
 #
 # Each antlion is one chromosome: keys that order gangs and keys that name machines. Ants walk at
@@ -230,24 +249,13 @@ _SHRINKING = ((0.95, 6), (0.9, 5), (0.75, 4), (0.5, 3), (0.1, 2))
 """Past this share of the generations the box is 10^w * share times smaller (Mirjalili 2015)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Malo:
+class Malo(SearchOrderer):
     """Order found by antlion optimisation and differential evolution.
 
     Source: Abualigah and Diabat, Cluster Computing 24 (2021); baseline "MALO" of the DAS slides.
     """
 
-    generations: int = 50
-    population: int = 40
-    """Chromosomes evaluated per generation, twice as many as there are antlions."""
-
-    def __post_init__(self) -> None:
-        require("generations", self.generations, 0)
-        require("population", self.population, 8)
-
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Return the best order found; equal snapshots give equal orders."""
-        return order_by_search(gangs, snapshot, _WINDOW, self._search)
+    least_population = 8  # half of them are antlions
 
     def _search(self, problem: Problem) -> list[int]:
         generator = np.random.default_rng(_SEED)
@@ -327,25 +335,14 @@ _STEP = 0.3
 """Standard deviation of a change; keys span 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mosa:
+class Mosa(SearchOrderer):
     """Order found by multi-objective simulated annealing with an archive.
 
     Source: Ulungu et al., J. Multi-Criteria Decision Analysis 8 (1999); baseline "MOSA" of the
     DAS slides, an assumption.
     """
 
-    generations: int = 50
-    population: int = 40
-    """Chains, and so chromosomes evaluated per generation."""
-
-    def __post_init__(self) -> None:
-        require("generations", self.generations, 0)
-        require("population", self.population, 1)
-
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Return the best order found; equal snapshots give equal orders."""
-        return order_by_search(gangs, snapshot, _WINDOW, self._search)
+    least_population = 1  # as many chains of annealing
 
     def _search(self, problem: Problem) -> list[int]:
         generator = np.random.default_rng(_SEED)

@@ -288,3 +288,15 @@ def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:
 def seconds_for(steps: float, steps_per_second: float) -> float:
     """Return how long ``steps`` take; infinite where it cannot run."""
     return steps / steps_per_second if steps_per_second > 0 else math.inf
+
+
+def minus_seconds(
+    pool: CapacityPool, steps: Mapping[str, float]
+) -> Callable[[Allotment, Sizes], float]:
+    """Return the value of a size: minus the seconds that ``steps[uid]`` take."""
+
+    def value(allotment: Allotment, sizes: Sizes) -> float:
+        gang = allotment.gang
+        return -seconds_for(steps[gang.uid], pool.steps_per_second(gang, sizes))
+
+    return value

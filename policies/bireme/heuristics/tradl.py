@@ -9,7 +9,7 @@ length or loss curve have no known target: they come between the two groups, by 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bireme.core.errors import require
@@ -20,10 +20,9 @@ from bireme.core.speed import LossCurve
 from bireme.heuristics import ranking
 from bireme.heuristics.ranking import SortKey
 from bireme.heuristics.sizing import (
-    Allotment,
     CapacityPool,
-    Sizes,
     hand_out,
+    minus_seconds,
     seconds_for,
     steps_done,
     steps_left,
@@ -89,22 +88,10 @@ class TradlSizer:
         }
         before = [entry for entry in measured if first[entry.gang.uid] > 0]
         after = [entry for entry in measured if first[entry.gang.uid] <= 0]
-        hand_out(pool, before, _minus_seconds(pool, first))
+        hand_out(pool, before, minus_seconds(pool, first))
         last = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in after}
-        hand_out(pool, after, _minus_seconds(pool, last))
+        hand_out(pool, after, minus_seconds(pool, last))
         return pool.proposal()
-
-
-def _minus_seconds(
-    pool: CapacityPool, steps: Mapping[str, float]
-) -> Callable[[Allotment, Sizes], float]:
-    """Return the value of a size: minus the seconds that ``steps[uid]`` take."""
-
-    def value(allotment: Allotment, sizes: Sizes) -> float:
-        gang = allotment.gang
-        return -seconds_for(steps[gang.uid], pool.steps_per_second(gang, sizes))
-
-    return value
 
 
 def _has_target(gang: Gang) -> bool:

@@ -71,6 +71,7 @@ class Decoder:
         except msgspec.DecodeError as error:
             raise RecordError(f"it is no line of a record: {error}") from error
         self._line += 1
+        # A line states what has changed: without the ones before it, it means nothing.
         if line.line != self._line:
             raise RecordError(f"it was line {line.line} when it was written; lines are missing")
         try:
@@ -115,6 +116,7 @@ class Decoder:
         return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
 
     def _outline(self, written: Outline) -> Outline:
+        # Of what is held a line states only what is new or has another reason.
         decided = (uid for uid in self._waiting if uid not in written.starts)
         self._holds = {uid: written.holds.get(uid) or self._holds[uid] for uid in decided}
         return msgspec.structs.replace(written, holds=self._holds)
@@ -192,7 +194,7 @@ class Record:
             with _opened(path) as text:
                 for number, line in _lines(path, text):
                     if number == 1:
-                        continue
+                        continue  # the header, which was read when the record was opened
                     self.place = f"{path} line {number}"
                     try:
                         cycle = decoder.decode(line)
@@ -223,6 +225,7 @@ def open_record(paths: Sequence[Path]) -> Record:
 
 
 def _check_follows(path: Path, header: Header, before: Header, torn: Container[int]) -> None:
+    # An operator that was killed early leaves a file without a whole header between two others.
     between = range(before.number + 1, header.number)
     if header.number <= before.number or not all(number in torn for number in between):
         raise RecordError(
@@ -254,6 +257,7 @@ def _header(path: Path) -> Header | None:
         return None
     where = f"{path} line 1"
     try:
+        # First of all, as a header of another version may have other fields.
         claim = msgspec.json.decode(line, type=_Claim)
         if claim.format != FORMAT:
             raise RecordError(f"{where}: format is {claim.format!r}, not {FORMAT!r}; {_REMEDY}")
@@ -283,6 +287,7 @@ def _lines(path: Path, text: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     with _naming(path), path.open("rb") as file:
+        # By content: a file may have been renamed when it was copied.
         is_gzipped = file.peek(2)[:2] == _GZIP_MAGIC
         yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if is_gzipped else file
 

@@ -73,6 +73,7 @@ def simulated(
         )
         jobs = tuple(r for r in outcome.jobs if r.job.name in counted_names)
         counted = replace(outcome, policy=name, jobs=jobs)
+        # A stop is the policy's, also of a gang whose wait is not counted.
         preemptions = sum(record.preemptions for record in outcome.jobs)
         metrics.append(replace(measure(counted), preemptions=preemptions))
         waits[name] = _waits(counted)

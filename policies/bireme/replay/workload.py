@@ -84,9 +84,10 @@ class GangHistory:
     def job(self, seconds: float, began: float) -> TraceJob:
         """Return it as a job that runs ``seconds``, in a trace that starts at ``began``."""
         gang = replace(self.gang, arrived=min(self.gang.arrived, self.came) - began)
-        seconds = max(seconds, _SHORTEST_SECONDS)
+        seconds = max(seconds, _SHORTEST_SECONDS)  # a speed law needs work above 0
         job = job_of(gang, self.came - began, seconds)
         if is_flexible(gang):
+            # At the size it asks for it does a step a second, so it runs ``seconds``.
             job = replace(job, speed=LinearSpeed(1 / gang.replicas), steps=seconds)
         return replace(job, gang=gang)
 
@@ -136,7 +137,7 @@ class NodeHistory:
         """Take in the nodes of ``snapshot``, seen at ``at``."""
         table = snapshot.nodes
         if table is self._table:
-            return
+            return  # one table lasts until a node changes
         self._table = table
         if new := [node for node in table.nodes if node.name not in self._nodes]:
             self._add(new, snapshot)

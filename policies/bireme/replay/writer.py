@@ -157,6 +157,7 @@ class Encoder:
             nodes=self._nodes_now(snapshot.nodes),
             **changes,
         )
+        # The first line states everything, so it is written whatever was done.
         if self._line > 1 and _is_unchanged(line):
             return None
         self._line += 1
@@ -282,6 +283,7 @@ class RecordWriter:
             if self._size + len(line) <= self._file_bytes:
                 self._append(self._file, line)
                 return True
+            # It holds changes alone and no file can begin with it: the next one states everything.
             self.close()
         self._begin(snapshot, decision, source)
         return True
@@ -307,6 +309,7 @@ class RecordWriter:
         """Delete the oldest files until another one may grow to its full size."""
         files = record_files(self._folder)
         sizes = [path.stat().st_size for path in files]
+        # Files of earlier terms may be larger than this one's may become.
         most_bytes = (self._most_files - 1) * self._file_bytes
         while files and (len(files) >= self._most_files or sum(sizes) > most_bytes):
             files.pop(0).unlink()

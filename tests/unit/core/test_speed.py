@@ -17,7 +17,6 @@ from bireme.core.speed import (
     InverseQuadratic,
     LinearSpeed,
     LossCurve,
-    MeasuredCurve,
     fit_loss,
     fit_speed,
     nonnegative_least_squares,
@@ -32,7 +31,6 @@ def losses(curve: LossCurve, steps: Sequence[float] = STEPS) -> list[float]:
 
 def test_curves_have_the_values_of_their_formulas() -> None:
     assert InverseQuadratic(0.01, 0.1, 2.0, 0.3).loss(10) == pytest.approx(1 / 4 + 0.3)
-    assert MeasuredCurve((1.0, 3.0), (0.5, 0.9)).loss(2) == pytest.approx(0.7)
 
 
 def test_a_curve_without_a_constant_starts_from_infinite_loss() -> None:
@@ -90,9 +88,6 @@ def test_no_other_nonnegative_coefficients_fit_better(seed: int) -> None:
     [
         (lambda: InverseQuadratic(-1, 1, 1), "none may be below 0"),
         (lambda: InverseQuadratic(0, 0, 0), "one must be above"),
-        (lambda: MeasuredCurve((), ()), "at least one"),
-        (lambda: MeasuredCurve((1.0,), (1.0, 2.0)), "steps has 1 entries"),
-        (lambda: MeasuredCurve((2.0, 1.0), (1.0, 2.0)), "must ascend"),
     ],
 )
 def test_numbers_that_make_no_curve_are_refused(make: object, word: str) -> None:

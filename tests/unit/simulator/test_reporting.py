@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
@@ -11,7 +12,7 @@ from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.speed import InverseQuadratic, LinearSpeed, MeasuredCurve
+from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.simulator.physics.model import Physics
@@ -23,7 +24,15 @@ from tests.support.simulations import a_job, a_trace, story
 COMBINED = Policy(CombinedPriority(), Packing())
 UNDISTURBED = Physics()
 NODES = (a_node("n0", 4),)
-ACCURACY = MeasuredCurve((0.0, 100.0), (0.1, 0.9))
+
+
+class Accuracy:
+    """From 0.1 to 0.9 in a hundred steps."""
+
+    def loss(self, steps: float) -> float:
+        return float(np.interp(steps, (0.0, 100.0), (0.1, 0.9)))
+
+
 LOSS = InverseQuadratic(0.0, 0.1, 1.0)
 
 
@@ -51,7 +60,7 @@ def told(jobs: Sequence[TraceJob], physics: Physics = UNDISTURBED) -> dict[float
 
 def trained(honesty: float = 1.0, every_seconds: float = 0.0) -> TraceJob:
     """A hundred steps in 50 s."""
-    reporting = ProgressReporting(LOSS, ACCURACY, every_seconds, honesty)
+    reporting = ProgressReporting(LOSS, Accuracy(), every_seconds, honesty)
     return a_job("job", 50.0, speed=LinearSpeed(2.0), steps=100.0, reporting=reporting)
 
 

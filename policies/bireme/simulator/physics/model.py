@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, require
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray
 from bireme.core.speed import require_positive
@@ -257,8 +257,7 @@ class Physics:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be above 0, up to 1")
         least_zero = ("start_seconds", "restart_seconds", "checkpoint_interval_seconds")
         for name in (*least_zero, "node_repair_seconds"):
-            if not getattr(self, name) >= 0:
-                raise SettingError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+            require(name, getattr(self, name), 0)
         if not self.node_mtbf_seconds > 0:
             raise SettingError(f"node_mtbf_seconds is {self.node_mtbf_seconds}; it must be above 0")
 

@@ -138,7 +138,8 @@ def _bars(comparison: Comparison, names: Sequence[str]) -> str:
 
 def _card(comparison: Comparison, names: Sequence[str], key: str, title: str) -> str:
     shown = [line.means[key] for line in comparison.results if key in line.means]
-    most = max(max(one.mean, one.high or 0.0) for one in shown)  # bars and intervals fit
+    # Bars and intervals must fit.
+    most = max(max(one.mean, one.high or 0.0) for one in shown)
     lead = terminal.best(comparison, key)
     better = "higher is better" if key in terminal.HIGHER_IS_BETTER else ""
     rows = [

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bireme.core.errors import require
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.times import DAY, HOUR
@@ -244,5 +245,4 @@ def require_positive(**values: float) -> None:
 def require_share(**values: float) -> None:
     """Raise TraceError naming the first of ``values`` that is not from 0 to 1."""
     for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise TraceError(f"{name} is {value}; it must be from 0 to 1")
+        require(name, value, 0, 1, TraceError)

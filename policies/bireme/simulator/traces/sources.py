@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from bireme.core.errors import require
 from bireme.simulator.errors import TraceError
 from bireme.simulator.options import known_name, read_options
 from bireme.simulator.traces.generators import adversarial, diurnal, gavel, poisson
@@ -98,8 +99,8 @@ def window(trace: Trace, start_seconds: float = 0.0, limit: int | None = None) -
     Raises TraceError when ``start_seconds`` is negative or after the last job, or ``limit`` is
     below 1.
     """
-    if limit is not None and limit < 1:
-        raise TraceError(f"limit is {limit}; it must be at least 1")
+    if limit is not None:
+        require("limit", limit, 1, error=TraceError)
     first = bisect_left(trace.jobs, start_seconds, key=lambda job: job.submitted)
     jobs = trace.jobs[first:][:limit]
     if not start_seconds >= 0 or not jobs:

@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Final, cast
 
+from bireme.core.errors import require
 from bireme.core.gangs import Task
 from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
@@ -407,8 +408,7 @@ def tasks_of_gpus(
     ``cpu_millis`` and ``memory_bytes`` are of the whole job, split over the replicas and rounded
     up; None takes the amounts per GPU above. Raises TraceError when ``gpus_per_node`` is below 1.
     """
-    if gpus_per_node < 1:
-        raise TraceError(f"gpus_per_node is {gpus_per_node}; it must be at least 1")
+    require("gpus_per_node", gpus_per_node, 1, error=TraceError)
     size = next((s for s in range(min(gpus, gpus_per_node), 0, -1) if gpus % s == 0), 0)
     replicas = gpus // size if size else 1
     cpu = gpus * CPU_MILLIS_PER_GPU if cpu_millis is None else cpu_millis
