@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,8 @@ class Api:
 
     def request(self, method: str, path: str, body: Manifest | None = None) -> Reply:
         """Send one request on its own connection, whatever the answer; OSError without one."""
-        connection = self.connect()
-        try:
+        with closing(self.connect()) as connection:
             return _exchange(connection, method, path, body)
-        finally:
-            connection.close()
 
     def get(self, path: str) -> Manifest:
         """Return the object or list at ``path``; an error names path, status and message."""
@@ -83,13 +81,10 @@ class Api:
                 pass
 
     def _post_share(self, path: str, bodies: Iterable[Manifest]) -> None:
-        connection = self.connect()
-        try:
+        with closing(self.connect()) as connection:
             for body in bodies:
                 name = body["metadata"].get("name", "")
                 _accepted(_exchange(connection, "POST", path, body), f"POST {path} ({name})")
-        finally:
-            connection.close()
 
 
 def _exchange(

@@ -74,9 +74,6 @@ class RealNodeAccess:
     network: Network
     keys: Path
 
-    def names(self) -> list[str]:
-        return [self.network.api_service, self.network.host]
-
     def arguments(self) -> dict[str, dict[str, str]]:
         services = {"service-cluster-ip-range": self.network.services}
         return {
@@ -99,6 +96,7 @@ class RealNodeAccess:
 def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
     """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
     more = real.arguments() if real else {}
+    names = [real.network.api_service, real.network.host] if real else []
     arguments = {  # the later of two with one name wins
         name: {**EXTRA_ARGUMENTS.get(name, {}), **more.get(name, {})}
         for name in sorted(EXTRA_ARGUMENTS.keys() | more.keys())
@@ -112,7 +110,7 @@ def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
                 "bindAddress": "127.0.0.1",
                 "disableQPSLimits": True,  # they would slow down whatever a benchmark measures
                 "heartbeatFactor": HEARTBEAT_FACTOR,
-                "kubeApiserverCertSANs": real.names() if real else [],
+                "kubeApiserverCertSANs": names,
                 **{option: str(binaries / name) for option, name in PROGRAMS.items()},
                 **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
             },

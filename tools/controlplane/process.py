@@ -218,6 +218,7 @@ def _end(child: subprocess.Popen[Any]) -> None:
 # --- one program of a running cluster, which tests stop and start again -------------------------
 # kwokctl starts the programs; their exact command lines are in the ``kwok.yaml`` it saves.
 
+START_TIMEOUT_SECONDS: Final = 60.0
 STOP_TIMEOUT_SECONDS: Final = 60.0
 
 # Programs started again by this interpreter, which complains at its end of children that were never
@@ -281,8 +282,8 @@ class Component:
         self.wait_healthy()
 
     def wait_healthy(self) -> None:
-        what = f"{self.name} at {self.health_url}"
-        wait_until(self._healthy, STOP_TIMEOUT_SECONDS, what, self._log_tail)
+        what, log = f"{self.name} at {self.health_url}", partial(_tail_of, self.log_path)
+        wait_until(self._healthy, START_TIMEOUT_SECONDS, what, log)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing is answered."""
@@ -298,15 +299,14 @@ class Component:
     def _running(self) -> int:
         pid = self.pid
         if pid is None:
-            raise ControlPlaneError(f"{self.name} does not run: start it\n{self._log_tail()}")
+            raise ControlPlaneError(
+                f"{self.name} does not run: start it\n{_tail_of(self.log_path)}"
+            )
         return pid
 
     def _healthy(self) -> bool:
         self._running()
         return answers(self.health_url)
-
-    def _log_tail(self) -> str:
-        return _tail_of(self.log_path)
 
 
 # --- free TCP ports on loopback -----------------------------------------------------------------

@@ -93,11 +93,9 @@ class BiremeStack:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _kubeconfig(self, process: str) -> Path:
-        return self.kubeconfigs.get(process, self.cluster.kubeconfig)
-
     def _python(self, name: str, module: str, port_setting: str, port: int) -> Process:
-        own = {"KUBECONFIG": str(self._kubeconfig(name)), port_setting: str(port)}
+        kubeconfig = self.kubeconfigs.get(name, self.cluster.kubeconfig)
+        own = {"KUBECONFIG": str(kubeconfig), port_setting: str(port)}
         return Process(
             name,
             [sys.executable, "-m", module],
@@ -107,7 +105,7 @@ class BiremeStack:
         )
 
     def _kube_scheduler(self) -> Process:
-        kubeconfig = self._kubeconfig("kube-scheduler")
+        kubeconfig = self.kubeconfigs.get("kube-scheduler", self.cluster.kubeconfig)
         config = self.workdir / "scheduler-config.yaml"
         config.write_text(
             render_scheduler_config(self._scheduler_config, kubeconfig, self.extender_port)

@@ -43,10 +43,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         case "keep":
             clusters.keep(options.name)
         case "run":
-            seed = int(options.seed)
             make = small_workload if options.small else full_workload
-            chosen = Options(seed, options.keep, options.name, options.output)
-            return perform(make(seed), chosen, console)
+            chosen = Options(options.seed, options.keep, options.name, options.output)
+            return perform(make(options.seed), chosen, console)
     return 0
 
 

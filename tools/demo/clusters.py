@@ -68,10 +68,13 @@ def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
 def down(name: str) -> None:
     """Stop the cluster that stays, and its keeper."""
     cluster = Cluster.find(name)
-    # The keeper first, which would start again what the end of the cluster stops.
-    if (pid := _keeper(name)) is not None:
-        os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: ended(pid), 30, f"the keeper (pid {pid}) to end")
+    if _file(name, "pid").exists():
+        pid = int(_file(name, "pid").read_text())
+        # Another program may have its number by now.
+        if command_line(pid)[1:4] == ["-m", "tools.demo", "keep"]:
+            # It goes first, as it would start again what the end of the cluster stops.
+            os.kill(pid, signal.SIGTERM)
+            wait_until(lambda: ended(pid), 30, f"the keeper (pid {pid}) to end")
     cluster.stop()
 
 
@@ -80,7 +83,7 @@ def keep(name: str) -> None:
     cluster = Cluster.find(name)
     with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
         stack.start()
-        _ready_path(name).touch()
+        _file(name, "ready").touch()
         with Keeper(stack.processes):
             while cluster.kubeconfig.exists():
                 time.sleep(0.5)
@@ -98,32 +101,20 @@ def _start_keeper(name: str) -> None:
     keeper = Process(
         "Bireme's keeper",
         [sys.executable, "-m", "tools.demo", "keep", f"--name={name}"],
-        log_path=clusters_folder() / name / "keeper.log",
+        log_path=_file(name, "log"),
         ready_url="",
         env={"PYTHONPATH": str(ROOT)},
         outlives_starter=True,  # this program ends; the keeper goes with the cluster
     ).start()
-    _pid_path(name).write_text(str(keeper.pid))
+    _file(name, "pid").write_text(str(keeper.pid))
 
     def ready() -> bool:
         if not keeper.running:
             raise ControlPlaneError(f"Bireme did not start: {keeper.log_tail()}")
-        return _ready_path(name).exists()
+        return _file(name, "ready").exists()
 
     wait_until(ready, 90, "Bireme's programs to be ready", keeper.log_tail)
 
 
-def _keeper(name: str) -> int | None:
-    if not _pid_path(name).exists():
-        return None
-    pid = int(_pid_path(name).read_text())
-    # Another program may have its number by now.
-    return pid if command_line(pid)[1:4] == ["-m", "tools.demo", "keep"] else None
-
-
-def _pid_path(name: str) -> Path:
-    return clusters_folder() / name / "keeper.pid"
-
-
-def _ready_path(name: str) -> Path:
-    return clusters_folder() / name / "keeper.ready"
+def _file(name: str, ending: str) -> Path:
+    return clusters_folder() / name / f"keeper.{ending}"

@@ -62,10 +62,7 @@ def page_of(path: str) -> str:
 
 def linked(text: str, here: str) -> Iterator[str]:
     """Yield repository paths of the files and folders that the page ``here`` links to."""
-    for _, target, _ in _LINK.findall(text):
-        path = _resolved(target, here)
-        if path:
-            yield path
+    yield from filter(None, (_resolved(target, here) for _, target, _ in _LINK.findall(text)))
 
 
 def rewritten(text: str, here: str) -> str:
