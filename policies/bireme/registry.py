@@ -73,20 +73,16 @@ SIZERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a policy: its name, the registered ones, and the method each must have.
-
-    ``learned`` is the function of :mod:`bireme.rl.components` that makes one from a checkpoint.
-    """
+    """A part of a policy: its name, the registered ones, and the method each must have."""
 
     name: str
     known: Mapping[str, str]
     method: str
-    learned: str
 
 
-_ORDERER = _Part("orderer", ORDERERS, "order", "orderer_of")
-_PLACER = _Part("placer", PLACERS, "place", "placer_of")
-_SIZER = _Part("sizer", SIZERS, "sizes", "LearnedSizer")
+_ORDERER = _Part("orderer", ORDERERS, "order")
+_PLACER = _Part("placer", PLACERS, "place")
+_SIZER = _Part("sizer", SIZERS, "sizes")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
@@ -194,7 +190,7 @@ def _make(kind: _Part, name: str) -> object:
         if name.startswith(CHECKPOINT):
             folder = Path(name.removeprefix(CHECKPOINT))
             checkpoint = import_module("bireme.rl.checkpoint").load(folder)
-            return getattr(import_module("bireme.rl.components"), kind.learned)(checkpoint)
+            return import_module("bireme.rl.components").component_of(checkpoint, kind.name)
         return _load(kind, path)()
     except CheckpointError as error:
         raise SettingError(f"{kind.name} {name!r}: {error}") from error

@@ -131,25 +131,21 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
         CheckpointError: it cannot be used, or the extra ``serve`` is not installed.
     """
     card, digest = read_card(folder, expected_sha256)
+    kinds = {"orderer": OrderPart, "placer": PlacePart, "sizer": SizePart}
+    found: dict[str, Any] = {}
     try:  # every error names the folder: an operator may load several
-        checkpoint = _loaded(folder, card, digest)
+        for name, part in card.parts.by_name().items():
+            encoder, where = encoders.make(name, part.encoder), f"{card.name}/{part.file}"
+            model = read_file(folder, part.file, part.bytes)
+            session = open_session(model, part, encoder.inputs, OUTPUTS[name], where)
+            found[name] = kinds[name](part, encoder, session)
+        checkpoint = Checkpoint(card, digest, **found)
         _smoke_test(checkpoint)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     except ImportError as error:
         raise CheckpointError(f"{folder}: {error}; {installing('serve')}") from error
     return checkpoint
-
-
-def _loaded(folder: Path, card: Card, digest: str) -> Checkpoint:
-    kinds = {"orderer": OrderPart, "placer": PlacePart, "sizer": SizePart}
-    found: dict[str, Any] = {}
-    for name, part in card.parts.by_name().items():
-        encoder, where = encoders.make(name, part.encoder), f"{card.name}/{part.file}"
-        model = read_file(folder, part.file, part.bytes)
-        session = open_session(model, part, encoder.inputs, OUTPUTS[name], where)
-        found[name] = kinds[name](part, encoder, session)
-    return Checkpoint(card, digest, **found)
 
 
 def _smoke_test(checkpoint: Checkpoint) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity, Placement
-from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQuestion
+from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQuestion, Sizer
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
@@ -319,19 +319,13 @@ def served(card: Card) -> tuple[PartName, ...]:
     return tuple(card.parts.by_name())
 
 
-def orderer_of(checkpoint: Checkpoint) -> Orderer:
-    """Make an orderer; raises CheckpointError if ``checkpoint`` has none."""
-    if checkpoint.orderer is None and _chooses(checkpoint):
-        return ChosenOrderer(checkpoint)
-    return LearnedOrderer(checkpoint)
-
-
-def placer_of(checkpoint: Checkpoint) -> Placer:
-    """Make a placer; raises CheckpointError if ``checkpoint`` has none."""
-    if checkpoint.placer is None and _chooses(checkpoint):
-        return ChosenPlacer(checkpoint)
-    return LearnedPlacer(checkpoint)
-
-
-def _chooses(checkpoint: Checkpoint) -> bool:
-    return checkpoint.sizer is not None and checkpoint.sizer.is_chooser
+def component_of(checkpoint: Checkpoint, name: PartName) -> Orderer | Placer | Sizer:
+    """Make the component of ``checkpoint`` that serves as ``name``; CheckpointError without one."""
+    chooses = checkpoint.sizer is not None and checkpoint.sizer.is_chooser
+    if name == "orderer":
+        is_chosen = checkpoint.orderer is None and chooses
+        return ChosenOrderer(checkpoint) if is_chosen else LearnedOrderer(checkpoint)
+    if name == "placer":
+        is_chosen = checkpoint.placer is None and chooses
+        return ChosenPlacer(checkpoint) if is_chosen else LearnedPlacer(checkpoint)
+    return LearnedSizer(checkpoint)

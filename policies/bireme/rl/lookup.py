@@ -7,7 +7,7 @@ Bireme, ``bireme/rl/checkpoints/NAME``.
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -84,13 +84,8 @@ def policy_of(
             f"checkpoint {source.checkpoint!r} would not be used: what it has "
             f"({', '.join(components.served(checkpoint.card))}) is named beside it; leave that out"
         )
-    if "orderer" in free:
-        policy = replace(policy, orderer=components.orderer_of(checkpoint))
-    if "placer" in free:
-        policy = replace(policy, placer=components.placer_of(checkpoint))
-    if "sizer" in free:
-        policy = replace(policy, sizer=components.LearnedSizer(checkpoint))
-    return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
+    made: dict[str, Any] = {name: components.component_of(checkpoint, name) for name in free}
+    return replace(policy, **made), msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 
 def named_folder(name: str, directory: str = "") -> Path:

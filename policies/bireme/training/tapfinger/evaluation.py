@@ -109,10 +109,9 @@ def learned_policies(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict
     All choose again where they lost a job to another pool.
     """
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
-    found: dict[str, PlayEpisodes] = {}
-    for each in (checkpoint, *map(load, folders)):
-        found[each.card.name] = partial(_play_network, session_of(each, "sizer"))
-    return found | {"look-ahead": look_ahead}
+    learned = (checkpoint, *map(load, folders))
+    found = {each.card.name: partial(_play_network, session_of(each, "sizer")) for each in learned}
+    return {**found, "look-ahead": look_ahead}
 
 
 def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
