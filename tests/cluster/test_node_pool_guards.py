@@ -1,4 +1,4 @@
-"""What a NodePoolScaler never does, whoever asks for it; tried on Karpenter's node pools."""
+"""Guards of a NodePoolScaler that no request can pass, on node pools of Karpenter."""
 
 import json
 from collections.abc import Iterator

@@ -159,4 +159,4 @@ def test_every_policy_keeps_the_promises_of_the_cycle(
     sizer = make_sizer(sizer_name) if sizer_name else None
     policy = Policy(make_orderer(orderer_name), make_placer(placer_name), sizer)
     decision = run_cycle(case.snapshot, policy)
-    assert list(oracles.broken_promises(case.nodes, case.snapshot, decision)) == []
+    assert list(oracles.broken_promises(case.snapshot, decision)) == []

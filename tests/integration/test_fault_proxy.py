@@ -214,6 +214,6 @@ async def test_a_server_that_is_away_is_a_bad_gateway(tmp_path: Path) -> None:
 
 def test_an_unusable_kubeconfig_is_refused_and_leaves_nothing_running(tmp_path: Path) -> None:
     proxy = FaultProxy(tmp_path / "nowhere")
-    with pytest.raises(CredentialsError, match="nowhere"):
-        proxy.start()
+    with pytest.raises(CredentialsError, match="nowhere"), proxy:
+        pass
     assert not proxy.kubeconfig.parent.exists()

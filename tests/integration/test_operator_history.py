@@ -46,7 +46,7 @@ async def a_turn(api: FakeApi, term: LeaderTerm) -> None:
 async def test_a_job_teaches_once_however_often_it_changes_or_is_listed(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    """One run is missing; whoever counts one of the others twice has enough."""
+    """One run is missing; a reader that counts one of the others twice has enough."""
     furnish(api)
     suspended = training_job("next", LIKE, runPolicy={"suspend": True})
     submit(api, suspended, *(done(f"old{n}") for n in range(FEWEST_RUNS - 1)))

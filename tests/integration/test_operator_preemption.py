@@ -16,8 +16,8 @@ from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.answers import BUDGETS
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Change, Object
-from tests.support.kubelets import PODS, FakeKubelets, runs
-from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import PODS, furnish, leading, pods, status, submit, until
 from tests.support.scenario.manifests import (
     Manifest,
     disruption_budget,

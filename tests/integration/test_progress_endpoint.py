@@ -1,4 +1,4 @@
-"""Training pods report to a leading operator: who may, what he says, and what becomes of it."""
+"""Reports of training pods to a leading operator: permissions, answers and effects."""
 
 import asyncio
 from collections.abc import AsyncIterator

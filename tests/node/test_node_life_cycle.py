@@ -85,7 +85,7 @@ def test_the_node_of_a_killed_program_is_cleared_away(name: str) -> None:
             link = run_a_pod(Cluster.find(name))
         finally:
             owner.kill()
-    # The kernel ends what ran, at once; groups and the folder wait for whoever comes next.
+    # The kernel ends what ran, at once; groups and the folder wait for the next program.
     wait_until(lambda: not link.exists() and "container" not in traces(name), 20, "its end")
     stop_orphans()
     wait_until(lambda: traces(name) == set(), 60, "another program to clear it, should one have")

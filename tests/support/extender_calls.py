@@ -7,12 +7,13 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.types import ASGIApp
 
+from bireme import testing
 from bireme.core.gpus import GPU
-from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender.metrics import Metrics
+from tests.support.objects.facts import node_manifest
 
 Manifest: TypeAlias = dict[str, Any]
 JOB_UID = "job-uid"
@@ -20,19 +21,7 @@ REQUESTS: Mapping[str, str] = {"cpu": "4", "memory": "16Gi", GPU: "1"}
 
 
 def a_node(name: str, gpus: int = 8, *, rack: str = "r0", is_ready: bool = True) -> Manifest:
-    offers = {"cpu": "96", "memory": "1Ti", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "labels": {HOSTNAME_LABEL: name, "topology.bireme.dev/rack": rack},
-        },
-        "spec": {},
-        "status": {
-            "allocatable": offers,
-            "conditions": [{"type": "Ready", "status": "True" if is_ready else "False"}],
-        },
-    }
+    return node_manifest(testing.a_node(name, gpus, rack=rack, is_ready=is_ready))
 
 
 def a_group(
@@ -160,31 +149,17 @@ async def call(
     app: ASGIApp, method: str, path: str, *chunks: bytes, headers: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:
     """Send one request to ``app`` in ``chunks`` without a socket; return status and body."""
-    parts = [
-        {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks[:-1]
-    ] + [{"type": "http.request", "body": chunks[-1] if chunks else b"", "more_body": False}]
+    parts = [*({"body": chunk, "more_body": True} for chunk in chunks[:-1])]
+    parts.append({"body": chunks[-1] if chunks else b"", "more_body": False})
     sent: list[Any] = []
 
     async def receive() -> Any:
-        return parts.pop(0) if parts else {"type": "http.disconnect"}
+        return {"type": "http.request", **parts.pop(0)} if parts else {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     pairs = [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": pairs,
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8888),
-    }
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": pairs}
     await app(scope, receive, send)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])

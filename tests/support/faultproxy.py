@@ -1,4 +1,4 @@
-"""A proxy in front of an API server that passes everything on, unless the test says otherwise.
+"""A proxy in front of an API server that passes on all but what the test holds back.
 
 It runs in a thread of its own, so synchronous tests can steer it and kill the process under test
 from within. It authenticates with its kubeconfig, but passes requests with a token under that.
@@ -55,10 +55,7 @@ class FaultProxy:
     """
 
     def __init__(
-        self,
-        kubeconfig: Path,
-        *,
-        is_counted: Callable[[str, str], bool] = not_lease_nor_event,
+        self, kubeconfig: Path, *, is_counted: Callable[[str, str], bool] = not_lease_nor_event
     ) -> None:
         self.faults = FaultScript()
         self.requests: Counter[tuple[str, str]] = Counter()
@@ -79,7 +76,7 @@ class FaultProxy:
     def kubeconfig(self) -> Path:
         return Path(self._folder.name) / "kubeconfig"
 
-    def start(self) -> Self:
+    def __enter__(self) -> Self:
         """Serve on a free loopback port; CredentialsError when the kubeconfig cannot be used."""
         self._thread.start()
         try:
@@ -90,15 +87,9 @@ class FaultProxy:
         self.kubeconfig.write_bytes(msgspec.json.encode(kubeconfig_of(self.url)))
         return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._call(self._stop())
         self._end_thread()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def on_write(
         self, number: int, hook: Callable[[Write], None], *, when: Literal["before", "after"]
@@ -116,10 +107,10 @@ class FaultProxy:
 
     def hold(self) -> None:
         """Let nothing pass, neither requests nor lines of watches, until released."""
-        self._call(self._set_open(False))
+        self._call(self._do(self._open.clear))
 
     def release(self) -> None:
-        self._call(self._set_open(True))
+        self._call(self._do(self._open.set))
 
     def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -138,6 +129,7 @@ class FaultProxy:
         tls = own.tls if isinstance(own.tls, bool) else ssl.create_default_context(cafile=ca)
         self._anonymous = replace(own, tls=tls)
         self._session = aiohttp.ClientSession(
+            # Every watch holds a connection for as long as it lasts.
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -167,11 +159,8 @@ class FaultProxy:
             hang_up(request)
         return len(self._watches)
 
-    async def _set_open(self, is_open: bool) -> None:
-        if is_open:
-            self._open.set()
-        else:
-            self._open.clear()
+    async def _do(self, act: Callable[[], None]) -> None:
+        act()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_watch = request.query.get("watch") in {"1", "true"}
@@ -213,6 +202,7 @@ class FaultProxy:
             return status_answer(502, "BadGateway", f"the API server did not answer: {error}")
         async with upstream:
             if self._killed(write, "after") or (fault is not None and fault.drop_answer):
+                # Only a whole answer proves that the write was done.
                 await upstream.read()
                 hang_up(request)
                 return web.Response()

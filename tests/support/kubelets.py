@@ -23,10 +23,7 @@ from tests.support.fakeapi.recording import recorded
 from tests.support.fakeapi.store import Change, Key, Object
 from tests.support.history.observer import check
 from tests.support.scenario.tenant import environment
-
-PODS = "/api/v1/pods"
-NODES = "/api/v1/nodes"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+from tests.support.simcluster.objects import NODES, PODS, pins
 
 
 def succeeds(_: Object) -> str:
@@ -80,6 +77,7 @@ class FakeKubelets:
         meta = change.after["metadata"]
         if change.before is None:
             self.created[meta["name"]] += 1
+        # Not here: the store is still handing this change to its other subscribers.
         self._work.put_nowait((meta["namespace"], meta["name"]))
 
     async def _run(self) -> None:
@@ -96,7 +94,7 @@ class FakeKubelets:
         if pod["spec"].get("schedulingGates") or not self.binds:
             return
         if not pod["spec"].get("nodeName"):
-            node = _pin(pod)
+            node = next((name for names in pins(pod) for name in names), "")
             if node and ("", node) in self._api.store.collection(NODES).objects:
                 bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
                 self._api.store.update(PODS, key, bound)
@@ -108,15 +106,6 @@ class FakeKubelets:
     def _say(self, key: Key, phase: str, ready: str) -> None:
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         self._api.store.update(PODS, key, {"status": status}, "status")
-
-
-def _pin(pod: Object) -> str:
-    affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
-    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
-    for term in required.get("nodeSelectorTerms") or ():
-        for requirement in term.get("matchFields") or ():
-            return str(requirement["values"][0])
-    return ""
 
 
 _POLL_SECONDS = 0.05

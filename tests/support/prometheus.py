@@ -19,7 +19,7 @@ from tools.controlplane.process import Process, free_ports
 
 
 class Unavailable(RuntimeError):  # noqa: N818  # what it is, as a test that skips says it
-    """There is no Prometheus here and none can be had; says why."""
+    """No Prometheus is here and none can be had, for the reason given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,7 @@ class Samples:
 
 @contextmanager
 def serving(
-    programs: Programs,
-    folder: Path,
-    history: Sequence[Samples] = (),
-    targets: Sequence[str] = (),
+    programs: Programs, folder: Path, history: Sequence[Samples] = (), targets: Sequence[str] = ()
 ) -> Iterator[str]:
     """Serve ``history`` and scrapes of ``targets`` (hosts with ports); yield the address.
 
@@ -101,6 +98,7 @@ def serving(
         str(programs.prometheus),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
+        # By default history older than 15 days would be dropped at the start.
         "--storage.tsdb.retention.time=10y",
         f"--web.listen-address=127.0.0.1:{port}",
     ]

@@ -51,13 +51,7 @@ QUEUES = (
     Queue("closed", is_open=False),
     Queue("team", namespaces=frozenset({"team"})),
 )
-LEVELS = (
-    SchedulingSettings().topology_levels,
-    (HOST,),
-    (RACK,),
-    (RACK, BLOCK),
-    (HOST, RACK),
-)
+LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
@@ -15,30 +16,20 @@ from bireme.replay.writer import RecordWriter
 from tests.support.small_cluster import SmallCluster
 
 PLENTY = 2**24
-"""More bytes than a test writes."""
 
 
 def a_writer(
-    folder: Path,
-    *,
-    run: str = "test",
-    settings: SchedulingSettings | None = None,
-    file_bytes: int = PLENTY,
-    most_files: int = 3,
+    folder: Path, settings: SchedulingSettings | None = None, *, run: str = "test", **limits: int
 ) -> RecordWriter:
-    return RecordWriter(
-        folder,
-        run,
-        settings or SchedulingSettings(),
-        file_bytes=file_bytes,
-        most_files=most_files,
-    )
+    """Return a writer of three files at most, each of more bytes than a test writes."""
+    limits = {"file_bytes": PLENTY, "most_files": 3, **limits}
+    return RecordWriter(folder, run, settings or SchedulingSettings(), **limits)
 
 
-def record(folder: Path, *snapshots: ClusterSnapshot, **options: object) -> list[Decision]:
+def record(folder: Path, *snapshots: ClusterSnapshot, **options: Any) -> list[Decision]:
     """Record the decisions on ``snapshots`` of the policy of their settings; return them."""
     settings = snapshots[0].settings
-    writer = a_writer(folder, settings=settings, **options)  # type: ignore[arg-type]  # passed on
+    writer = a_writer(folder, settings=settings, **options)
     policy = make_policy(settings)
     decisions = [run_cycle(snapshot, policy) for snapshot in snapshots]
     for snapshot, decision in zip(snapshots, decisions, strict=True):

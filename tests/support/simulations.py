@@ -1,17 +1,18 @@
 """Traces, outcomes and records for tests of the simulator, and checks of any outcome."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
-from bireme.core.speed import LinearSpeed, SpeedLaw
+from bireme.core.speed import LinearSpeed
 from bireme.simulator.outcome import JobRecord, Outcome
-from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 from tests.support.model.rules import overcommitted, wrong_sizes
 
@@ -19,35 +20,10 @@ URGENT = Queue("urgent", user_priority=100)
 
 
 def a_job(
-    name: str,
-    seconds: float = 10.0,
-    *tasks: Task,
-    at: float = 0.0,
-    gpus: int = 1,
-    priority: int = 0,
-    queue: str = "default",
-    user: str = "",
-    estimated_seconds: float | None = None,
-    is_elastic: bool = False,
-    speed: SpeedLaw | None = None,
-    steps: float | None = None,
-    reporting: ProgressReporting | None = None,
+    name: str, seconds: float = 10.0, *tasks: Task, at: float = 0.0, gpus: int = 1, **fields: Any
 ) -> TraceJob:
     """Return a job, by default of one worker that arrives at 0 and runs for ten seconds."""
-    return TraceJob(
-        name=name,
-        submitted=at,
-        tasks=tasks or (a_task(1, gpus),),
-        duration_seconds=seconds,
-        user=user,
-        queue=queue,
-        priority=priority,
-        estimated_seconds=estimated_seconds,
-        is_elastic=is_elastic,
-        speed=speed,
-        steps=steps,
-        reporting=reporting,
-    )
+    return TraceJob(name, at, tasks or (a_task(1, gpus),), seconds, **fields)
 
 
 def a_trace(*jobs: TraceJob, queues: Sequence[Queue] = ()) -> Trace:
@@ -84,9 +60,26 @@ def story(outcome: Outcome) -> dict[str, object]:
 
 def broken_promises(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[str]:
     """Yield what must not happen in any simulation."""
+    changes: list[tuple[float, bool, tuple[str, str], int]] = []
     for record in outcome.jobs:
         yield from _broken_life(record)
-    yield from _over_committed(outcome.jobs, nodes)
+        requests = {task.name: task.request for task in record.job.tasks}
+        bounds = {task.name: (task.minimum, task.maximum) for task in record.job.tasks}
+        for segment in record.segments:
+            placed: Counter[str] = Counter()
+            for task, node, replicas in segment.places:
+                placed[task] += replicas
+                for resource, amount in requests[task]:
+                    used = replicas * amount
+                    changes.append((segment.began, True, (node, resource), used))
+                    changes.append((segment.ended, False, (node, resource), -used))
+            yield from (f"{record.job.name} {words}" for words in wrong_sizes(bounds, placed))
+    offered = {node.name: node.allocatable for node in nodes}
+    held: Counter[tuple[str, str]] = Counter()
+    # Places are given back (False) before others are taken at the same moment.
+    for time, _, place, used in sorted(changes):
+        held[place] += used
+        yield from (f"at {time}: {words}" for words in overcommitted(offered, held, [place]))
 
 
 def _broken_life(record: JobRecord) -> Iterator[str]:
@@ -101,34 +94,6 @@ def _broken_life(record: JobRecord) -> Iterator[str]:
     for end, segment in zip(ends, segments, strict=False):
         if not end <= segment.began <= segment.ended:
             yield f"{name} has a segment from {segment.began} to {segment.ended} after {end}"
-        yield from _split(record, segment.places)
-
-
-def _split(record: JobRecord, places: Iterable[tuple[str, str, int]]) -> Iterator[str]:
-    placed: Counter[str] = Counter()
-    for name, _, replicas in places:
-        placed[name] += replicas
-    bounds = {task.name: (task.minimum, task.maximum) for task in record.job.tasks}
-    yield from (f"{record.job.name} {words}" for words in wrong_sizes(bounds, placed))
-
-
-def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield over-commitment; places are given back before others are taken at the same moment."""
-    changes: list[tuple[float, int, str, str, int]] = []
-    for record in records:
-        requests = {task.name: task.request for task in record.job.tasks}
-        for segment in record.segments:
-            for task, node, replicas in segment.places:
-                for resource, amount in requests[task]:
-                    used = replicas * amount
-                    changes.append((segment.began, used, node, resource, 1))
-                    changes.append((segment.ended, -used, node, resource, 0))
-    offered = {node.name: node.allocatable for node in nodes}
-    held: Counter[tuple[str, str]] = Counter()
-    for time, used, node, resource, _ in sorted(changes, key=lambda c: (c[0], c[4])):
-        held[node, resource] += used
-        for words in overcommitted(offered, held, [(node, resource)]):
-            yield f"at {time}: {words}"
 
 
 def used_gpu_seconds(outcome: Outcome) -> float:

@@ -1,11 +1,10 @@
 """A small cluster that carries the decisions of the cycle out, second by second of its own time.
 
 Victims keep the work they have done and leave after ``stop_seconds``; until then they hold their
-places. ``problems`` says in words what must not be.
+places. ``problems`` are broken promises in words.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bireme.core.cycle import run_cycle
@@ -18,7 +17,7 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_snapshot, with_running
-from tests.support.model.rules import over_limits, overcommitted, wrong_sizes
+from tests.support.model.oracles import broken_promises
 
 MOST_CYCLES = 100
 """At one moment; all but the last start, stop or resize somebody."""
@@ -99,6 +98,7 @@ class SmallCluster:
         snapshot = self.snapshot()
         self.seen.append(snapshot)
         decision = run_cycle(snapshot, self.policy, explain=False)
+        self.problems += broken_promises(snapshot, decision)
         if decision.fallback:
             self.problems.append(decision.fallback)
         for action in decision.actions:
@@ -108,7 +108,6 @@ class SmallCluster:
                 self._stop(action.running)
             elif isinstance(action, Resize):
                 self._resize(action)
-        self.problems += broken_promises(self.snapshot())
         return decision
 
     def settle(self) -> list[Decision]:
@@ -138,38 +137,7 @@ class SmallCluster:
 
     def _resize(self, action: Resize) -> None:
         old = self.running[action.running.gang.uid]
-        self.problems += moved(old, action)
         self.moves.append((self.now, old.gang.uid))
         self.running[old.gang.uid] = RunningGang(
             old.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
         )
-
-
-def broken_promises(snapshot: ClusterSnapshot) -> Iterator[str]:
-    used: Counter[tuple[str, str]] = Counter()
-    for running in snapshot.running:
-        uid, gang = running.gang.uid, running.gang
-        if not snapshot.nodes.is_ready[running.placement.node_rows()].all():
-            yield f"{uid} is on a node that is not ready"
-        bounds = {task.name: (task.minimum, task.maximum) for task in gang.tasks}
-        for words in wrong_sizes(bounds, running.sizes, gang.min_available):
-            yield f"{uid} {words}"
-        requests = {task.name: task.request for task in gang.tasks}
-        for task, nodes in running.placement.by_task(snapshot.nodes).items():
-            for node in nodes:
-                used.update({(node, name): amount for name, amount in requests[task]})
-    yield from overcommitted({node.name: node.allocatable for node in snapshot.nodes.nodes}, used)
-    queues = snapshot.queues.values()
-    limits, parents = {q.name: q.limit for q in queues}, {q.name: q.parent for q in queues}
-    yield from over_limits(limits, parents, snapshot.queue_usage)
-
-
-def moved(running: RunningGang, action: Resize) -> Iterator[str]:
-    """Yield tasks that ``action`` moves: it must only add replicas, or only remove some."""
-    before = {t.task: dict(zip(t.rows, t.counts, strict=True)) for t in running.placement.tasks}
-    after = {t.task: dict(zip(t.rows, t.counts, strict=True)) for t in action.placement.tasks}
-    for task in {*before, *after}:
-        one, other = before.get(task, {}), after.get(task, {})
-        changes = [other.get(row, 0) - one.get(row, 0) for row in {*one, *other}]
-        if min(changes) < 0 < max(changes):
-            yield f"{running.gang.uid}: replicas of {task} moved"

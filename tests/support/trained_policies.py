@@ -9,11 +9,18 @@ from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
 from tests.support.networks import checkpoints
-from tests.support.operator_term.term import PODS, leading, status, submit, until
+from tests.support.operator_term.term import (
+    PODS,
+    events_about,
+    leading,
+    status,
+    submit,
+    until,
+    with_conditions,
+)
 from tests.support.scenario.manifests import Manifest, scheduling_policy, training_job
 
 POLICIES = names.path("schedulingpolicies")
-EVENTS = "/api/v1/events"
 FIRST_NODE, LAST_NODE = (0.0, -1.0, 0.0), (0.0, 1.0, 0.0)
 FEWEST_FIRST = (-1.0, 0.0, 0.0)
 SMALLEST = (-1.0, 0.0, 0.0)
@@ -45,10 +52,7 @@ def trained_by(name: str, **fields: Any) -> Manifest:
 
 
 def said(api: FakeApi, name: str = "policy") -> dict[str, Any]:
-    """Return the status of a policy, its conditions as ``status reason``."""
-    found = api.store.get(POLICIES, ("", name)).get("status") or {}
-    told = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
-    return {**found, "conditions": told}
+    return with_conditions(api, POLICIES, name)
 
 
 def words(api: FakeApi, condition: str, name: str = "policy") -> str:
@@ -57,8 +61,7 @@ def words(api: FakeApi, condition: str, name: str = "policy") -> str:
 
 
 def events(api: FakeApi) -> list[Object]:
-    found = api.store.collection(EVENTS).objects.values()
-    return [event for event in found if event["involvedObject"]["kind"] == "SchedulingPolicy"]
+    return events_about(api, "SchedulingPolicy")
 
 
 async def becomes(api: FakeApi, loaded: str, name: str = "policy") -> None:

@@ -36,21 +36,12 @@ def growing(replicas: int, least: int, most: int) -> Task:
     return replace(a_task(replicas, min_replicas=least), max_replicas=most)
 
 
-KINDS: tuple[tuple[Task, ...], ...] = (
-    (a_task(1, 1),),
-    (a_task(3, 1),),
-    (a_task(1, 4),),
-    (a_task(1, 8),),
-    (a_task(2, 4),),
-    (a_task(12, 1),),
-)
-SMALL: tuple[tuple[Task, ...], ...] = (
-    (a_task(1, 1),),
-    (a_task(2, 1),),
-    (a_task(1, 3),),
-    (a_task(1, 6),),
-    (a_task(2, 4),),
-)
+def _of_one_task(*sizes: tuple[int, int]) -> tuple[tuple[Task, ...], ...]:
+    return tuple((a_task(replicas, gpus),) for replicas, gpus in sizes)
+
+
+KINDS = _of_one_task((1, 1), (3, 1), (1, 4), (1, 8), (2, 4), (12, 1))
+SMALL = _of_one_task((1, 1), (2, 1), (1, 3), (1, 6), (2, 4))
 ELASTIC = ((growing(2, 1, 8),), (growing(4, 2, 14),), (growing(3, 3, 4),))
 
 

@@ -173,7 +173,6 @@ def _spend(store: Store, budget: Key) -> None:
 # one; it is good as long as the pod with this uid exists.
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
-PODS = "/api/v1/pods"
 _SIGNED = "signed"
 
 
@@ -303,6 +302,7 @@ class Answers:
             case "POST" if at.resource == REVIEWS:
                 return 201, review(store, content)
             case "POST":
+                # Kinds with a status subresource ignore a status at creation.
                 content.pop("status", None)
                 key = (at.namespace, content.get("metadata", {}).get("name", ""))
                 tried = call.query.get("dryRun") == "All"

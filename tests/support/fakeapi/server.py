@@ -93,6 +93,7 @@ class FakeApi:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_route("*", "/{path:.*}", self._serve)
+        # Watches that clients left open must not hold up the end of a test.
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
         )
@@ -255,11 +256,7 @@ _GROUPS: Final = {
         plural: (kind, kind in names.GANG_KINDS) for kind, plural in names.PLURALS.items()
     },
 }
-_CORE: Final = {
-    "namespaces": ("Namespace", False),
-    "nodes": ("Node", False),
-    "pods": ("Pod", True),
-}
+_CORE: Final = {"namespaces": ("Namespace", False), "nodes": ("Node", False), "pods": ("Pod", True)}
 
 
 def resources(

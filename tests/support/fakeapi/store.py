@@ -121,6 +121,7 @@ class Store:
         old = self.get(resource, key)
         _check_preconditions(old, preconditions)
         if grace_seconds != 0 and self.lingers(old):
+            # A second deletion keeps the time of the first.
             meta = {"deletionTimestamp": self._now(), **old["metadata"]}
             new = {**old, "metadata": meta}
             return old if new == old else self._commit(self.collection(resource), key, old, new)
@@ -143,6 +144,7 @@ class Store:
             collection.objects[key] = new
         elif old is not None:
             del collection.objects[key]
+            # A DELETED event has the revision of the deletion, as in etcd.
             old = {**old, "metadata": {**old["metadata"], "resourceVersion": version}}
         change = Change(self.version, old, new)
         collection.history.append(change)

@@ -129,7 +129,8 @@ class Lasting:
         overdue = record.seconds - self.grace_seconds
         for late in [gang for gang, (since, _) in self._since.items() if since < overdue]:
             _, wrong = self._since[late]
-            self._since[late] = (float("inf"), wrong)  # told
+            # Reported once: a fault that lasts would fill the list.
+            self._since[late] = (float("inf"), wrong)
             lasting = f"{wrong} for more than {self.grace_seconds:g} s"
             yield violation(self.name, record, late, lasting)
         gang = gang_of(world, record)

@@ -28,6 +28,7 @@ COLLECTIONS: Final[Mapping[str, str]] = {
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _RETRY_SECONDS: Final = 0.2
 _POLL_SECONDS: Final = 0.02
+START_SECONDS: Final = 30.0
 
 
 class _ExpiredError(Exception):
@@ -35,7 +36,7 @@ class _ExpiredError(Exception):
 
 
 class Recorder:
-    """Watches from ``start`` (or entering ``with``) to ``stop``, and writes ``path`` as it goes.
+    """Watches within its block, and writes ``path`` as it goes.
 
     ``kubeconfig`` names certificate files, as kwokctl writes them, or a plain-http server.
     """
@@ -65,27 +66,21 @@ class Recorder:
 
     # --- what callers use ------------------------------------------------------------------
 
-    def start(self, timeout_seconds: float = 30.0) -> Self:
+    def __enter__(self) -> Self:
         """Return when every collection has been listed once; RuntimeError when that fails."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._began = time.monotonic()
         self._thread.start()
-        if not self._ready.wait(timeout_seconds) or self._failure:
-            self.stop()
+        if not self._ready.wait(START_SECONDS) or self._failure:
+            self.__exit__()
             missing = ", ".join(sorted(set(self._collections) - self._listed))
             raise RuntimeError(f"could not list {missing} at {self._server}: {self._failure}")
         return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(10)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def elapsed_seconds(self) -> float:
@@ -107,7 +102,7 @@ class Recorder:
             RuntimeError: it did not arrive in time, or the recorder does not run.
         """
         if self._loop is None or not self._thread.is_alive():
-            raise RuntimeError(f"the recorder does not run: {self._failure or 'start it first'}")
+            raise RuntimeError(f"the recorder does not run: {self._failure or 'enter it first'}")
         waiting = asyncio.run_coroutine_threadsafe(self._settle(timeout_seconds), self._loop)
         try:
             waiting.result(timeout_seconds + 5)
@@ -119,7 +114,7 @@ class Recorder:
     def _work(self) -> None:
         try:
             asyncio.run(self._run())
-        except BaseException as error:  # noqa: BLE001  # told by start() and settle()
+        except BaseException as error:  # noqa: BLE001  # raised again by __enter__() and settle()
             self._failure = error
             self._ready.set()
 
@@ -127,6 +122,7 @@ class Recorder:
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)
+        # Line by line, so that the history of a run that was killed can be read.
         with self._path.open("w", buffering=1) as self._file:
             async with aiohttp.ClientSession(
                 self._server, connector=connector, timeout=timeout
@@ -199,6 +195,7 @@ class Recorder:
             "watch": "true",
             "resourceVersion": str(revision),
             "allowWatchBookmarks": "true",
+            # Less than sock_read: a quiet watch ends in good order instead of breaking.
             "timeoutSeconds": "50",
         }
         async with self._session.get(self._collections[kind], params=params) as answer:
@@ -218,6 +215,7 @@ class Recorder:
 
     def _take(self, change: Change, kind: str, revision: int, manifest: Manifest) -> None:
         meta = manifest["metadata"]
+        # Large, and no invariant reads them.
         meta.pop("managedFields", None)
         (meta.get("annotations") or {}).pop(_APPLIED, None)
         with self._lock:

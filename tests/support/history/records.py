@@ -6,7 +6,7 @@ restores the order in which the cluster changed, whichever watch was first.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,8 +40,7 @@ def in_order(records: Iterable[Record]) -> list[Record]:
     for number, record in enumerate(ordered):
         latest = max(latest, record.seconds)
         if record.seconds < latest:
-            fields = (latest, record.change, record.kind, record.revision, record.manifest)
-            ordered[number] = Record(*fields)
+            ordered[number] = replace(record, seconds=latest)
     return ordered
 
 

@@ -86,6 +86,7 @@ class ModelCluster:
         job = self.things["job"][name]
         times = {"waited": job["waited"] + max(0.0, now - job["queued"]), "started": now}
         planned = {"planned": job["tasks"], "places": places, "resized": float("-inf")}
+        # Replica 0 of the first task by name: there the others find each other.
         anchor = min(places.items())[1]
         fresh = {"phase": "running", "displaced": False, "anchor": min(anchor)}
         self.change("job", name, **times, **planned, **fresh)
@@ -141,6 +142,7 @@ class ModelCluster:
         return all(
             node in nodes
             and is_open(nodes[node])
+            # A pod that asks for nothing binds even where others hold too much.
             and (not amount or used[node, what] <= nodes[node]["offers"].get(what, 0))
             for node, what, amount in asked(self.things["job"][name], places)
         )

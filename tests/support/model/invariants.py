@@ -123,6 +123,7 @@ class DecisionCase:
 
     def over_limit(self, name: str, gpus: int, started: Iterable[tuple[str, int]] = ()) -> str:
         """Return the queue whose limit ``gpus`` more for a job would pass; empty when none."""
+        # A job without GPUs passes no limit, not even one that is passed already.
         for queue in self.path(self.job(name)["queue"]) if gpus else ():
             limit = self.seen["queue"].get(queue, {}).get("limit")
             if limit is not None and self.held(queue, started) + gpus > limit:
@@ -168,6 +169,7 @@ class DecisionCase:
     def fits(self, name: str, used: Mapping[tuple[str, str], int]) -> bool | None:
         """Return whether the least of a job fits beside ``used``; None where hard to say."""
         job = self.job(name)
+        # Tasks compete for nodes: to decide that takes a search as large as the core's own.
         if len(job["tasks"]) > 1:
             return None
         (task,) = job["tasks"].values()
@@ -180,7 +182,7 @@ class DecisionCase:
         return bool(room >= task["least"])
 
     def used(self) -> dict[tuple[str, str], int]:
-        """Return what is used once the moves are made, before anybody leaves."""
+        """Return what is used once the moves are made, before any job leaves."""
         jobs = {n: {**job, "places": p} for n, (job, p) in self.after(leavers_gone=False).items()}
         return used_by(jobs)
 
@@ -319,7 +321,7 @@ def replica_0_stays(case: DecisionCase) -> Iterator[str]:
 
 
 def nobody_grows_while_others_wait(case: DecisionCase) -> Iterator[str]:
-    """Capacity that a job waits for is lent to nobody."""
+    """Capacity that a job waits for is not lent."""
     waits = [move["job"] for move in case.of("hold") if move["position"] is not None]
     for move in case.of("resize"):
         if size(move["places"]) > size(case.job(move["job"])["places"]) and waits:
@@ -343,18 +345,6 @@ def only_the_lower_shrink(case: DecisionCase) -> Iterator[str]:
         ]
         if shrinks and not any(rights):
             yield f"{move['job']} shrinks for nobody of a higher claim"
-
-
-_ROOM_CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
-    only_those_stop_that_may,
-    only_the_lower_make_room,
-    room_that_is_made_is_enough,
-    every_stop_is_needed,
-    sizes_stay_between_least_and_most,
-    replica_0_stays,
-    nobody_grows_while_others_wait,
-    only_the_lower_shrink,
-)
 
 
 def everybody_is_answered_once(case: DecisionCase) -> Iterator[str]:
@@ -381,7 +371,7 @@ def gangs_start_whole(case: DecisionCase) -> Iterator[str]:
 
 
 def nodes_hold_what_they_offer(case: DecisionCase) -> Iterator[str]:
-    """I2: a job that starts or grows has room before anybody has left, on nodes that are open."""
+    """I2: a job that starts or grows has room before any has left, on nodes that are open."""
     for move in case.of("start", "resize"):
         before = case.job(move["job"])["places"]
         for spread in added(before, move["places"]).values():
@@ -453,13 +443,14 @@ def turns_come_in_order(case: DecisionCase) -> Iterator[str]:
         yield f"{turns} have their turns, and {hurried} go before all others"
     queues = case.seen["queue"].values()
     rest = [name for name in turns if name not in hurried]
+    # With guarantees or weights the queues share out the turns, and priority is not all.
     is_plain = not any(queue["guaranteed"] or queue["weight"] for queue in queues)
     if is_plain and rest != sorted(rest, key=case.rank):
         yield f"{rest} have their turns, by priority {sorted(rest, key=case.rank)}"
 
 
 def starts_ahead_name_the_blocked_job(case: DecisionCase) -> Iterator[str]:
-    """I4: starts before the blocked job name nobody, those after it name it."""
+    """I4: starts before the blocked job name none, those after it name it."""
     blocked = ""
     for move in case.of("start", "hold"):
         if move["do"] == "start" and move["passed"] != blocked:
@@ -512,7 +503,14 @@ CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
     turns_come_in_order,
     starts_ahead_name_the_blocked_job,
     nobody_takes_reserved_places,
-    *_ROOM_CHECKS,
+    only_those_stop_that_may,
+    only_the_lower_make_room,
+    room_that_is_made_is_enough,
+    every_stop_is_needed,
+    sizes_stay_between_least_and_most,
+    replica_0_stays,
+    nobody_grows_while_others_wait,
+    only_the_lower_shrink,
 )
 
 
@@ -549,6 +547,7 @@ class Promises:
         before, self.start = self.start, None
         line = [m for m in case.of("start", "hold") if m["do"] == "start" or m["position"]]
         first = line[0] if line else {}
+        # A closed reservation starts once all that run are gone, not at a time.
         if "kept" not in first or first["closed"] or len(case.job(first["job"])["tasks"]) > 1:
             return
         if _somebody_outran_its_estimate(case):

@@ -61,18 +61,11 @@ FIRST_QUEUES: dict[str, Thing] = {
 }
 QUEUES = ("open", "first", "small", "org", "team", "gone")
 CHANGES: tuple[Thing, ...] = (
-    {"limit": 6},
-    {"limit": None},
-    {"limit": 0},
-    {"guaranteed": 4},
-    {"guaranteed": 0},
-    {"weight": 3},
-    {"weight": None},
-    {"parent": "org"},
-    {"parent": "team"},
-    {"parent": ""},
-    {"priority": 90},
-    {"bound": 10},
+    *({"limit": limit} for limit in (6, None, 0)),
+    *({"guaranteed": gpus} for gpus in (4, 0)),
+    *({"weight": weight} for weight in (3, None)),
+    *({"parent": queue} for queue in ("org", "team", "")),
+    *({"priority": 90}, {"bound": 10}),
 )
 Submission: TypeAlias = tuple[int, int, int, float | None]
 """Kind of job, queue, priority and estimate."""
@@ -127,6 +120,7 @@ class Decider:
 
     def _hear(self, kind: str, name: str, version: int, thing: Thing | None) -> None:
         known = self.cache[kind].get(name)
+        # An own write is in the cache before its event comes back.
         if known is not None and known["version"] >= version:
             return
         self.cache[kind].pop(name, None)
@@ -365,6 +359,7 @@ class Machine(RuleBasedStateMachine):
 
     def differences(self, moves: list[Move]) -> Iterable[str]:
         """I8, I9: a program that has just started decides alike, whatever it hears of first."""
+        # Seeded by the case, so that Hypothesis can replay and shrink a failure.
         snapshot, shuffle = self.program.snapshot(), random.Random(len(moves))  # noqa: S311
         waiting, running = list(snapshot.waiting), list(snapshot.running)
         shuffle.shuffle(waiting)
@@ -396,6 +391,7 @@ class Machine(RuleBasedStateMachine):
                 continue
             if not (running := self.cluster.jobs("running")):
                 break
+            # One at a time: the next cycle has to make do with just the room of this one.
             self.cluster.remove("job", running[0])
         left = [f"{m['job']} is left and is told {m.get('why')}" for m in moves]
         self.demand(words for words in left if not words.endswith(FAULTS))

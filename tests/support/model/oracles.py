@@ -6,7 +6,7 @@ They follow from the Kubernetes API and from the promises of the scheduling cycl
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from bireme.core.decision import Decision
+from bireme.core.decision import Admit, Decision, Hold, Resize
 from bireme.core.gangs import (
     AffinityMode,
     Gang,
@@ -20,9 +20,9 @@ from bireme.core.gangs import (
 )
 from bireme.core.nodes import Node
 from bireme.core.snapshot import ClusterSnapshot
-from tests.support.model.rules import Amounts, over_limits, overcommitted, wrong_sizes
+from tests.support.model.rules import over_limits, overcommitted, wrong_sizes
 
-Spots = dict[str, list[str]]
+Spots = dict[str, tuple[str, ...]]
 """Task name to the node name of every replica."""
 
 
@@ -69,81 +69,83 @@ def room(node: Node, free: Mapping[str, int], task: Task) -> int:
     return max(0, min(free.get(name, 0) // amount for name, amount in task.request))
 
 
-def free_amounts(nodes: Sequence[Node], snapshot: ClusterSnapshot) -> dict[str, dict[str, int]]:
+def free_amounts(snapshot: ClusterSnapshot) -> dict[str, dict[str, int]]:
     """Return what is free on each node, by name."""
-    axis = snapshot.nodes.axis
+    table = snapshot.nodes
     return {
         node.name: {
-            name: node.allocatable.get(name, 0)
-            - int(snapshot.used[snapshot.nodes.row[node.name], column])
-            for column, name in enumerate(axis.names)
+            name: node.allocatable.get(name, 0) - int(snapshot.used[table.row[node.name], column])
+            for column, name in enumerate(table.axis.names)
         }
-        for node in nodes
+        for node in table.nodes
     }
 
 
-def broken_promises(
-    nodes: Sequence[Node], snapshot: ClusterSnapshot, decision: Decision
-) -> Iterator[str]:
+def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str]:
     """Yield every promise of a cycle that ``decision`` breaks."""
     waiting = Counter(gang.uid for gang in snapshot.waiting)
-    decided = Counter(action.gang.uid for action in decision.actions)
+    decided = Counter(a.gang.uid for a in decision.actions if isinstance(a, Admit | Hold))
     if waiting != decided:
         yield f"waiting {waiting} but decided {decided}"
     asked = {gang.uid: gang for gang in snapshot.waiting}
-    free = free_amounts(nodes, snapshot)
+    nodes = {node.name: node for node in snapshot.nodes.nodes}
+    parents = {name: queue.parent for name, queue in snapshot.queues.items()}
     taken: Counter[tuple[str, str]] = Counter()
     usage = {name: Counter(used) for name, used in snapshot.queue_usage.items()}
-    by_name = {node.name: node for node in nodes}
-    for admit in decision.admitted:
-        gang, placed = admit.gang, admit.placement.by_task(snapshot.nodes)
-        spots = {task: list(names) for task, names in placed.items()}
-        broken = [*_wrong_sizes(gang, asked[gang.uid], spots)]
-        broken += _not_allowed(gang, spots, by_name)
-        broken += _over_committed(gang, spots, free, taken)
-        broken += _over_limit(gang, snapshot, usage.setdefault(gang.queue, Counter()))
-        broken += _affinity_broken(gang, spots, by_name, snapshot)
+    # A node or queue may be too full before: only what a decision adds to can be its fault.
+    on_nodes: set[tuple[str, str]] = set()
+    in_queues: set[tuple[str, str]] = set()
+    for action in decision.actions:
+        if not isinstance(action, Admit | Resize):
+            continue
+        gang, spots, before = action.gang, action.placement.by_task(snapshot.nodes), Spots()
+        if isinstance(action, Admit):
+            broken = [*_wrong_sizes(gang, asked[gang.uid], spots)]
+            broken += _affinity_broken(gang, spots, nodes, snapshot)
+        else:
+            before = action.running.placement.by_task(snapshot.nodes)
+            bounds = {task.name: (task.minimum, task.maximum) for task in gang.tasks}
+            broken = [*wrong_sizes(bounds, _sizes(spots), gang.min_available)]
+        for task in gang.tasks:
+            added = Counter(spots.get(task.name, ()))
+            added.subtract(before.get(task.name, ()))
+            if added and min(added.values()) < 0 < max(added.values()):
+                broken.append(f"replicas of {task.name} moved")
+            for node, count in added.items():
+                if count > 0 and not may_use(nodes[node], task.constraints):
+                    broken.append(f"task {task.name} may not use node {node}")
+                for resource, amount in task.request:
+                    taken[node, resource] += count * amount
+                    usage.setdefault(gang.queue, Counter())[resource] += count * amount
+                    if count > 0:
+                        on_nodes.add((node, resource))
+                        in_queues |= {(name, resource) for name in _up(gang.queue, parents)}
         yield from (f"{gang.uid}: {words}" for words in broken)
+    yield from overcommitted(free_amounts(snapshot), taken, on_nodes)
+    limits = {
+        name: {r: most for r, most in queue.limit.items() if (name, r) in in_queues}
+        for name, queue in snapshot.queues.items()
+    }
+    yield from over_limits(limits, parents, usage)
+
+
+def _up(queue: str, parents: Mapping[str, str]) -> Iterator[str]:
+    while queue:
+        yield queue
+        queue = parents[queue]
+
+
+def _sizes(spots: Spots) -> dict[str, int]:
+    return {task: len(names) for task, names in spots.items()}
 
 
 def _wrong_sizes(gang: Gang, asked: Gang, spots: Spots) -> Iterator[str]:
     """Yield sizes not between the least and the most that were asked for, or not placed."""
     granted = {task.name: task.replicas for task in gang.tasks}
-    placed = {task: len(names) for task, names in spots.items()}
-    yield from wrong_sizes({task: (count, count) for task, count in granted.items()}, placed)
+    yield from wrong_sizes({task: (count, count) for task, count in granted.items()}, _sizes(spots))
     bounds = {t.name: (t.min_replicas or t.replicas, t.replicas) for t in asked.tasks}
     whole = sum(most for _, most in bounds.values())
     yield from wrong_sizes(bounds, granted, min(asked.min_available, whole))
-
-
-def _not_allowed(gang: Gang, spots: Spots, by_name: Mapping[str, Node]) -> Iterator[str]:
-    for task in gang.tasks:
-        for name in set(spots[task.name]):
-            if not may_use(by_name[name], task.constraints):
-                yield f"task {task.name} may not use node {name}"
-
-
-def _over_committed(
-    gang: Gang, spots: Spots, free: Mapping[str, Amounts], taken: Counter[tuple[str, str]]
-) -> Iterator[str]:
-    """Add ``spots`` to ``taken``; only what this gang asks can be its fault."""
-    own: Counter[tuple[str, str]] = Counter()
-    for task in gang.tasks:
-        for name in spots[task.name]:
-            for resource, amount in task.request:
-                own[name, resource] += amount
-    taken.update(own)
-    yield from overcommitted(free, taken, own.keys())
-
-
-def _over_limit(gang: Gang, snapshot: ClusterSnapshot, used: Counter[str]) -> Iterator[str]:
-    """Add the demand of ``gang`` to what its queue has used."""
-    for task in gang.tasks:
-        for resource, amount in task.request:
-            used[resource] += task.replicas * amount
-    asked = {resource for task in gang.tasks for resource, _ in task.request}
-    limit = {r: most for r, most in snapshot.queues[gang.queue].limit.items() if r in asked}
-    yield from over_limits({gang.queue: limit}, {}, {gang.queue: used})
 
 
 def _affinity_broken(

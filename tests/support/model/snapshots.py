@@ -94,7 +94,7 @@ def running_of(name: str, job: Thing, table: NodeTable) -> RunningGang | None:
     places = {task: spread for task, spread in places.items() if spread}
     if not places:
         return None
-    # It keeps what was planned for it, whatever its spec says by now.
+    # It keeps what was planned for it, though its spec may have changed.
     arrived = job["started"] - job["waited"]
     gang = replace(gang_of(name, job), tasks=_tasks(job["planned"]), arrived=arrived)
     is_steady = places == job["places"] and job["tasks"] == job["planned"]

@@ -1,4 +1,4 @@
-"""NodePoolScalers as a nightly job finds them, and what it says about them."""
+"""NodePoolScalers as a nightly job finds them, and the status it writes."""
 
 from datetime import UTC, datetime
 from typing import Any, Final

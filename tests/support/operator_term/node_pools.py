@@ -12,14 +12,13 @@ from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.server import resources
 from tests.support.fakeapi.store import Object
 from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import leading
+from tests.support.operator_term.term import events_about, leading, with_conditions
 from tests.support.scenario.pools import pool_scaler
 from tools.controlplane.karpenter import NODE_POOL_LABEL
 
 SCALERS = names.path("nodepoolscalers")
 TARGETS = "/apis/karpenter.sh/v1/nodepools"
 NODES = "/api/v1/nodes"
-EVENTS = "/api/v1/events"
 POOL = "h200"
 
 
@@ -75,10 +74,7 @@ class FakeAutoscaler:
 
 
 def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
-    """Return the status of a scaler, its conditions as ``status reason``."""
-    found = api.store.get(SCALERS, ("", name)).get("status") or {}
-    told = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
-    return {**found, "conditions": told}
+    return with_conditions(api, SCALERS, name)
 
 
 def put_forecast(
@@ -97,5 +93,4 @@ def put_forecast(
 
 
 def events(api: FakeApi) -> list[Object]:
-    found = api.store.collection(EVENTS).objects.values()
-    return [event for event in found if event["involvedObject"]["kind"] == "NodePoolScaler"]
+    return events_about(api, "NodePoolScaler")

@@ -95,6 +95,18 @@ def status(api: FakeApi, name: str = "job", resource: str = JOBS) -> Object:
     return stored.get("status") or {}
 
 
+def with_conditions(api: FakeApi, resource: str, name: str) -> Object:
+    """Return the status of a cluster-wide object, its conditions as ``status reason``."""
+    found = api.store.get(resource, ("", name)).get("status") or {}
+    conditions = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
+    return {**found, "conditions": conditions}
+
+
+def events_about(api: FakeApi, kind: str) -> list[Object]:
+    found = api.store.collection("/api/v1/events").objects.values()
+    return [event for event in found if event["involvedObject"]["kind"] == kind]
+
+
 def pods(api: FakeApi) -> list[Object]:
     return list(api.store.collection(PODS).objects.values())
 

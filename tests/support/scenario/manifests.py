@@ -11,7 +11,6 @@ import yaml
 
 Manifest = dict[str, Any]
 
-GROUP: Final = "bireme.dev"
 API_VERSION: Final = "bireme.dev/v1alpha1"
 POD_GROUP_LABEL: Final = "bireme.dev/pod-group"
 PLAN_GATE: Final = "bireme.dev/plan"

@@ -49,30 +49,27 @@ class SimulatedCluster:
         self.errors: list[str] = []
         """Errors that the programs under test logged."""
         self.disturbed: set[Key] = set()
-        """Gangs that lost a replica before they were said to run, or their PodGroup, by others."""
+        """Gangs that lost a replica before they were Running, or their PodGroup, by others."""
         self.removed: set[Key] = set()
         """Jobs that their user deleted."""
         self.conditions = NetworkConditions(self.chance("weather"))
         self.store = Store(self._date)
         self.store.lingers = objects.lingers
         self.records = recorded(self.store, KINDS, loop.time)
-        self.server = ApiServer(self.store, self.conditions)
+        self.server = ApiServer(self.store, self.conditions, loop)
         drawn = self.chance("processes")
         self.operators = [
-            OperatorProcess(name, self.server, loop, drawn, SCHEDULING, self.tell)
+            OperatorProcess(self.server, drawn, self.tell, name, SCHEDULING)
             for name in ("operator-a", "operator-b")
         ]
-        self.extender = ExtenderProcess("extender", self.server, loop, drawn, SCHEDULING, self.tell)
-        self.kubelets = Kubelets(self.server, loop, self.chance("kubelets"), self.disturb)
-        self.scheduler = Scheduler(
-            self.server, self.extender, loop, self.chance("scheduler"), self.tell
-        )
+        self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", SCHEDULING)
+        drawn = self.chance("kubelets")
+        self.kubelets = Kubelets(self.server, drawn, self.tell, self.disturb)
+        drawn = self.chance("scheduler")
+        self.scheduler = Scheduler(self.server, drawn, self.tell, self.extender)
         drawn = self.chance("autoscaler")
-        self.autoscaler = (
-            Autoscaler(self.server, loop, drawn, self.tell)
-            if drawn.random() < _POOL_CHANCE
-            else None
-        )
+        has_pool = drawn.random() < _POOL_CHANCE
+        self.autoscaler = Autoscaler(self.server, drawn, self.tell) if has_pool else None
 
     def chance(self, use: str) -> Random:
         """Return a source of chance of its own for every use."""

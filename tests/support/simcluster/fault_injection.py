@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from tests.support.simcluster.cluster import SimulatedCluster
 from tests.support.simcluster.objects import NODES as NODE_PATH
@@ -10,6 +11,13 @@ from tests.support.simcluster.processes import OperatorProcess, Process
 from tests.support.simcluster.tenants import NODES, Tenants
 
 Injection = Callable[[], Coroutine[Any, Any, None]]
+_SHARES: Final = {
+    "conflicts": ("conflicts", 0.2, 0.9),
+    "errors": ("errors", 0.1, 0.8),
+    "answers_lost": ("late_errors", 0.1, 0.7),
+    "slow": ("slow", 0.1, 0.8),
+}
+"""Fault to the field of :class:`NetworkConditions` and the bounds of its value."""
 
 
 class FaultInjector:
@@ -28,6 +36,7 @@ class FaultInjector:
             for name in dir(self)
             if name.startswith("inject_")
         }
+        shares = {fault: partial(self._share, *rest) for fault, rest in _SHARES.items()}
         tenants = self._tenants
         edits = {
             "job-deleted": tenants.delete_job,
@@ -38,7 +47,7 @@ class FaultInjector:
             "group-deleted": tenants.delete_group,
             "queue-edited": tenants.edit_queue,
         }
-        return {**own, **{name: _at_once(edit) for name, edit in edits.items()}}
+        return {**own, **shares, **{name: _at_once(edit) for name, edit in edits.items()}}
 
     async def run(self, seconds: float) -> None:
         """Inject one fault after another, several at a time, for ``seconds``; then calm."""
@@ -62,8 +71,9 @@ class FaultInjector:
         for process in self._cluster.processes:
             self._cluster.loop.resume(process.name)
         self._cluster.extender.is_reachable = True
+        # Watches that were made deaf stay so: they have to be opened anew.
         self._server.cut()
-        for name in self._cluster.kubelets.lost:
+        for name in list(self._cluster.kubelets.lost):
             self._cluster.kubelets.recover(name)
         for index in range(NODES):
             self._cluster.add_node(f"n{index}")
@@ -125,22 +135,6 @@ class FaultInjector:
         await self._for_a_while()
         setattr(self._conditions, name, 0.0)
 
-    async def inject_conflicts(self) -> None:
-        """Writes over versions are refused: 409."""
-        await self._share("conflicts", 0.2, 0.9)
-
-    async def inject_errors(self) -> None:
-        """Requests fail with 429, 500, 503, 504 or a broken connection."""
-        await self._share("errors", 0.1, 0.8)
-
-    async def inject_answers_lost(self) -> None:
-        """Writes are done, and their authors do not learn of it."""
-        await self._share("late_errors", 0.1, 0.7)
-
-    async def inject_slow(self) -> None:
-        """Requests and answers take seconds, and pass one another."""
-        await self._share("slow", 0.1, 0.8)
-
     async def inject_api_down(self) -> None:
         self._conditions.is_down = True
         self._server.cut()
@@ -189,6 +183,7 @@ class FaultInjector:
 
         def trap(path: str) -> bool:
             nonlocal left
+            # Leases and events are written most often, and a crash at those proves little.
             left -= any(kind in path for kind in ("/pods", "/podgroups", "/trainingjobs"))
             if left == 0 and not hit.is_set():
                 self._cluster.tell(f"{leader.name} stops at a write to {path}")

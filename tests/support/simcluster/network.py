@@ -23,7 +23,7 @@ from bireme.kube.client import JSON, ApiClient, Params, connection_errors, error
 from tests.support.fakeapi.answers import Answers, Call, Feed, address, replay, status_object
 from tests.support.fakeapi.faults import WRITES, Fault
 from tests.support.fakeapi.store import Refusal, Selector, Store
-from tests.support.simcluster.virtual import PROCESS
+from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 
 LONGEST_WAY_SECONDS: Final = 4.0
 _ERRORS: Final = (
@@ -57,6 +57,7 @@ class NetworkConditions:
     def way_seconds(self, *, back: bool = False) -> float:
         """Draw how long a request, or its answer, is under way."""
         if self.slow and self.chance.random() < self.slow:
+            # The lease counts on a bound of requests; answers may outlast any client's patience.
             return self.chance.uniform(0.0, 25.0 if back else LONGEST_WAY_SECONDS)
         return self.chance.uniform(0.001, 0.02)
 
@@ -71,6 +72,7 @@ class NetworkConditions:
             return None
         if self.late_errors and self.chance.random() < self.late_errors:
             return Fault(drop_answer=True, silent=self.chance.random() < 0.5)
+        # Creations and deletions carry no version that another write could have outdated.
         changes = method in ("PUT", "PATCH")
         if changes and self.conflicts and self.chance.random() < self.conflicts:
             return Fault(status=409, reason="Conflict")
@@ -104,6 +106,7 @@ class Stream:
             return
         loop = asyncio.get_running_loop()
         self.last = line or self.last
+        # A watch does not overtake itself: a short lag after a long one still arrives after it.
         self._latest = max(self._latest, loop.time() + self._lag(self.process))
         self._on_the_way.append(line)
         loop.call_at(self._latest, self._arrive, context=WORLD)
@@ -136,9 +139,10 @@ class Stream:
 class ApiServer:
     """Objects in ``store`` behind ``conditions``, and open watches."""
 
-    def __init__(self, store: Store, conditions: NetworkConditions) -> None:
+    def __init__(self, store: Store, conditions: NetworkConditions, loop: VirtualLoop) -> None:
         self.store = store
         self.conditions = conditions
+        self.loop = loop
         self.streams: list[Stream] = []
         self._answers = Answers(store)
         self.documents = self._answers.documents
@@ -146,6 +150,7 @@ class ApiServer:
     def take(self, call: Call, answer: asyncio.Future[Answer]) -> None:
         """Take a request that has left its client; ``answer`` is set some time, or never."""
         later = asyncio.get_running_loop().call_later
+        # In the context of no process: a request arrives though its sender is dead or paused.
         later(self.conditions.way_seconds(), self._arrive, call, answer, context=WORLD)
 
     def _arrive(self, call: Call, answer: asyncio.Future[Answer]) -> None:
@@ -229,6 +234,20 @@ class ApiServer:
 
 WORLD: Context = copy_context()
 """Context of everything that belongs to no process."""
+
+
+@dataclass(eq=False)
+class Part:
+    """One program or controller of a cluster; no other draws from its ``chance``."""
+
+    server: ApiServer
+    chance: Random
+    tell: Callable[[str], None]
+    """Adds a line to the story of the run."""
+
+    @property
+    def loop(self) -> VirtualLoop:
+        return self.server.loop
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ those still on the way, then nodes without any pod, and then busy ones, all of t
 
 import asyncio
 from collections.abc import Callable
-from random import Random
+from dataclasses import dataclass, field
 from typing import Final
 
 from bireme.kube import quantities
@@ -18,7 +18,7 @@ from tests.support.fakeapi.store import Change, Key, Object
 from tests.support.objects.facts import node_manifest
 from tests.support.scenario.pools import pool_scaler
 from tests.support.simcluster import objects
-from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.network import WORLD, Part
 from tests.support.simcluster.objects import (
     BUDGETS,
     GROUPS,
@@ -30,55 +30,45 @@ from tests.support.simcluster.objects import (
     SERVICES,
 )
 from tests.support.simcluster.processes import EPOCH_SECONDS
-from tests.support.simcluster.virtual import VirtualLoop
 
 NOT_READY_SECONDS = 40.0
 EVICTED_SECONDS = 300.0
 _FAKE = "fake.bireme.dev/"
 
 
-class Kubelets:
-    """All kubelets, and node life cycle, garbage collection and disruption controllers."""
+@dataclass(eq=False)
+class Kubelets(Part):
+    """All kubelets, and node life cycle, garbage collection and disruption controllers.
 
-    def __init__(
-        self,
-        server: ApiServer,
-        loop: VirtualLoop,
-        chance: Random,
-        on_loss: Callable[[Object], None],
-    ) -> None:
-        self._on_loss = on_loss
-        self._store = server.store
-        self._loop = loop
-        self._chance = chance
-        self._lost: dict[str, float] = {}
-        self._back = asyncio.Event()
+    ``on_loss`` is called with every pod that goes with its node.
+    """
+
+    on_loss: Callable[[Object], None]
+    lost: dict[str, float] = field(default_factory=dict)
+    """Silent nodes, and since when."""
+    _back: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self) -> None:
-        self._store.collection(PODS).subscribers.append(self._changed)
-        self._loop.create_task(self._look_around(), context=WORLD.copy())
+        self.server.store.collection(PODS).subscribers.append(self._changed)
+        self.loop.create_task(self._look_around(), context=WORLD.copy())
 
     # --- nodes -----------------------------------------------------------------------------
 
     def lose(self, node: str) -> None:
-        self._lost.setdefault(node, self._loop.time())
+        self.lost.setdefault(node, self.loop.time())
 
     def recover(self, node: str) -> None:
-        if self._lost.pop(node, None) is not None:
+        if self.lost.pop(node, None) is not None:
             self._say_ready(node, is_ready=True)
             self._back.set()
             self._back = asyncio.Event()
 
-    @property
-    def lost(self) -> list[str]:
-        return list(self._lost)
-
     def _say_ready(self, name: str, *, is_ready: bool) -> None:
-        node = self._store.collection(NODES).objects.get(("", name))
+        node = self.server.store.collection(NODES).objects.get(("", name))
         if node is not None and objects.is_ready(node) != is_ready:
             said = [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]
             status = {**node["status"], "conditions": said}
-            self._store.update(NODES, ("", name), {"status": status}, "status")
+            self.server.store.update(NODES, ("", name), {"status": status}, "status")
 
     # --- pods ------------------------------------------------------------------------------
 
@@ -88,19 +78,19 @@ class Kubelets:
             return
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         if before is None or not objects.node_of(before):
-            self._loop.create_task(self._run(key, pod), context=WORLD.copy())
+            self.loop.create_task(self._run(key, pod), context=WORLD.copy())
         if objects.is_leaving(pod) and (before is None or not objects.is_leaving(before)):
-            self._loop.create_task(self._end(key, pod), context=WORLD.copy())
+            self.loop.create_task(self._end(key, pod), context=WORLD.copy())
 
     async def _pass(self, node: str, seconds: float) -> None:
         """Wait for ``seconds``, and until the node is there."""
         await asyncio.sleep(seconds)
-        while node in self._lost:
+        while node in self.lost:
             await self._back.wait()
 
     async def _run(self, key: Key, pod: Object) -> None:
         node, notes = objects.node_of(pod), pod["metadata"].get("annotations") or {}
-        await self._pass(node, self._chance.uniform(0.2, 2.0))
+        await self._pass(node, self.chance.uniform(0.2, 2.0))
         if not self._say(key, pod, "Running", "True") or f"{_FAKE}duration" not in notes:
             return
         await self._pass(node, float(notes[f"{_FAKE}duration"].removesuffix("s")))
@@ -109,74 +99,76 @@ class Kubelets:
         self._say(key, pod, "Failed" if fails else "Succeeded", "False")
 
     async def _end(self, key: Key, pod: Object) -> None:
-        await self._pass(objects.node_of(pod), self._chance.uniform(0.1, 3.0))
-        if self._chance.random() < 0.5 and self._say(key, pod, "Failed", "False", leaving=True):
-            await asyncio.sleep(self._chance.uniform(0.0, 0.5))
+        await self._pass(objects.node_of(pod), self.chance.uniform(0.1, 3.0))
+        # Kubelets report the end of a pod before it goes, but readers may see the deletion alone.
+        if self.chance.random() < 0.5 and self._say(key, pod, "Failed", "False", leaving=True):
+            await asyncio.sleep(self.chance.uniform(0.0, 0.5))
         self.remove(key, pod)
 
     def _say(self, key: Key, pod: Object, phase: str, ready: str, *, leaving: bool = False) -> bool:
         """Report a phase, unless the pod is another one, gone, ended, or about to be ended."""
-        now = self._store.collection(PODS).objects.get(key)
+        now = self.server.store.collection(PODS).objects.get(key)
         if now is None or objects.uid(now) != objects.uid(pod):
             return False
         if objects.phase(now) in objects.ENDED or objects.is_leaving(now) != leaving:
             return False
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
-        self._store.update(PODS, key, {"status": status}, "status")
+        self.server.store.update(PODS, key, {"status": status}, "status")
         return True
 
     def remove(self, key: Key, pod: Object) -> None:
-        now = self._store.collection(PODS).objects.get(key)
+        now = self.server.store.collection(PODS).objects.get(key)
         if now is not None and objects.uid(now) == objects.uid(pod):
-            self._store.delete(PODS, key, {}, 0)
+            self.server.store.delete(PODS, key, {}, 0)
 
     # --- controllers -----------------------------------------------------------------------
 
     async def _look_around(self) -> None:
         gone: dict[str, float] = {}
         while True:
-            await asyncio.sleep(self._chance.uniform(0.5, 1.5))
+            await asyncio.sleep(self.chance.uniform(0.5, 1.5))
             self._judge_nodes()
             self._collect_orphans()
             self._collect_from_deleted_nodes(gone)
             self._count_budgets()
 
     def _judge_nodes(self) -> None:
-        now = self._loop.time()
-        for node, since in list(self._lost.items()):
+        now = self.loop.time()
+        for node, since in list(self.lost.items()):
             if now - since > NOT_READY_SECONDS:
                 self._say_ready(node, is_ready=False)
             if now - since > NOT_READY_SECONDS + EVICTED_SECONDS:
-                for key, pod in list(self._store.collection(PODS).objects.items()):
+                for key, pod in list(self.server.store.collection(PODS).objects.items()):
                     if objects.node_of(pod) == node and not objects.is_leaving(pod):
-                        self._on_loss(pod)
-                        self._store.delete(PODS, key, {})
+                        self.on_loss(pod)
+                        self.server.store.delete(PODS, key, {})
 
     def _collect_orphans(self) -> None:
         """The garbage collector, background propagation."""
-        uids = {objects.uid(job) for job in self._store.collection(JOBS).objects.values()}
+        uids = {objects.uid(job) for job in self.server.store.collection(JOBS).objects.values()}
         for resource in (PODS, GROUPS, SERVICES):
-            for key, obj in list(self._store.collection(resource).objects.items()):
+            for key, obj in list(self.server.store.collection(resource).objects.items()):
                 owners = obj["metadata"].get("ownerReferences") or ()
                 owned = [o["uid"] for o in owners if o["kind"] == "TrainingJob"]
                 if owned and not uids & set(owned) and not objects.is_leaving(obj):
-                    self._store.delete(resource, key, {})
+                    self.server.store.delete(resource, key, {})
 
     def _collect_from_deleted_nodes(self, gone: dict[str, float]) -> None:
         """The pod garbage collector, 20 s after a node was deleted."""
-        nodes = {name for _, name in self._store.collection(NODES).objects}
-        for key, pod in list(self._store.collection(PODS).objects.items()):
+        nodes = {name for _, name in self.server.store.collection(NODES).objects}
+        for key, pod in list(self.server.store.collection(PODS).objects.items()):
             node = objects.node_of(pod)
             if node and node not in nodes:
-                if self._loop.time() - gone.setdefault(node, self._loop.time()) > 20:
-                    self._on_loss(pod)
+                if self.loop.time() - gone.setdefault(node, self.loop.time()) > 20:
+                    self.on_loss(pod)
                     self.remove(key, pod)
             else:
+                # A node that came back under its name has 20 s again.
                 gone.pop(node, None)
 
     def _count_budgets(self) -> None:
-        pods = self._store.collection(PODS).objects
-        for key, budget in list(self._store.collection(BUDGETS).objects.items()):
+        pods = self.server.store.collection(PODS).objects
+        for key, budget in list(self.server.store.collection(BUDGETS).objects.items()):
             wanted = budget["spec"]["selector"]["matchLabels"].items()
             healthy = sum(
                 objects.phase(pod) == "Running" and not objects.is_leaving(pod)
@@ -185,7 +177,7 @@ class Kubelets:
             )
             allowed = max(0, healthy - budget["spec"]["minAvailable"])
             status = {"disruptionsAllowed": allowed, "observedGeneration": 1}
-            self._store.update(BUDGETS, key, {"status": status}, "status")
+            self.server.store.update(BUDGETS, key, {"status": status}, "status")
 
 
 POOL: Final = "grown"
@@ -194,32 +186,25 @@ LABELS: Final = {"karpenter.sh/nodepool": POOL}
 _DELAY_SECONDS: Final = (2.0, 20.0)
 
 
-class Autoscaler:
+@dataclass(eq=False)
+class Autoscaler(Part):
     """Follows the replicas of the NodePool ``POOL``."""
 
-    def __init__(
-        self, server: ApiServer, loop: VirtualLoop, chance: Random, tell: Callable[[str], None]
-    ) -> None:
-        self._server = server
-        self._store = server.store
-        self._loop = loop
-        self._chance = chance
-        self._tell = tell
-        self._made = 0
+    _made = 0
 
     def start(self) -> None:
         """Make the pool and its scaler, and begin to look once a second."""
         kinds = {"nodepools": ("NodePool", False)}
         document = resources("karpenter.sh/v1", kinds, ("nodepools",))
-        self._server.documents["/apis/karpenter.sh/v1"] = document
+        self.server.documents["/apis/karpenter.sh/v1"] = document
         creator = [owner("kubectl-create")]
-        spec = {"replicas": self._chance.randint(0, MOST_NODES)}
+        spec = {"replicas": self.chance.randint(0, MOST_NODES)}
         pool = {"metadata": {"name": POOL, "managedFields": creator}, "spec": spec}
-        self._store.create(NODE_POOLS, ("", POOL), {**pool, "kind": "NodePool"})
+        self.server.store.create(NODE_POOLS, ("", POOL), {**pool, "kind": "NodePool"})
         scale_in = {"policy": "WhenEmpty", "coolDownSeconds": 60}
         scaler = pool_scaler(POOL, most=MOST_NODES, scaleIn=scale_in, leadSeconds=30)
-        self._store.create(SCALERS, ("", POOL), {**scaler, "status": self._forecast()})
-        self._loop.create_task(self._follow(), context=WORLD.copy())
+        self.server.store.create(SCALERS, ("", POOL), {**scaler, "status": self._forecast()})
+        self.loop.create_task(self._follow(), context=WORLD.copy())
 
     def _forecast(self) -> Object:
         """Draw a forecast that may be far beyond what the pool may have."""
@@ -227,7 +212,7 @@ class Autoscaler:
             {
                 "hour": quantities.format_timestamp(begin),
                 "p50": 0.0,
-                "upper": self._chance.choice((0, 0, 9)),
+                "upper": self.chance.choice((0, 0, 9)),
             }
             for begin in range(int(EPOCH_SECONDS) // 3600 * 3600, int(EPOCH_SECONDS) + 7200, 3600)
         ]
@@ -235,23 +220,24 @@ class Autoscaler:
 
     @property
     def _nodes(self) -> list[str]:
-        found = self._store.collection(NODES).objects.items()
+        found = self.server.store.collection(NODES).objects.items()
         return [key[1] for key, node in found if is_grown(node)]
 
     async def _follow(self) -> None:
         on_the_way: list[float] = []
         while True:
             await asyncio.sleep(1.0)
-            now = self._loop.time()
+            now = self.loop.time()
             for _ in [due for due in on_the_way if due <= now]:
                 self._make()
             on_the_way = [due for due in on_the_way if due > now]
-            wanted = int(self._store.get(NODE_POOLS, ("", POOL))["spec"]["replicas"])
+            wanted = int(self.server.store.get(NODE_POOLS, ("", POOL))["spec"]["replicas"])
             missing = wanted - len(self._nodes) - len(on_the_way)
             if missing > 0:
-                delays = (self._chance.uniform(*_DELAY_SECONDS) for _ in range(missing))
+                delays = (self.chance.uniform(*_DELAY_SECONDS) for _ in range(missing))
                 on_the_way += [now + delay for delay in delays]
             elif missing < 0:
+                # Karpenter gives up nodes that are still on the way before any that is there.
                 kept = max(0, len(on_the_way) + missing)
                 missing += len(on_the_way) - kept
                 on_the_way = on_the_way[:kept]
@@ -260,18 +246,18 @@ class Autoscaler:
     def _make(self) -> None:
         self._made += 1
         node = a_node(f"{POOL}-{self._made}", cpu_millis=95_000, labels=LABELS)
-        self._store.create(NODES, ("", node.name), node_manifest(node))
+        self.server.store.create(NODES, ("", node.name), node_manifest(node))
 
     async def _remove(self, count: int) -> None:
         if not count:
             return
-        await asyncio.sleep(self._chance.uniform(0.0, 5.0))
-        pods = self._store.collection(PODS).objects.values()
+        await asyncio.sleep(self.chance.uniform(0.0, 5.0))
+        pods = self.server.store.collection(PODS).objects.values()
         used = {objects.node_of(pod) for pod in pods}
-        nodes = self._chance.sample(self._nodes, len(self._nodes))
+        nodes = self.chance.sample(self._nodes, len(self._nodes))
         for name in sorted(nodes, key=lambda name: name in used)[:count]:
-            self._tell(f"autoscaler removes {name}" + (", which is in use" * (name in used)))
-            self._store.delete(NODES, ("", name), {})
+            self.tell(f"autoscaler removes {name}" + (", which is in use" * (name in used)))
+            self.server.store.delete(NODES, ("", name), {})
 
 
 def is_grown(node: Object) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.fakeapi.store import Object
-from tests.support.kubelets import REQUIRED
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
@@ -17,6 +16,7 @@ SCALERS = "/apis/bireme.dev/v1alpha1/nodepoolscalers"
 NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 ENDED = ("Succeeded", "Failed")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def phase(obj: Object) -> str:
@@ -52,7 +52,7 @@ def is_ready(node: Object) -> bool:
 def pins(pod: Object) -> list[set[str]]:
     """Return the node names each required term allows; no terms means any node."""
     affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
-    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
+    required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
     return [set(_names(term)) for term in required.get("nodeSelectorTerms") or ()]
 
 

@@ -8,9 +8,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from random import Random
 from typing import Any
 
 from bireme.core.settings import SchedulingSettings
@@ -24,7 +23,7 @@ from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
-from tests.support.simcluster.network import WORLD, ApiServer, MemoryClient, Plug
+from tests.support.simcluster.network import WORLD, MemoryClient, Part, Plug
 from tests.support.simcluster.resources import ReflectedResources
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 
@@ -51,30 +50,20 @@ class Clock:
         return datetime.fromtimestamp(self.wall(), UTC)
 
 
-class Process(ABC):
+@dataclass(eq=False)
+class Process(Part, ABC):
     """A program that starts, dies, is paused and is started again."""
 
-    def __init__(
-        self,
-        name: str,
-        server: ApiServer,
-        loop: VirtualLoop,
-        chance: Random,
-        scheduling: SchedulingSettings,
-        tell: Callable[[str], None],
-    ) -> None:
-        self.name = name
-        self.clock = Clock(loop)
-        self.starts = 0
-        self.faults: list[BaseException] = []
-        """Errors it died of."""
-        self._server = server
-        self._loop = loop
-        self._chance = chance
-        self._scheduling = scheduling
-        self._tell = tell
-        self.plug = Plug(is_in=False)
-        self._task: asyncio.Task[None] | None = None
+    name: str
+    scheduling: SchedulingSettings
+    starts: int = 0
+    faults: list[BaseException] = field(default_factory=list)
+    """Errors it died of."""
+    plug: Plug = field(default_factory=lambda: Plug(is_in=False))
+    _task: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.loop)
 
     @property
     def is_up(self) -> bool:
@@ -82,25 +71,27 @@ class Process(ABC):
 
     def client(self, fence: Callable[[], None] = lambda: None) -> MemoryClient:
         """Return a client that dies with this life of the process."""
-        return MemoryClient(self._server, self.plug, fence)
+        return MemoryClient(self.server, self.plug, fence)
 
     def start(self) -> None:
         self.starts += 1
         self.plug = Plug()
-        drawn = self._chance
+        drawn = self.chance
+        # A lease has to bear monotonic clocks that drift by 2 %, and wall clocks an hour off.
         skew = drawn.choice((0.0, 0.0, drawn.uniform(-2, 2), drawn.uniform(-3600, 3600)))
-        self.clock = Clock(self._loop, drawn.uniform(0.98, 1.02), drawn.uniform(0, 1e6), skew)
+        self.clock = Clock(self.loop, drawn.uniform(0.98, 1.02), drawn.uniform(0, 1e6), skew)
         self._task = self.spawn(self._live())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         context: Context = WORLD.copy()
         context.run(PROCESS.set, self.name)
-        return self._loop.create_task(work, context=context)
+        return self.loop.create_task(work, context=context)
 
     async def kill(self) -> None:
         """SIGKILL: from now on nothing leaves it."""
         self.plug.is_in = False
-        self._loop.resume(self.name)
+        # Held callbacks have to run, or tasks of a paused process could not be cancelled.
+        self.loop.resume(self.name)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -133,12 +124,12 @@ class OperatorProcess(Process):
         tasks: list[asyncio.Task[Any]] = []
 
         def started(epoch: int) -> None:
-            self._tell(f"{identity} leads, epoch {epoch}")
+            self.tell(f"{identity} leads, epoch {epoch}")
             self.term = LeaderTerm(
                 TermContext(
                     client,
                     self.settings,
-                    self._scheduling,
+                    self.scheduling,
                     OperatorMetrics(),
                     epoch,
                     identity,
@@ -180,7 +171,7 @@ class ExtenderProcess(Process):
         waits = PlanWaits(0.2, clock)
         metrics = ExtenderMetrics()
         scorers = ScorerLoader("", metrics)
-        state = ClusterState(self._scheduling, policies=scorers.known)
+        state = ClusterState(self.scheduling, policies=scorers.known)
         cache = ClusterCache(self.client(), state, 90.0, clock=clock, on_group=waits.notify)
         self._verbs = Verbs(state, waits, metrics, cache, lambda: scorers.scorer)
         try:

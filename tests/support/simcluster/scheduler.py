@@ -6,10 +6,8 @@ bound and assumed; an ``ignorable`` extender; a binding that the API server may 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Any
 
 import msgspec
@@ -17,10 +15,9 @@ import msgspec
 from tests.support.fakeapi.store import Change, Key, Object, Refusal
 from tests.support.history.amounts import Amounts, amounts, request_of, total
 from tests.support.simcluster import objects
-from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.network import WORLD, ApiServer, Part
 from tests.support.simcluster.objects import NODES, PODS
 from tests.support.simcluster.processes import ExtenderProcess
-from tests.support.simcluster.virtual import VirtualLoop
 
 SCHEDULERS = ("bireme", "default-scheduler")
 _PATIENCE_SECONDS = 2.0
@@ -35,31 +32,20 @@ class _Waiting:
     not_before: float = 0.0
 
 
-class Scheduler:
+@dataclass(eq=False)
+class Scheduler(Part):
     """One scheduler with two profiles, ``bireme`` (with the extender) and the default."""
 
-    def __init__(
-        self,
-        server: ApiServer,
-        extender: ExtenderProcess,
-        loop: VirtualLoop,
-        chance: Random,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._server = server
-        self._extender = extender
-        self._loop = loop
-        self._chance = chance
-        self._tell = tell
-        self._pods: dict[Key, Object] = {}
-        self._nodes: dict[Key, Object] = {}
-        self._assumed: dict[str, tuple[str, Amounts]] = {}
-        self._queue: dict[Key, _Waiting] = {}
-        self._on_the_way: deque[tuple[str, Change]] = deque()
-        self._woken = asyncio.Event()
-        self._latest = 0.0
-        self._life = 0
-        self._task: asyncio.Task[None] | None = None
+    extender: ExtenderProcess
+    _pods: dict[Key, Object] = field(default_factory=dict)
+    _nodes: dict[Key, Object] = field(default_factory=dict)
+    _assumed: dict[str, tuple[str, Amounts]] = field(default_factory=dict)
+    _queue: dict[Key, _Waiting] = field(default_factory=dict)
+    _on_the_way: deque[tuple[str, Change]] = field(default_factory=deque)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _latest = 0.0
+    _life = 0
+    _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin with nothing but what the API server lists."""
@@ -67,7 +53,7 @@ class Scheduler:
         self._queue.clear()
         self._assumed.clear()
         self._on_the_way.clear()
-        store = self._server.store
+        store = self.server.store
         self._nodes = dict(store.collection(NODES).objects)
         self._pods = dict(store.collection(PODS).objects)
         for key, pod in self._pods.items():
@@ -75,7 +61,7 @@ class Scheduler:
         life = self._life
         for resource in (NODES, PODS):
             store.collection(resource).subscribers.append(partial(self._changed, life, resource))
-        self._task = self._loop.create_task(self._run(), context=WORLD.copy())
+        self._task = self.loop.create_task(self._run(), context=WORLD.copy())
 
     def stop(self) -> None:
         """Die; bindings under way still arrive."""
@@ -87,10 +73,10 @@ class Scheduler:
 
     def _changed(self, life: int, resource: str, change: Change) -> None:
         if life == self._life:
-            lag = self._server.conditions.watch_lag_seconds("scheduler")
-            self._latest = max(self._latest, self._loop.time() + lag)
+            lag = self.server.conditions.watch_lag_seconds("scheduler")
+            self._latest = max(self._latest, self.loop.time() + lag)
             self._on_the_way.append((resource, change))
-            self._loop.call_at(self._latest, self._see, life, context=WORLD)
+            self.loop.call_at(self._latest, self._see, life, context=WORLD)
 
     def _see(self, life: int) -> None:
         """Take in the next change: in order, even of those that arrive at the same moment."""
@@ -107,7 +93,7 @@ class Scheduler:
         if resource == PODS:
             self._consider(key, change.after)
         for waiting in self._queue.values():  # any event may have made room
-            waiting.not_before = min(waiting.not_before, self._loop.time() + _pause(waiting.tries))
+            waiting.not_before = min(waiting.not_before, self.loop.time() + _pause(waiting.tries))
         self._woken.set()
 
     def _consider(self, key: Key, pod: Object | None) -> None:
@@ -126,7 +112,7 @@ class Scheduler:
     async def _run(self) -> None:
         while True:
             self._woken.clear()
-            now = self._loop.time()
+            now = self.loop.time()
             due = [key for key, waiting in self._queue.items() if waiting.not_before <= now]
             if not due:
                 wait = min((w.not_before for w in self._queue.values()), default=now + 60) - now
@@ -141,17 +127,19 @@ class Scheduler:
     async def _schedule(self, key: Key) -> None:
         waiting, pod = self._queue[key], self._pods[key]
         waiting.tries += 1
-        waiting.not_before = self._loop.time() + _FLUSH_SECONDS
+        # As unschedulable pods: tried again after an event, or at the latest after five minutes.
+        waiting.not_before = self.loop.time() + _FLUSH_SECONDS
         request = request_of(pod["spec"])
         names = [name for (_, name), node in self._nodes.items() if self._fits(pod, request, node)]
         if names and pod["spec"].get("schedulerName") == SCHEDULERS[0]:
             names = await self._filtered(pod, names)
-        await asyncio.sleep(self._chance.uniform(0.001, 0.01))
+        await asyncio.sleep(self.chance.uniform(0.001, 0.01))
         if names and self._queue.get(key) is waiting:
             del self._queue[key]
-            node = self._chance.choice(sorted(names))
+            # By name: the order in which the extender answers must not change what a seed draws.
+            node = self.chance.choice(sorted(names))
             self._assumed[objects.uid(pod)] = (node, request)
-            self._loop.create_task(self._bind(key, pod, node, waiting), context=WORLD.copy())
+            self.loop.create_task(self._bind(key, pod, node, waiting), context=WORLD.copy())
 
     def _fits(self, pod: Object, request: Amounts, node: Object) -> bool:
         name = node["metadata"]["name"]
@@ -174,29 +162,30 @@ class Scheduler:
         body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                reply = await self._extender.ask("filter", body)
+                reply = await self.extender.ask("filter", body)
         except (ConnectionError, TimeoutError):
             return names
         passed: list[str] = msgspec.json.decode(reply)["NodeNames"]
         if not passed:
             refused: dict[str, Any] = msgspec.json.decode(reply)["FailedAndUnresolvableNodes"]
-            self._tell(f"extender refuses {pod['metadata']['name']}: {min(refused.values())}")
+            self.tell(f"extender refuses {pod['metadata']['name']}: {min(refused.values())}")
         return passed
 
     async def _bind(self, key: Key, pod: Object, node: str, waiting: _Waiting) -> None:
-        conditions, life = self._server.conditions, self._life
+        conditions, life = self.server.conditions, self._life
         await asyncio.sleep(conditions.way_seconds())
         fault = conditions.fault("POST")
         try:
             if conditions.is_down or (fault is not None and not fault.drop_answer):
                 raise Refusal(503, "ServiceUnavailable", "no binding")
-            bind(self._server, key, objects.uid(pod), node)
+            bind(self.server, key, objects.uid(pod), node)
         except Refusal:
             await asyncio.sleep(conditions.way_seconds(back=True))
             self._assumed.pop(objects.uid(pod), None)
             now = self._pods.get(key)
+            # The scheduler may have restarted meanwhile, or another pod have that name.
             if life == self._life and now is not None and objects.uid(now) == waiting.uid:
-                waiting.not_before = self._loop.time() + _pause(waiting.tries)
+                waiting.not_before = self.loop.time() + _pause(waiting.tries)
                 if not (objects.node_of(now) or objects.is_leaving(now)):
                     self._queue[key] = waiting
                     self._woken.set()

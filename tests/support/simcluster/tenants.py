@@ -57,6 +57,7 @@ class Tenants:
         count = self._chance.randint(4, 10)
         rush = self._chance.uniform(0, seconds)
         moments = sorted(
+            # Half of all jobs come in a rush, because those that compete find most.
             rush + self._chance.uniform(0, 2)
             if self._chance.random() < 0.5
             else self._chance.uniform(0, seconds)
@@ -96,6 +97,7 @@ class Tenants:
         if drawn.random() < 0.1:
             spec["runPolicy"]["ttlSecondsAfterFinished"] = drawn.randint(0, 20)
         replicas, kind = drawn.randint(1, 3), drawn.random()
+        # It could never run in the queue with the limit, and would be taken for stuck.
         if replicas * shape["gpus"] > LEAST_LIMIT:
             spec["queue"] = "default"
         if kind < 0.25:
@@ -215,6 +217,7 @@ class Tenants:
         """Delete the PodGroup of a job, plan and all."""
         if groups := sorted(self._store.collection(GROUPS).objects):
             key = self._chance.choice(groups)
+            # Groups of foreign pods belong to their users: the operator would not make them again.
             if key[1] not in self._foreign:
                 self._store.delete(GROUPS, key, {})
                 self._cluster.disturbed.add(key)

@@ -51,7 +51,7 @@ def story(decision: Decision, snapshot: ClusterSnapshot) -> list[object]:
 @given(random_snapshots.cases())
 def test_no_promise_of_the_cycle_is_broken(case: SnapshotCase) -> None:
     decision = decide(case.snapshot)
-    assert list(oracles.broken_promises(case.nodes, case.snapshot, decision)) == []
+    assert list(oracles.broken_promises(case.snapshot, decision)) == []
     assert decision.fallback == ""
 
 

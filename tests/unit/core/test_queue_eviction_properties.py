@@ -75,7 +75,7 @@ def worlds(draw: st.DrawFn, resources: tuple[str, ...] = ("gpu", "cpu")) -> Worl
 
 @st.composite
 def starts(draw: st.DrawFn, worlds_: st.SearchStrategy[World]) -> tuple[World, frozenset[int]]:
-    """A world and gangs that run in it, whoever let them."""
+    """A world and gangs that run in it, by any decision."""
     world, running = draw(worlds_), frozenset[int]()
     for gang in draw(st.permutations(range(len(world.gangs)))):
         if world.fits(gang, running):

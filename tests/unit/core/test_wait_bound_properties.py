@@ -59,7 +59,7 @@ class Spiteful:
 
 
 class Greedy:
-    """A sizer that wants every gang as large as it may be, whoever waits."""
+    """A sizer that wants every gang as large as it may be, however many wait."""
 
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot

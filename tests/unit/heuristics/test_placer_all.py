@@ -32,7 +32,7 @@ def test_a_gang_is_placed_whole_within_what_is_free_or_not_at_all(
         placement = make_placer(name).place(gang, FreeCapacity(snapshot.nodes, snapshot.used))
         if placement is None:
             continue
-        free = oracles.free_amounts(case.nodes, snapshot)
+        free = oracles.free_amounts(snapshot)
         spots = placement.by_task(snapshot.nodes)
         assert {task: len(names) for task, names in spots.items()} == {
             task.name: task.replicas for task in gang.tasks
@@ -53,7 +53,7 @@ def test_a_gang_of_one_task_is_placed_exactly_when_it_fits(
 ) -> None:
     assume(dict(task.request).get("memory", 0) < 2**46)
     capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
-    free = oracles.free_amounts(case.nodes, case.snapshot)
+    free = oracles.free_amounts(case.snapshot)
     room = sum(oracles.room(node, free[node.name], task) for node in case.nodes)
     placement = make_placer(name).place(a_gang("g", task), capacity)
     assert (placement is not None) == (room >= task.replicas)

@@ -89,7 +89,7 @@ def test_an_hour_begins_at_a_whole_hour() -> None:
 def test_words_that_are_no_numbers_are_gaps_and_said() -> None:
     history = read(day("2026-11-20", "1 nan inf 1e999 two -3", "1 1 1 1 1 1"))
     assert np.isnan(history.demand[1:5]).all()
-    assert history.demand[[0, 5]].tolist() == [1, -3], "whoever uses it refuses what is negative"
+    assert history.demand[[0, 5]].tolist() == [1, -3], "its users refuse what is negative"
     assert [note.split(" holds ")[1] for note in history.notes] == [
         f"'{word}', which is no number" for word in ("nan", "inf", "1e999", "two")
     ]

@@ -1,4 +1,4 @@
-"""Who decides: swaps between cycles, what goes on when a policy cannot be loaded, tallies."""
+"""Policies of the operator: swaps between cycles, fallbacks where one cannot be loaded, counts."""
 
 import threading
 from collections.abc import Callable

@@ -46,7 +46,7 @@ def test_gang_underway_can_be_stopped_for_others_and_does_its_rest_later() -> No
 
 
 def test_gang_underway_beyond_what_its_node_offers_is_left_there() -> None:
-    """A node may have lost devices since; whoever runs there runs on."""
+    """A node may have lost devices since; gangs that run there run on."""
     assert lifetimes(run(with_one_underway(("n0", 9))))["old"] == (0.0, 30.0)
 
 

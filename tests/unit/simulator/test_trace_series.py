@@ -103,9 +103,9 @@ def test_no_row_is_nothing_for_a_count_and_a_gap_for_a_mean(tmp_path: Path) -> N
     text = "\n".join([head, *rows[:30], *rows[32:]])
     counted = read(tmp_path, text, step_seconds=HOUR, reduce="count").series.values
     assert counted[29:33].tolist() == [1, 0, 0, 1]
-    mended = read(tmp_path, text)
-    assert mended.series.values[29:33].tolist() == [29, 6, 7, 32]
-    (note,) = mended.notes
+    fixed = read(tmp_path, text)
+    assert fixed.series.values[29:33].tolist() == [29, 6, 7, 32]
+    (note,) = fixed.notes
     assert note == "2 intervals without a value filled from the neighbours or one season before"
 
 
