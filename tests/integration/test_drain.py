@@ -184,7 +184,7 @@ async def test_code_that_a_cluster_names_is_never_imported(cluster: Cluster) -> 
     assert "bireme-settings names 'somebodys.module:Order', code of the cluster's own" in err
 
 
-async def test_whoever_may_not_read_settings_is_told(cluster: Cluster) -> None:
+async def test_a_user_without_access_to_settings_learns_so(cluster: Cluster) -> None:
     install(cluster.api, SMALLEST_FIRST)
     refused = Fault(status=403)
     cluster.api.faults.add(refused, lambda _method, path, _watch: path == CONFIG_MAPS, times=None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jsonpatch
 import msgspec
 
 from tests.support.fakeapi.store import (
@@ -20,7 +21,6 @@ from tests.support.fakeapi.store import (
     Refusal,
     Selector,
     Store,
-    json_patch,
     merge,
 )
 
@@ -336,7 +336,10 @@ class Answers:
             return 201, self.store.create(at.resource, at.key, content)
         old = self.store.get(at.resource, at.key)
         if call.content_type == "application/json-patch+json":
-            new = json_patch(old, content)
+            try:
+                new = jsonpatch.apply_patch(old, content)
+            except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+                raise Refusal(422, "Invalid", f"cannot apply {content}: {error}") from error
         else:
             new = merge(old, content)
         return 200, self.store.update(at.resource, at.key, new, at.subresource)

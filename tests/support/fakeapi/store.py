@@ -175,42 +175,6 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def json_patch(target: Object, operations: list[dict[str, Any]]) -> Object:
-    """RFC 6902 with add, remove, replace and test; one that fails refuses them all (422)."""
-    patched = deepcopy(target)
-    for operation in operations:
-        try:
-            _operate(patched, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise Refusal(422, "Invalid", f"cannot apply {operation}: {error!r}") from error
-    return patched
-
-
-def _operate(target: Any, operation: dict[str, Any]) -> None:
-    pointer = operation["path"].split("/")[1:]
-    *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer]
-    for part in parents:
-        target = target[int(part)] if isinstance(target, list) else target[part]
-    name: Any = last
-    if isinstance(target, list):
-        name = len(target) if last == "-" else int(last)
-    match operation["op"]:
-        case "test":
-            if target[name] != operation["value"]:
-                raise ValueError(f"test failed, stored: {target[name]!r}")
-        case "remove":
-            del target[name]
-        case "add" if isinstance(target, list):
-            target.insert(name, operation["value"])
-        case "add":
-            target[name] = operation["value"]
-        case "replace":
-            target[name]  # replacing what is not there is an error
-            target[name] = operation["value"]
-        case other:
-            raise ValueError(f"operation {other!r} is not supported here")
-
-
 @dataclass(frozen=True, slots=True)
 class Selector:
     """Predicate over objects: namespace, labels and fields of a request."""

@@ -143,8 +143,11 @@ def _wrong_sizes(gang: Gang, asked: Gang, spots: Spots) -> Iterator[str]:
     """Yield sizes not between the least and the most that were asked for, or not placed."""
     granted = {task.name: task.replicas for task in gang.tasks}
     yield from wrong_sizes({task: (count, count) for task, count in granted.items()}, _sizes(spots))
-    bounds = {t.name: (t.min_replicas or t.replicas, t.replicas) for t in asked.tasks}
-    whole = sum(most for _, most in bounds.values())
+    # A sizer may start an elastic gang above the size that it asked for.
+    bounds = {
+        t.name: (t.minimum, t.maximum if asked.is_elastic else t.replicas) for t in asked.tasks
+    }
+    whole = sum(task.replicas for task in asked.tasks)
     yield from wrong_sizes(bounds, granted, min(asked.min_available, whole))
 
 

@@ -140,11 +140,8 @@ def a_view(job: JobFacts, plan: PlanFacts, there: Iterable[PodFacts]) -> GangVie
 
 def running(job: JobFacts, plan: PlanFacts, **phases: str) -> list[PodFacts]:
     """Return a Running pod for every member but those in ``phases``, by ``task_index``."""
-    found = []
-    for member in plan.members:
-        phase = phases.get(f"{member.task}_{member.index}", "Running")
-        found.append(a_pod(job, plan, member, phase))
-    return found
+    named = {member: phases.get(f"{member.task}_{member.index}") for member in plan.members}
+    return [a_pod(job, plan, member, phase or "Running") for member, phase in named.items()]
 
 
 def gated_pod(

@@ -150,7 +150,7 @@ def empties_the_node_of_replica_0(real: Function) -> Function:
     return lambda task, excess, _: real(task, excess, -1)
 
 
-def grows_whoever_waits(real: Function) -> Function:
+def grows_while_others_wait(real: Function) -> Function:
     def resizes(self: AdmissionPass) -> Any:
         self.position = 0
         return real(self)
@@ -222,7 +222,7 @@ BUGS = (
         seed=6,
     ),
     Bug(elastic, "_without", empties_the_node_of_replica_0, "replica_0_stays", seed=2),
-    Bug(AdmissionPass, "resizes", grows_whoever_waits, "nobody_grows_while_others_wait"),
+    Bug(AdmissionPass, "resizes", grows_while_others_wait, "nobody_grows_while_others_wait"),
     Bug(messages, "never_fits", remembers_other_nodes, "a_verdict_is_true", seed=2),
     Bug(QueueTree, "may_evict", reclaims_for_anybody, "only_the_lower", seed=41),
     Bug(cycle, "_decide", decides_by_order_of_input, "everybody_is_answered_once"),

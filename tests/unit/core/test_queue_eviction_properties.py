@@ -168,7 +168,7 @@ def test_a_branch_loses_none_of_its_guarantee_to_gangs_outside(
 
 @thorough
 @given(starts(worlds(("gpu",))))
-def test_whoever_was_evicted_cannot_evict_in_return(start: tuple[World, frozenset[int]]) -> None:
+def test_an_evicted_gang_cannot_evict_in_return(start: tuple[World, frozenset[int]]) -> None:
     world, running = start
     for gang in set(range(len(world.gangs))) - running:
         victims = frozenset(world.victims(gang, running))

@@ -210,7 +210,7 @@ KINDS: tuple[tuple[Task, ...], ...] = (
 
 
 @given(some_arrivals(), st.integers(0, 10**6), st.sampled_from((0.0, 3.0)), st.booleans())
-def test_whoever_is_first_in_line_waits_for_nobody_that_came_later(
+def test_the_first_in_line_waits_for_nobody_that_came_later(
     arrivals: dict[int, list[tuple[Gang, float]]], seed: int, stop_seconds: float, sizer: bool
 ) -> None:
     world = a_world(seed, stop_seconds=stop_seconds, sizer=sizer)

@@ -88,7 +88,7 @@ def test_a_gang_that_waited_itself_urgent_stops_nobody() -> None:
 
 
 @given(st.floats(1, 9), st.booleans(), st.integers(-60, 60))
-def test_whoever_crosses_the_threshold_changes_queue_with_a_new_priority(
+def test_a_job_that_crosses_the_threshold_changes_queue_with_a_new_priority(
     priority: float, is_urgent: bool, requests: int
 ) -> None:
     after, now_urgent = changed(

@@ -133,7 +133,7 @@ def test_stopped_job_keeps_what_it_told_last() -> None:
     assert waits.estimated_seconds == pytest.approx(600.0)
 
 
-def test_liar_says_that_it_is_nearly_done() -> None:
+def test_a_false_report_may_be_nearly_done() -> None:
     said = told([trained(honesty=0.1), *others(10.0)])[10.0].progress
     assert said is not None
     assert said.remaining_seconds == pytest.approx(4.0)

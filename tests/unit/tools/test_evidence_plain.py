@@ -38,7 +38,7 @@ def test_greedily_small_gangs_pass_again_and_again() -> None:
     assert lives["wide"] == (200, 210)
 
 
-def test_anew_whoever_came_first_stops_those_who_came_later() -> None:
+def test_anew_the_first_to_come_stops_those_who_came_later() -> None:
     outcome = run(decide_anew, *BLOCKED)
     assert lifetimes(outcome)["wide"] == (100, 110)
     assert record_of(outcome, "small-2").preemptions == 1

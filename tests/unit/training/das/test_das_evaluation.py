@@ -78,7 +78,7 @@ def test_seeds_give_other_samples_and_the_same_ones_again(tmp_path: Path) -> Non
     assert times(1) == times(1) != times(2)
 
 
-def test_the_rails_keep_places_where_the_papers_way_starts_whoever_fits() -> None:
+def test_the_rails_keep_places_where_the_papers_way_starts_all_that_fit() -> None:
     sample = draw("small", 60, EVALUATION_SEEDS)
     fifo = baselines()["fifo/first-fit"]
     waits = {name: evaluate_policy(sample, fifo, cycle) for name, cycle in CYCLES.items()}
