@@ -8,7 +8,6 @@ import msgspec
 from bireme.core.nodes import CORDON, Node
 from bireme.kube import (
     allocations,
-    names,
     plans,
     pod_builder,
     pod_groups,
@@ -23,7 +22,7 @@ from bireme.kube.pod_builder import PodFactory
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from tests.support.scenario.manifests import Manifest, pod_group, training_job
+from tests.support.scenario.manifests import Manifest, member_template, pod_group, training_job
 
 T = TypeVar("T")
 CREATED = 1_000_000.0
@@ -148,23 +147,10 @@ def gated_pod(
     name: str, group: str = "group", *, labels: Mapping[str, str] | None = None, **spec: Any
 ) -> Manifest:
     """Return a pod of another controller behind Bireme's gate; its uid is ``<name>-uid``."""
-    container = {"name": "main", "image": "any", "resources": {"requests": {"cpu": "1"}}}
-    given = {names.POD_GROUP_LABEL: group, **(labels or {})}
-    return served(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "labels": given},
-            "spec": {
-                "schedulerName": names.SCHEDULER_NAME,
-                "schedulingGates": [{"name": names.PLAN_GATE}],
-                "containers": [container],
-                **spec,
-            },
-            "status": {"phase": "Pending"},
-        },
-        f"{name}-uid",
-    )
+    made = member_template(group, 0, **spec)
+    meta = {"name": name, "labels": {**made["metadata"]["labels"], **(labels or {})}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made["spec"]}
+    return served({**pod, "status": {"phase": "Pending"}}, f"{name}-uid")
 
 
 def node_manifest(node: Node) -> Manifest:
