@@ -12,7 +12,7 @@ a refusal would make the gang wait until something else changes in the cluster.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import structlog
 
@@ -21,14 +21,8 @@ from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import default_scorer
 from bireme_extender import protocol, scoring
-from bireme_extender.cache import PlanWaits
-from bireme_extender.membership import (
-    Membership,
-    Refusal,
-    RefusalReason,
-    group_of,
-    membership,
-)
+from bireme_extender.cache import ClusterCache, PlanWaits
+from bireme_extender.membership import Membership, Refusal, RefusalReason, group_of, membership
 from bireme_extender.metrics import Metrics
 from bireme_extender.protocol import ExtenderArgs
 
@@ -49,28 +43,17 @@ class CacheBehind(Exception):  # noqa: N818  # a state, not an error
     """The verdict depends on objects that the cache has not read yet."""
 
 
-class Freshness(Protocol):
-    """Currency of the cache that the verbs read."""
-
-    @property
-    def is_live(self) -> bool:
-        """True if all plans have been read and their watch is open."""
-
-    async def has_nodes(self, timeout_seconds: float) -> bool:
-        """Return whether all nodes and pods are read in time; the first call starts reading."""
-
-
 @dataclass(frozen=True, slots=True)
 class Verbs:
     """Answers both verbs from ``state``.
 
-    ``freshness`` knows how current the state is; ``scorer`` returns the scorer of one call.
+    ``cache`` knows how current the state is; ``scorer`` returns the scorer of one call.
     """
 
     state: ClusterState
     waits: PlanWaits
     metrics: Metrics
-    freshness: Freshness
+    cache: ClusterCache
     scorer: Callable[[], Scorer] = default_scorer
 
     async def filter(self, body: bytes) -> bytes:
@@ -114,10 +97,10 @@ class Verbs:
         # 1. Which planned member is the pod?
         found = _NODES_NOT_NAMES if args.has_only_nodes else membership(pod, self.state)
         # Only an open watch can still deliver the plan.
-        if isinstance(found, Refusal) and found.may_heal and self.freshness.is_live:
+        if isinstance(found, Refusal) and found.may_heal and self.cache.is_live:
             found = await self._after_wait(pod, found)
         if isinstance(found, Refusal):
-            if found.may_heal and not self.freshness.is_live:
+            if found.may_heal and not self.cache.is_live:
                 raise CacheBehind(f"{found.message}; but the watches are not open")
             return self._refused(args.asked, found)
         # 2. Pinned: the planned node passes, if the scheduler asks about it.
@@ -127,7 +110,7 @@ class Verbs:
                 return "pinned", protocol.encode_names([node])
             return self._refused(args.asked, _not_offered(node))
         # 3. Score mode: every feasible node passes.
-        if not await self.freshness.has_nodes(_NODES_WAIT_SECONDS):
+        if not await self.cache.has_nodes(_NODES_WAIT_SECONDS):
             raise CacheBehind("nodes and pods have not been read yet")
         feasible, asked = scoring.feasible_nodes(pod, found, self.state), args.asked
         if isinstance(feasible, Refusal):
@@ -146,7 +129,7 @@ class Verbs:
             planned = [(node, scoring.HIGHEST_SCORE)] if args.asks_about(node) else []
             return "pinned", protocol.encode_scores(planned)
         # No wait here: without scores the scheduler goes on with its own.
-        if not await self.freshness.has_nodes(0):
+        if not await self.cache.has_nodes(0):
             return "refused", protocol.encode_scores([])
         feasible = scoring.feasible_nodes(pod, found, self.state)
         if isinstance(feasible, Refusal):
@@ -186,8 +169,7 @@ class Verbs:
 
 
 _NO_FEASIBLE_NODE = Refusal(
-    RefusalReason.NO_FEASIBLE_NODE,
-    "no node asked about has room beside what is bound and planned",
+    RefusalReason.NO_FEASIBLE_NODE, "no node asked about has room beside what is bound and planned"
 )
 
 

@@ -42,9 +42,8 @@ class Operator:
         self._scheduling = scheduling
         self._metrics = OperatorMetrics()
         self._metrics.cycle_age.set_function(self._cycle_age)
-        self._identity = (
-            f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{secrets.token_hex(4)}"
-        )
+        host = os.environ.get("HOSTNAME") or socket.gethostname()
+        self._identity = f"{host}_{secrets.token_hex(4)}"
         self._term: LeaderTerm | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
@@ -121,17 +120,8 @@ class Operator:
         assert self._lease is not None  # noqa: S101  # it is the one calling
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
-        self._term = LeaderTerm(
-            TermContext(
-                self._clients[1],
-                self._settings,
-                self._scheduling,
-                self._metrics,
-                epoch,
-                self._identity,
-                self._lease.fence,
-            )
-        )
+        process = (self._clients[1], self._settings, self._scheduling, self._metrics)
+        self._term = LeaderTerm(TermContext(*process, epoch, self._identity, self._lease.fence))
         _log.info("leading", epoch=epoch, identity=self._identity)
         self._tasks.append(asyncio.create_task(self._lead(self._term)))
 

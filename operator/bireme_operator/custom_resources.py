@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -259,7 +260,7 @@ class CustomResources:
                 group.create_task(self._supervise_kopf())
                 for kind in self._kinds.values():
                     group.create_task(self._keep_complete(kind))
-                group.create_task(_raised(self._bug))
+                group.create_task(asyncio.wait_for(self._bug, timeout=None))
         finally:
             self._is_over = True
 
@@ -382,11 +383,9 @@ class CustomResources:
         elif failures:
             await asyncio.sleep(self._back_off(failures))
         else:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(timing.count_seconds):
                     await kind.woken.wait()
-            except TimeoutError:
-                pass
 
     async def _count_differs(self, kind: _Kind) -> bool:
         """Return whether the server's count differs from the mirror's, or is not known."""
@@ -478,10 +477,6 @@ class CustomResources:
         kind.is_missing, kind.is_served = True, False
         kind.mirror.clear()
         kind.mirror.synced.set()
-
-
-async def _raised(bug: "asyncio.Future[None]") -> None:
-    await bug
 
 
 async def _outcome(task: "asyncio.Task[None]") -> BaseException | None:

@@ -102,10 +102,5 @@ class DecisionExecutor:
 
 
 def _same_demand(job: JobFacts, seen: JobFacts) -> bool:
-    return (
-        job.uid == seen.uid
-        and job.generation == seen.generation
-        and job.attempt == seen.attempt
-        and not job.is_leaving
-        and not job.is_finished
-    )
+    is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
+    return is_same and not (job.is_leaving or job.is_finished)

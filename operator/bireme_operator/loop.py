@@ -36,7 +36,7 @@ class Pacing:
     """Monotonic seconds."""
     finished_at: float = field(init=False)
     """End of the last turn; the liveness probe watches it."""
-    _swept_at: float = float("-inf")
+    swept_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
@@ -62,10 +62,7 @@ class Pacing:
 
     def is_sweep_due(self) -> bool:
         """Return whether everything should be looked at, changed or not."""
-        return self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
-
-    def swept(self) -> None:
-        self._swept_at = self.clock()
+        return self.clock() - self.swept_at >= self.settings.sweep_interval_seconds
 
 
 @dataclass(slots=True)
@@ -107,7 +104,7 @@ class SchedulingLoop:
         # 4. Take the snapshot to decide on.
         snapshot = self.gangs.snapshot(now, waiting)
         if is_sweep:
-            self.pacing.swept()
+            self.pacing.swept_at = self.pacing.clock()
             self.gangs.forget()
             self.reports.sweep(snapshot)
 

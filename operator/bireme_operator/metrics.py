@@ -6,6 +6,7 @@ first so many: all others are counted together as ``(other)``, a name no queue h
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -20,26 +21,26 @@ from bireme.kube.training_jobs import FINISHED, JobFacts
 from bireme_operator.lifecycle import Transition
 
 
+@dataclass(frozen=True, slots=True)
 class MetricMaker:
     """Makes metrics in one registry; ``meaning`` is their text in /metrics and docs/metrics.md."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    registry: CollectorRegistry
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
         """Make the counter ``bireme_<name>_total``."""
-        return Counter(f"bireme_{name}", meaning, labels, registry=self._registry)
+        return Counter(f"bireme_{name}", meaning, labels, registry=self.registry)
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         """Make the gauge ``bireme_<name>``."""
-        return Gauge(f"bireme_{name}", meaning, labels, registry=self._registry)
+        return Gauge(f"bireme_{name}", meaning, labels, registry=self.registry)
 
     def seconds(
         self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
         """Make the histogram ``bireme_<name>_seconds`` of durations."""
         return Histogram(
-            f"bireme_{name}_seconds", meaning, labels, buckets=buckets, registry=self._registry
+            f"bireme_{name}_seconds", meaning, labels, buckets=buckets, registry=self.registry
         )
 
 
@@ -50,11 +51,11 @@ _STARTS: Final = (1, 3, 10, 30, 60, 120, 300, 900)
 _COMPLETIONS: Final = (60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800, 1_209_600)
 
 
+@dataclass(frozen=True, slots=True)
 class QueueLabels:
     """Label values for queues, bounded for as long as the process lives."""
 
-    def __init__(self) -> None:
-        self._known: set[str] = set()
+    _known: set[str] = field(default_factory=set)
 
     def of(self, queue: str) -> str:
         """Return the name itself for the first :data:`MOST_QUEUES`, else :data:`OTHER`."""
@@ -305,21 +306,18 @@ def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
         _show(gauge, {(name,): by_name[name] for name in sorted(by_name)[:MOST_NAMES]})
 
 
+@dataclass(frozen=True, eq=False)
 class _Counts(Collector):
     """Serves sums of ``counts``, which other modules keep, at every scrape."""
 
-    def __init__(
-        self,
-        name: str,
-        meaning: str,
-        labels: tuple[str, str],
-        counts: Sequence[Mapping[tuple[str, str], int]],
-    ) -> None:
-        self._name, self._meaning, self._labels = name, meaning, labels
-        self._counts = counts
+    # Compared by identity: a registry keeps its collectors as keys.
+    name: str
+    meaning: str
+    labels: tuple[str, str]
+    counts: Sequence[Mapping[tuple[str, str], int]]
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(self._name, self._meaning, labels=self._labels)
-        for values, count in sum(map(Counts, self._counts), Counts[tuple[str, str]]()).items():
+        family = CounterMetricFamily(self.name, self.meaning, labels=self.labels)
+        for values, count in sum(map(Counts, self.counts), Counts[tuple[str, str]]()).items():
             family.add_metric(values, count)
         yield family

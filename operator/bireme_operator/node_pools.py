@@ -372,12 +372,12 @@ class ManagedPool:
         return {"0.5": hours[0].p50, upper: hours[0].upper} if hours else {}
 
 
+@dataclass(slots=True)
 class CompletionCounter:
     """Counts gangs that finished, by the pool they ran in. One that waits again has not."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._running: dict[str, tuple[Key, str]] = {}
+    state: ClusterState
+    _running: dict[str, tuple[Key, str]] = field(default_factory=dict)
 
     def observe(self, snapshot: ClusterSnapshot, pools: Mapping[str, BoolArray]) -> Counter[str]:
         """Count gangs that finished since the last call; ``pools`` are masks over the nodes."""
@@ -397,10 +397,10 @@ class CompletionCounter:
 
     def _is_finished(self, key: Key, uid: str) -> bool:
         """Return whether a gang that runs no longer has finished; a PodGroup without a plan has."""
-        job = self._state.jobs.get(key)
+        job = self.state.jobs.get(key)
         if job is not None and job.uid == uid:
             return job.is_finished
-        group = self._state.groups.get(key)
+        group = self.state.groups.get(key)
         return group is not None and group.uid == uid and group.plan is None
 
 

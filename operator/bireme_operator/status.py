@@ -108,10 +108,7 @@ def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: 
     if before is None or before.keys() != wanted.keys():
         return False
     for name in wanted.keys() & {"earliest", "latest"}:
-        was, is_now = (
-            quantities.parse_timestamp(before[name]),
-            quantities.parse_timestamp(wanted[name]),
-        )
+        was, is_now = map(quantities.parse_timestamp, (before[name], wanted[name]))
         if was is None or is_now is None:
             return False
         if abs(was - is_now) > max(_STEADY_SECONDS, _STEADY_SHARE * (is_now - now)):

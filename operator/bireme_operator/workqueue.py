@@ -99,10 +99,7 @@ class WorkQueue:
     """
 
     def __init__(
-        self,
-        state: ClusterState,
-        slots: PrioritySemaphore,
-        clock: Callable[[], float],
+        self, state: ClusterState, slots: PrioritySemaphore, clock: Callable[[], float]
     ) -> None:
         self.busy: dict[Key, AssumedPlan | None] = {}
         self.rejections = AdmissionRejections(clock)

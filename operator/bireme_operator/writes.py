@@ -117,8 +117,7 @@ class Writes:
     async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
         """Ask the API server whether it would take the pod (server-side dry run)."""
         async with self._report_slots:
-            path = f"{_core(namespace)}/pods"
-            await self._client.create(path, pod, params={"dryRun": "All"})
+            await self._client.create(f"{_core(namespace)}/pods", pod, params={"dryRun": "All"})
 
     async def get_pod(self, key: Key) -> bytes:
         return await self._client.get(f"{_core(key[0])}/pods/{key[1]}")
@@ -230,9 +229,4 @@ def _status_body(
     metadata = {"name": key[1], "resourceVersion": resource_version}
     if key[0]:
         metadata["namespace"] = key[0]
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": kind,
-        "metadata": metadata,
-        "status": status,
-    }
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "status": status}

@@ -12,6 +12,7 @@ from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, wire
 from bireme.kube.cluster_state import ClusterState
+from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
 from tests.support.objects.facts import node_manifest
 
@@ -127,7 +128,9 @@ def a_state(
 
 
 @dataclass
-class FixedFreshness:
+class FixedFreshness(ClusterCache):
+    """A cache as current as a test says."""
+
     is_live: bool = True
     is_complete: bool = True
 

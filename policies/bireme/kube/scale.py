@@ -7,7 +7,7 @@ used to write: for custom resources the API server answers it with 500, as of 1.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -77,15 +77,15 @@ class _Pods(wire.Wire, frozen=True):
     items: tuple[wire.V1Pod, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class ScaleTargets:
     """Reads and writes scales; caches the path at which each kind is served.
 
     Every method raises ApiError if a request fails.
     """
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-        self._served: dict[tuple[str, str], _Resource] = {}
+    client: ApiClient
+    _served: dict[tuple[str, str], _Resource] = field(default_factory=dict)
 
     async def read(self, target: ScaleTarget) -> Scale:
         """Return the current scale of ``target``.
@@ -95,7 +95,7 @@ class ScaleTargets:
         """
         path = await self._path(target)
         try:
-            body = await self._client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
+            body = await self.client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
         except ApiError:
             self._served.pop((target.api_version, target.kind), None)
             raise
@@ -111,7 +111,7 @@ class ScaleTargets:
         params = {"fieldManager": names.FIELD_MANAGER, "force": "false", "dryRun": "All"}
         kind, timeout = "application/apply-patch+yaml", _TIMEOUT_SECONDS
         try:
-            await self._client.request(
+            await self.client.request(
                 "PATCH",
                 scale.path,
                 params=params,
@@ -130,7 +130,7 @@ class ScaleTargets:
         """Set ``replicas`` if the target has not changed since it was read, else a conflict."""
         body = _manifest({"resourceVersion": scale.resource_version}, replicas)
         params = {"fieldManager": names.FIELD_MANAGER}
-        answer = await self._client.merge_patch(
+        answer = await self.client.merge_patch(
             scale.path, body, params=params, timeout_seconds=_TIMEOUT_SECONDS
         )
         version = msgspec.json.decode(answer, type=_Scale).metadata.resource_version
@@ -143,7 +143,7 @@ class ScaleTargets:
             # Version 0 is answered from the API server's memory, without a read of etcd.
             params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
             timeout = _TIMEOUT_SECONDS
-            answer = await self._client.get(pods.PATH, params=params, timeout_seconds=timeout)
+            answer = await self.client.get(pods.PATH, params=params, timeout_seconds=timeout)
             here = msgspec.json.decode(answer, type=_Pods).items or ()
             if not all(map(pods.never_leaves, here)):
                 found.add(node)
@@ -164,7 +164,7 @@ class ScaleTargets:
     async def _discover(self, target: ScaleTarget) -> _Resource:
         root = _root(target)
         try:
-            body = await self._client.get(root, timeout_seconds=_TIMEOUT_SECONDS)
+            body = await self.client.get(root, timeout_seconds=_TIMEOUT_SECONDS)
         except ApiError as error:
             if not error.is_not_found:
                 raise

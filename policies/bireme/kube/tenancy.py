@@ -6,6 +6,7 @@ queue's namespace selector is resolved to a set of names here.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from bireme.core.gangs import Key
 from bireme.core.queues import Queue
@@ -14,18 +15,18 @@ from bireme.kube import quantities, wire
 from bireme.kube.api.queues import QueueSpec
 
 
+@dataclass(slots=True)
 class Tenancy:
     """Queues, namespaces and priority classes by name.
 
     ``on_change`` is called after every change that can matter to a decision.
     """
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        self.queues: dict[str, Queue] = {}
-        self.queue_manifests: dict[str, wire.CustomObject] = {}
-        self._on_change = on_change
-        self._namespaces: dict[str, dict[str, str]] = {}
-        self._priorities: dict[str, wire.V1PriorityClass] = {}
+    on_change: Callable[[], None]
+    queues: dict[str, Queue] = field(default_factory=dict)
+    queue_manifests: dict[str, wire.CustomObject] = field(default_factory=dict)
+    _namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    _priorities: dict[str, wire.V1PriorityClass] = field(default_factory=dict)
 
     def put_queue(self, key: Key, queue: wire.CustomObject) -> None:
         self.queue_manifests[key[1]] = queue
@@ -54,15 +55,15 @@ class Tenancy:
         # The operator writes the status of queues itself, which must not make another cycle.
         if read != self.queues:
             self.queues = read
-            self._on_change()
+            self.on_change()
 
     def put_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
         self._priorities[key[1]] = priority
-        self._on_change()
+        self.on_change()
 
     def delete_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
         self._priorities.pop(key[1], None)
-        self._on_change()
+        self.on_change()
 
     def priority(self, name: str | None) -> tuple[int, tuple[Reason, str] | None]:
         """Return the value of a PriorityClass, and a fault if it does not exist.

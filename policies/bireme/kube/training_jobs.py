@@ -449,10 +449,8 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
     template = raw["template"]
     try:
         spec = pods.spec_of_template(template)
-        request, constraints = (
-            pods.request_of_spec(spec, strict=True),
-            pods.constraints_of_spec(spec),
-        )
+        request = pods.request_of_spec(spec, strict=True)
+        constraints = pods.constraints_of_spec(spec)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
     if spec.restart_policy == "Always":

@@ -41,7 +41,7 @@ class Lab:
         self.state = state or a_state(NODES, [a_group(places=(("worker", "n2", "0"),))])
         self.metrics: Metrics = make_metrics()
         self.waits = PlanWaits(wait_seconds)
-        options = {"freshness": self.freshness, **options}
+        options = {"cache": self.freshness, **options}
         self.verbs = Verbs(self.state, self.waits, self.metrics, **options)
 
     async def filter(self, pod: Any, names: list[str] | None = ALL, nodes: Any = None) -> Any:
