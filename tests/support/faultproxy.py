@@ -26,6 +26,7 @@ from tests.support.fakeapi.faults import WRITES, Fault, FaultScript
 from tests.support.fakeapi.server import hang_up, kubeconfig_of, status_answer
 
 _T = TypeVar("_T")
+# The length goes as well: bodies are passed on in chunks.
 _HOP_BY_HOP = frozenset(
     {"connection", "content-length", "host", "keep-alive", "te", "transfer-encoding", "upgrade"}
 )

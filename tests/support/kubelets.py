@@ -164,6 +164,7 @@ class ProgramKubelets(FakeKubelets):
         self._swapped = swapped
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._waits: set[asyncio.Task[None]] = set()
+        # A deleted pod stays until its process has ended.
         api.store.lingers = lambda obj: bool((obj.get("spec") or {}).get("nodeName"))
 
     async def __aexit__(self, *_: object) -> None:

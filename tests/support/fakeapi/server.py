@@ -50,6 +50,7 @@ class Watch(Feed):
         if transport is None:
             return
         if last:
+            # By hand: the response itself would end its chunks in good order.
             transport.write(b"%x\r\n%s\r\n" % (len(last), last))
             transport.close()
         else:

@@ -182,6 +182,7 @@ class Recorder:
                 self._take("ADDED", kind, _revision(item), item)
             elif _revision(known) != _revision(item):
                 self._take("MODIFIED", kind, _revision(item), item)
+        # Only the list says so: the event was lost with the watch.
         for key in set(self._mirrors[kind]) - present:
             self._take("DELETED", kind, revision, self._mirrors[kind][key])
         self._failure = None

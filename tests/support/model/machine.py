@@ -59,6 +59,7 @@ FIRST_QUEUES: dict[str, Thing] = {
     "org": {"limit": 9},
     "team": {"parent": "org"},
 }
+# Jobs may name a queue that is not there, or comes later: ``gone``.
 QUEUES = ("open", "first", "small", "org", "team", "gone")
 CHANGES: tuple[Thing, ...] = (
     *({"limit": limit} for limit in (6, None, 0)),

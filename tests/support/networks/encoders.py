@@ -43,8 +43,10 @@ class NodeFacts:
         self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
     ) -> dict[str, Array]:
         nodes = len(capacity.nodes)
+        # Where nothing is free the shares are 0.
         free = capacity.tightness / max(capacity.tightness.max(initial=0.0), 1e-9)
         place = np.arange(nodes) / nodes
+        # A gang may have no peers, and concatenate takes no empty list.
         there = np.concatenate([np.zeros(0, dtype=np.int64), *peers.values()])
         facts = np.stack([free, place, np.bincount(there, minlength=nodes)], axis=1)
         return {"facts": facts.astype(np.float32)}

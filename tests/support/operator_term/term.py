@@ -24,6 +24,7 @@ PATIENCE_SECONDS = 120.0
 JOBS = names.path("trainingjobs")
 GROUPS = names.path("podgroups")
 PODS = "/api/v1/pods"
+# The default is made for clusters: a test would mostly wait for the next sweep.
 FAST: dict[str, Any] = {"sweep_interval_seconds": 0.2}
 
 

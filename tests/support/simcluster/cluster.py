@@ -73,6 +73,7 @@ class SimulatedCluster:
 
     def chance(self, use: str) -> Random:
         """Return a source of chance of its own for every use."""
+        # A use that is renamed draws anew in every seed, also in those kept for bugs once found.
         return Random(f"{self.seed}/{use}")  # noqa: S311  # replays, not secrets
 
     def _date(self) -> str:

@@ -136,6 +136,7 @@ def _troubles(cluster: SimulatedCluster) -> Iterator[str]:
         for fault in process.faults:
             if not _is_deposition(fault):
                 yield f"died: {process.name}: {fault!r}"
+    # Leadership that ends is what the faults are for: no error of the program.
     expected = "the term ended", "the lease was lost"
     for line in cluster.errors:
         if not any(word in line for word in expected):
