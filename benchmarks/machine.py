@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -52,22 +53,18 @@ def report_of(
 
 
 def _facts() -> dict[str, str]:
+    path = Path("/proc/cpuinfo")
+    model = re.search(r"(?m)^model name\s*: (.*)$", path.read_text() if path.exists() else "")
+    processor = model[1].strip() if model else platform.machine()
     memory_gib = psutil.virtual_memory().total / 2**30
     packages = " ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
     return {
-        "machine": f"{os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB memory",
+        "machine": f"{os.cpu_count()} cores ({processor}), {memory_gib:.0f} GiB memory",
         "system": f"{platform.system()} {platform.release()}",
         "versions": f"Kubernetes {KUBERNETES_VERSION}, Python {platform.python_version()}, "
         f"{packages}",
         "revision": revision(),
     }
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
 
 
 def revision() -> str:

@@ -31,7 +31,11 @@ def scenario_of(seed: int) -> Scenario:
     """
     chance = random.Random(seed)  # noqa: S311  # a reproducible mix, not a secret
     for _ in range(MOST_DRAWS):
-        drawn = _filled(_empty(seed, chance), chance.randint(8, 10), chance)
+        count = chance.randint(3, 5)
+        nodes = fake_nodes(count, gpus=_GPUS_PER_NODE, racks=chance.randint(1, 2))
+        queues = _queues(chance, count * _GPUS_PER_NODE)
+        empty = Scenario(seed, tuple(nodes), tuple(queues), ())
+        drawn = _filled(empty, chance.randint(8, 10), chance)
         if drawn is not None and _is_eventful(drawn):
             return drawn
     raise ValueError(f"seed {seed}: none of {MOST_DRAWS} scenarios has one right answer")
@@ -74,13 +78,6 @@ def _is_eventful(drawn: Scenario) -> bool:
     course = as_planned(drawn)
     waits = sum(change.seconds > course.arrivals[change.gang] for change in course.starts)
     return waits >= FEWEST_WAITS and course.count("stop") >= (drawn.seed % 5 == 1)
-
-
-def _empty(seed: int, chance: random.Random) -> Scenario:
-    count = chance.randint(3, 5)
-    nodes = fake_nodes(count, gpus=_GPUS_PER_NODE, racks=chance.randint(1, 2))
-    queues = _queues(chance, count * _GPUS_PER_NODE)
-    return Scenario(seed, tuple(nodes), tuple(queues), ())
 
 
 def _queues(chance: random.Random, gpus: int) -> list[Manifest]:

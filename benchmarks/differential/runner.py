@@ -65,8 +65,13 @@ def carry_out(scenario: Scenario, stack: BiremeStack, folder: Path) -> Seen:
         Tenant.staying(cluster, stack.log_tails) as tenant,
         Recorder(cluster.kubeconfig, path) as recorder,
     ):
-        began = _next_second(recorder)
-        _submit(scenario, tenant, recorder, began)
+        now = time.time()  # noqa: TID251  # whose whole seconds the API server writes
+        # Half a second ahead at least: the first submission must not be late.
+        began = recorder.elapsed_seconds + math.ceil(now + 0.5) - now
+        for submission in scenario.submissions:
+            due = began + submission.seconds + AFTER_THE_SECOND
+            time.sleep(max(0.0, due - recorder.elapsed_seconds))
+            tenant.create(submission.manifest)
         _await_rest(scenario, recorder, began)
         until = recorder.elapsed_seconds - began
         recorder.settle()
@@ -82,20 +87,6 @@ def _furnished(cluster: Cluster, scenario: Scenario) -> Iterator[None]:
     yield
     cluster.kubectl("delete", "queues.bireme.dev", "--all")
     cluster.kubectl("delete", "nodes", "--all")
-
-
-def _next_second(recorder: Recorder) -> float:
-    """Return the recorder's time of the next whole second of the wall clock."""
-    now = time.time()  # noqa: TID251  # whose whole seconds the API server writes
-    # Half a second ahead at least: the first submission must not be late.
-    return recorder.elapsed_seconds + math.ceil(now + 0.5) - now
-
-
-def _submit(scenario: Scenario, tenant: Tenant, recorder: Recorder, began: float) -> None:
-    for submission in scenario.submissions:
-        due = began + submission.seconds + AFTER_THE_SECOND
-        time.sleep(max(0.0, due - recorder.elapsed_seconds))
-        tenant.create(submission.manifest)
 
 
 def _await_rest(scenario: Scenario, recorder: Recorder, began: float) -> None:

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
 from benchmarks.simulations.intervals import shown
@@ -142,15 +144,10 @@ def _windows(chosen: Sequence[Window]) -> Table:
             str(len(window.trace.jobs)),
             number(window.trace.jobs[-1].submitted / DAY),
             number(window.offered_gpus),
-            f"{100 * _gangs(window):.0f} %",
+            f"{100 * float(np.mean([job.gpus > 1 for job in window.trace.jobs])):.0f} %",
             ", ".join(str(len(window.nodes(load))) for load in LOADS),
         )
         for window in chosen
     )
     columns = ("window", "jobs", "days", "GPUs offered", "ask several GPUs", "nodes, by load")
     return Table(title="The windows", columns=columns, rows=rows)
-
-
-def _gangs(window: Window) -> float:
-    jobs = window.trace.jobs
-    return sum(job.gpus > 1 for job in jobs) / len(jobs)

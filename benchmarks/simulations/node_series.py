@@ -131,7 +131,8 @@ def read(data: Path) -> IntArray:
 def pools(demand: IntArray) -> dict[str, NodePool]:
     bounds = PoolBounds(0, MOST, max_step=MOST, scale_in=True)
     plain = NodePool(name="philly", bounds=bounds)
-    gru = Gru(NETWORK, evaluated_on=(_evaluated(demand),))
+    end = _START + len(demand) * _MINUTE
+    gru = Gru(NETWORK, evaluated_on=(DataRange("Philly", _START + _WARM_DAYS * DAY, end),))
     made = make(("seasonal-naive", "lsp"), steps=HORIZON_HOURS, gru=gru)
     forecasters = [Weekly(forecaster) for forecaster in made]
     return {
@@ -145,10 +146,6 @@ def pools(demand: IntArray) -> dict[str, NodePool]:
         },
         "oracle": replace(plain, forecast=perfect(demand)),
     }
-
-
-def _evaluated(demand: IntArray) -> DataRange:
-    return DataRange("Philly", _START + _WARM_DAYS * DAY, _START + len(demand) * _MINUTE)
 
 
 def table(data: Path) -> tuple[Table, str]:

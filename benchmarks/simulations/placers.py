@@ -1,6 +1,6 @@
 """All placers on openb's pods and nodes, under the default order: what is left in fragments."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,8 +13,6 @@ from benchmarks.simulations.windows import LOADS
 from bireme import registry
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.loads import Window
-from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
 
 DEFAULT: Final = SchedulingSettings().placer
@@ -31,10 +29,11 @@ def build(data: Path, store: Store) -> Page:
     cases = {window.number: window for window in chosen}
     tables, findings = [], []
     for load in LOADS:
-        runs = {
-            name: store.runs("placers", f"{name}-{load}", name, cases, _with_placer(name, load))
-            for name in names
-        }
+        runs = {}
+        for name in names:
+            settings = SchedulingSettings(placer=name)
+            one = partial(windows.simulated, load=load, settings=settings)
+            runs[name] = store.runs("placers", f"{name}-{load}", name, cases, one)
         compared = compare([run.metrics for found in runs.values() for run in found])
         tables.append(_table(load, compared, runs))
         findings.append(_finding(load, compared, runs))
@@ -45,10 +44,6 @@ def build(data: Path, store: Store) -> Page:
         findings=tuple(findings),
         tables=tuple(tables),
     )
-
-
-def _with_placer(placer: str, load: float) -> Callable[[Window], Outcome]:
-    return partial(windows.simulated, load=load, settings=SchedulingSettings(placer=placer))
 
 
 def _table(load: float, compared: Comparison, runs: dict[str, list[Run]]) -> Table:

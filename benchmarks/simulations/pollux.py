@@ -157,7 +157,8 @@ def build(data: Path, store: Store) -> Page:
             theirs = published(archive, contender.published, load)
             ours = runs[contender, load] = _simulated(archive, store, contender, load)
             title = f"{contender.says}, load {load}"
-            tables.append(beside.by_workload(title, ours, theirs, _submitted(archive, load)))
+            submitted = {number: _times(_path(archive, load, number)) for number in WORKLOADS}
+            tables.append(beside.by_workload(title, ours, theirs, submitted))
             if contender is not ELASTIC and load in CALIBRATED:
                 means[contender, load] = ratio(ours, theirs)
     first = runs[CONTENDERS[0], "0.5"]
@@ -178,10 +179,6 @@ def build(data: Path, store: Store) -> Page:
             *(alone, *tables),
         ),
     )
-
-
-def _submitted(archive: Path, load: str) -> dict[int, dict[str, float]]:
-    return {number: _times(_path(archive, load, number)) for number in WORKLOADS}
 
 
 def _path(archive: Path, load: str, workload: int) -> Path:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,8 @@ def draw(whole: Trace, seed: int) -> Demand:
     drawn = [
         _moved(job, at, week)
         for at, week in enumerate(generator.choice(_BUSY_WEEKS, weeks).tolist())
-        for job in _kept(_of_week(whole, week), generator)
+        for jobs in [_of_week(whole, week)]
+        for job in compress(jobs, generator.random(len(jobs)) < _KEPT)
     ]
     begin = -_HISTORY_WEEKS * _WEEK
     demand = offered_gpus(drawn, begin, 0.0) / GPUS_PER_NODE
@@ -90,10 +92,6 @@ def _of_week(whole: Trace, week: int) -> tuple[TraceJob, ...]:
         for at in (week, week + 1)
     )
     return whole.jobs[first:last]
-
-
-def _kept(jobs: Sequence[TraceJob], generator: np.random.Generator) -> list[TraceJob]:
-    return [jobs[at] for at in np.flatnonzero(generator.random(len(jobs)) < _KEPT).tolist()]
 
 
 def _moved(job: TraceJob, at: int, week: int) -> TraceJob:

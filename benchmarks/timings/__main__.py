@@ -16,7 +16,6 @@ from typing import Final
 import uvloop
 
 from benchmarks import RESULTS, SCRATCH, machine, report
-from benchmarks.report import Result
 from benchmarks.timings.admission_writes import measure_writes
 from benchmarks.timings.cases import Case, Run, Skipped
 from benchmarks.timings.decision import measure_decision
@@ -90,7 +89,7 @@ def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
 
     run = Run(workdir, is_quick, repetitions, say)
     try:
-        result = uvloop.run(_limited(case, run))
+        result = uvloop.run(asyncio.wait_for(case.measure(run), CASE_LIMIT_SECONDS))
     except Skipped as skipped:
         print(f"  skipped: {skipped}", flush=True)
         return True
@@ -104,11 +103,6 @@ def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
     report.write_case(folder, found)
     print("\n".join(report.summary(found)), flush=True)
     return result is not None
-
-
-async def _limited(case: Case, run: Run) -> Result:
-    async with asyncio.timeout(CASE_LIMIT_SECONDS):
-        return await case.measure(run)
 
 
 if __name__ == "__main__":

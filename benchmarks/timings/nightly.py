@@ -7,8 +7,8 @@ network has learned.
 import asyncio
 import re
 import time
-from pathlib import Path
-from typing import Final, NamedTuple
+from collections import Counter
+from typing import Final
 
 import numpy as np
 
@@ -38,32 +38,30 @@ sys.exit(status)
 """
 
 
-class Night(NamedTuple):
-    cpu_seconds: float
-    peak_mib: float
-    output: str
-
-
 async def measure_nightly(run: Run) -> Result:
     """Forecast 20 pools, eight weeks of hours each."""
     pools = run.pick(20, 2)
     async with FakeApi() as api:
         _add_pools(api, pools)
-        kubeconfig = api.kubeconfig(run.workdir)
-        nights = []
+        kubeconfig = str(api.kubeconfig(run.workdir))
+        cpu, peak = [], []
         for _ in range(run.repetitions):
-            nights.append(await asyncio.to_thread(_night, kubeconfig))
-            run.say(f"{nights[-1].cpu_seconds:.1f} s, {nights[-1].peak_mib:.0f} MiB")
-    chosen = _CHOSEN.findall(nights[0].output)
-    counts = tuple((name, str(chosen.count(name))) for name in sorted(set(chosen)))
-    cpu = [night.cpu_seconds for night in nights]
-    peak = [night.peak_mib for night in nights]
+            output = await asyncio.to_thread(
+                python, ["-c", _PROGRAM], _LIMIT_SECONDS, KUBECONFIG=kubeconfig
+            )
+            ((peak_kib, seconds),) = _SPENT.findall(output)
+            cpu.append(float(seconds))
+            peak.append(int(peak_kib) / 1024)
+            run.say(f"{cpu[-1]:.1f} s, {peak[-1]:.0f} MiB")
+    # The models that a forecast chooses are the same in every repetition.
+    counts = Counter(_CHOSEN.findall(output))
+    models = tuple((name, str(count)) for name, count in sorted(counts.items()))
     return Result(
         rows=(
             Row.alone(f"{pools} pools", "CPU s", *cpu, aim=at_most(_AIM_SECONDS)),
             Row.alone("most memory", "MiB", *peak, aim=at_most(_AIM_MIB)),
         ),
-        tables=(Table(title="The models chosen", columns=("model", "pools"), rows=counts),),
+        tables=(Table(title="The models chosen", columns=("model", "pools"), rows=models),),
         notes=("One thread; with the program's start, and with writing the forecasts.",),
     )
 
@@ -74,9 +72,3 @@ def _add_pools(api: FakeApi, pools: int) -> None:
     for number, nodes in enumerate(demand(np.random.default_rng(2026), pools, _HOURS)):
         history = PoolHistory(begin, nodes, np.full(_HOURS, np.nan))
         put(api, f"pool-{number:02d}", {"history": history_manifest(history)})
-
-
-def _night(kubeconfig: Path) -> Night:
-    output = python(["-c", _PROGRAM], _LIMIT_SECONDS, KUBECONFIG=str(kubeconfig))
-    ((peak_kib, seconds),) = _SPENT.findall(output)
-    return Night(float(seconds), int(peak_kib) / 1024, output)

@@ -4,7 +4,7 @@ The objects are made by the library's own functions, as the programs under test 
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -65,7 +65,16 @@ class PopulatedApi:
 
     def _add_group(self, name: str, places: list[str], gpus: int, mode: str) -> Iterator[Manifest]:
         """Add the job and its PodGroup; return the pods of its plan, which are not stored."""
-        job = training_job(name, len(places), gpus) | {"status": _running(len(places))}
+        status = {
+            "phase": "Running",
+            "reason": "GangRunning",
+            "message": f"all {len(places)} replicas run",
+            "observedGeneration": 1,
+            "attempt": 0,
+            "startTime": _STARTED,
+            "admittedTime": _STARTED,
+        }
+        job = training_job(name, len(places), gpus) | {"status": status}
         stored = self.api.put(names.path("trainingjobs", NAMESPACE, name), job)
         facts = from_manifest(msgspec.convert(stored, wire.CustomObject))
         (task,) = facts.tasks
@@ -85,18 +94,6 @@ class PopulatedApi:
         self.api.put(names.path("podgroups", NAMESPACE, name), group)
         factory = PodFactory(facts, plan)
         return (factory.manifest(member) for member in members)
-
-
-def _running(replicas: int) -> dict[str, Any]:
-    return {
-        "phase": "Running",
-        "reason": "GangRunning",
-        "message": f"all {replicas} replicas run",
-        "observedGeneration": 1,
-        "attempt": 0,
-        "startTime": _STARTED,
-        "admittedTime": _STARTED,
-    }
 
 
 def _pod_path(name: str) -> str:

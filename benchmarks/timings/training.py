@@ -8,9 +8,10 @@ import asyncio
 import csv
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-from benchmarks.report import Pairs, Result, Sample, Table, at_least, at_most
+from benchmarks.report import Pairs, Result, Table, at_least, at_most
 from benchmarks.timings.cases import Run, python
 
 STAGE: Final = "ppo"
@@ -64,24 +65,21 @@ async def measure_training(run: Run) -> Result:
             f"slowdown in validation after {seconds} s",
         ),
     )
+    by_side = (curves["bireme"], curves["stock"])
     note = (
         "Left two processes, right one. Each process has as many envs as the one alone, so two see "
         "twice as many samples per update."
     )
-    return Result(rows=rows, baseline="one process", tables=(_table(curves),), notes=(note,))
-
-
-def _table(curves: dict[str, list[Curve]]) -> Table:
-    rows = [
-        (f"{100 * share:.0f} %", _median(curves["bireme"], share), _median(curves["stock"], share))
+    medians: list[tuple[str | float, ...]] = [
+        (f"{100 * share:.0f} %", *(median(c.score_at(share) for c in found) for found in by_side))
         for share in SHARES
     ]
-    columns = ("of the time", "two processes", "one process")
-    return Table(title="Slowdown in validation, medians", columns=columns, rows=tuple(rows))
-
-
-def _median(curves: list[Curve], share: float) -> float:
-    return Sample.of(curve.score_at(share) for curve in curves).median
+    table = Table(
+        title="Slowdown in validation, medians",
+        columns=("of the time", "two processes", "one process"),
+        rows=tuple(medians),
+    )
+    return Result(rows=rows, baseline="one process", tables=(table,), notes=(note,))
 
 
 def read_curve(file: Path) -> Curve:
