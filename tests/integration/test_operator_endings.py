@@ -125,6 +125,16 @@ async def test_a_job_whose_spec_became_unreadable_can_be_stopped_for_another(
     assert not alive(api, "a")
 
 
+async def test_a_job_whose_time_to_live_is_over_is_deleted(api: FakeApi, tmp_path: Path) -> None:
+    async with one_place(api, tmp_path) as (_, kubelets):
+        edited = copy.deepcopy(job(api, "a"))
+        edited["spec"]["runPolicy"] = {"ttlSecondsAfterFinished": 1}
+        api.store.update(JOBS, ("default", "a"), edited)
+        for pod in pods(api):
+            kubelets.end(pod["metadata"]["name"], "Succeeded")
+        await until(lambda: not api.store.collection(JOBS).objects)
+
+
 @pytest.mark.parametrize("policy", ["None", "Running"])
 async def test_what_runs_on_after_the_end_counts_until_it_ends(
     api: FakeApi, tmp_path: Path, policy: str

@@ -121,7 +121,7 @@ class Recorder:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-        # Shorter, and a busy machine cancels TLS handshakes, whose sockets asyncio then leaves open.
+        # Shorter, and a busy machine cancels TLS handshakes; asyncio leaves their sockets open.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=60)
         # Line by line, so that the history of a run that was killed can be read.
         with self._path.open("w", buffering=1) as self._file:
