@@ -173,7 +173,9 @@ class LeaderTerm:
             given.fence, now, pacing, gangs, cycles, self.executor, self.pools, cluster_reports
         )
         acting = (preemptions, work, admission, reports)
-        self._closing = (*acting, self.policies, shadows, cluster_reports, self.pools, recording)
+        recordings = () if recording is None else (recording,)
+        observing = (self.policies, shadows, cluster_reports, self.pools, *recordings)
+        self._closing = (*acting, *observing)
 
     async def run(self) -> None:
         """Fill the caches, then decide, until cancelled; any failure inside ends the term."""

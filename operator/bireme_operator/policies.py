@@ -261,7 +261,7 @@ class CycleRunner:
 
     policies: Policies
     shadows: Shadows
-    recording: Recording
+    recording: Recording | None
     metrics: OperatorMetrics
     fence: Callable[[], None]
 
@@ -285,5 +285,6 @@ class CycleRunner:
         return decision
 
     def _observe(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
-        self.recording.submit(snapshot, decision, source)
+        if self.recording is not None:
+            self.recording.submit(snapshot, decision, source)
         self.metrics.gangs.show_waiting(decision.held, snapshot)

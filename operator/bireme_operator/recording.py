@@ -29,9 +29,9 @@ _CLOSE_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Recording:
-    """Writes submitted cycles, if there is a writer; ``clock`` gives monotonic seconds."""
+    """Writes submitted cycles; ``clock`` gives monotonic seconds."""
 
-    writer: RecordWriter | None
+    writer: RecordWriter
     metrics: OperatorMetrics
     clock: Callable[[], float]
     _pending: deque[tuple[ClusterSnapshot, Decision, PolicySource]] = field(default_factory=deque)
@@ -47,10 +47,10 @@ class Recording:
         scheduling: SchedulingSettings,
         metrics: OperatorMetrics,
         clock: Callable[[], float],
-    ) -> "Recording":
-        """Return the recording of the term ``run``, as ``settings`` ask for it."""
+    ) -> "Recording | None":
+        """Return the recording of the term ``run``; None where ``settings`` ask for none."""
         if not settings.record_directory:
-            return cls(None, metrics, clock)
+            return None
         writer = RecordWriter(
             Path(settings.record_directory),
             run,
@@ -65,22 +65,20 @@ class Recording:
 
         It is lost where too many wait, or in the pause after an error.
         """
-        if self.writer is None:
-            return
         if len(self._pending) >= _MOST_PENDING or self.clock() < self._paused_until:
             self._lose()
             return
         self._pending.append((snapshot, decision, source))
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._drain(self.writer))
+            self._task = asyncio.get_running_loop().create_task(self._drain())
 
-    async def _drain(self, writer: RecordWriter) -> None:
+    async def _drain(self) -> None:
         while self._pending:
             cycle = self._pending.popleft()
-            writer.lost += self._missed
+            self.writer.lost += self._missed
             self._missed = 0
             try:
-                if await asyncio.to_thread(writer.write, *cycle):
+                if await asyncio.to_thread(self.writer.write, *cycle):
                     self.metrics.recorded.labels("written").inc()
             except Exception as error:  # noqa: BLE001  # whatever it is, deciding goes on
                 self._pause(error)
@@ -100,5 +98,5 @@ class Recording:
         if self._task is not None:
             # A disk that hangs must not keep the process from ending.
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
-        if self.writer is not None and (self._task is None or self._task.done()):
+        if self._task is None or self._task.done():
             await asyncio.to_thread(self.writer.close)

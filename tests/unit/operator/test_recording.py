@@ -84,9 +84,3 @@ async def test_disk_that_does_not_keep_up_loses_cycles_and_says_how_many(tmp_pat
     recording.submit(next(seen), Decision(), SETTINGS_SOURCE)
     await recording.close()
     assert sum(m.lost for m in open_record([tmp_path]).cycles()) == lost
-
-
-async def test_without_a_writer_nothing_is_kept() -> None:
-    recording = Recording(None, OperatorMetrics(), ManualClock())
-    recording.submit(next(moments()), Decision(), SETTINGS_SOURCE)
-    await recording.close()
