@@ -65,16 +65,13 @@ class Orders:
         """
         if not self.season:
             return ahead
-        whole = ahead.copy()
-        for begin in range(0, ahead.shape[1], self.season):
+        known = z[origins[:, None] + np.arange(-self.season, 0)]
+        whole = np.concatenate([known, ahead], axis=1)
+        for begin in range(self.season, whole.shape[1], self.season):
             # A season at a time: each leans on the one before, known or just forecast.
             block = whole[:, begin : begin + self.season]
-            if begin:
-                before = whole[:, begin - self.season : begin][:, : block.shape[1]]
-            else:
-                before = z[origins[:, None] - self.season + np.arange(block.shape[1])]
-            block += self.phi * before
-        return whole
+            block += self.phi * whole[:, begin - self.season :][:, : block.shape[1]]
+        return whole[:, self.season :]
 
 
 def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:

@@ -150,11 +150,6 @@ class DataRange(Struct, frozen=True, forbid_unknown_fields=True):
     start: float
     end: float
 
-    def overlaps(self, other: "DataRange") -> bool:
-        """Return whether both contain a moment of the same source."""
-        same = self.source == other.source
-        return same and max(self.start, other.start) < min(self.end, other.end)
-
 
 class ForecastCard(cards.BaseCard, frozen=True, kw_only=True):
     """Everything about a forecasting network but its weights.
@@ -226,8 +221,8 @@ def _require_unseen(card: ForecastCard, evaluated_on: Sequence[DataRange]) -> No
         raise CheckpointError(f"its card does not say on which days it was trained; {remedy}")
     for asked in evaluated_on:
         for learned in card.trained_on:
-            if asked.overlaps(learned):
-                first, last = max(asked.start, learned.start), min(asked.end, learned.end)
+            first, last = max(asked.start, learned.start), min(asked.end, learned.end)
+            if asked.source == learned.source and first < last:
                 raise CheckpointError(
                     f"it was trained on {asked.source} from {clock_time(first)} to "
                     f"{clock_time(last)}, on which it would be evaluated; {remedy}"

@@ -128,11 +128,12 @@ class BackTest:
         # Each half is evaluated with the errors of the other: no quantile has seen its own test.
         half = len(self.origins) // 2
         first, last = slice(None, half), slice(half, None)
-        return np.concatenate([self._quantiles(q, first, last), self._quantiles(q, last, first)])
-
-    def _quantiles(self, q: float, of: slice, by: slice) -> FloatArray:
-        seen = Intervals.of(self.forecasts[by], self.actuals[by])
-        return seen.quantile(self.forecasts[of], q)
+        return np.concatenate(
+            [
+                Intervals.of(self.forecasts[by], self.actuals[by]).quantile(self.forecasts[of], q)
+                for of, by in ((first, last), (last, first))
+            ]
+        )
 
 
 def back_test(
@@ -218,8 +219,12 @@ def choose(
     if baseline.name not in scores:
         raise TooShortError(faults[baseline.name])
     losses = {name: score.pinball(quantile) for name, score in scores.items()}
-    # Of equal losses the first is taken, which is the baseline's.
-    best = min(_eligible(scores, losses, baseline.name), key=lambda name: losses[name])
+    most, worst = losses[baseline.name], scores[baseline.name].mean_absolute_error
+    # Not worse than the baseline in either measure; of equal losses the first, which is its own.
+    best = min(
+        (n for n in scores if losses[n] <= most and scores[n].mean_absolute_error <= worst),
+        key=losses.__getitem__,
+    )
     days = test_steps * series.step_seconds / 86_400
     summary = _summary(best, losses, baseline.name, days)
     try:
@@ -231,18 +236,6 @@ def choose(
     return ModelChoice(
         best, model, scores[best].intervals(), baseline.name, scores, faults, summary
     )
-
-
-def _eligible(
-    scores: Mapping[str, BackTest], losses: Mapping[str, float], baseline: str
-) -> list[str]:
-    """Return those not worse than the baseline in either measure, the baseline first."""
-    worst = scores[baseline].mean_absolute_error
-    return [
-        name
-        for name, score in scores.items()
-        if losses[name] <= losses[baseline] and score.mean_absolute_error <= worst
-    ]
 
 
 def _summary(name: str, losses: Mapping[str, float], baseline: str, days: float) -> str:

@@ -8,7 +8,7 @@ when it is loaded, so what cannot answer is refused before anything depends on i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -42,13 +42,20 @@ OUTPUTS: Final[Mapping[PartName, tuple[str, str]]] = {
 _SMOKE_TEST_SECONDS: Final = 5.0
 
 
+_Encoder = TypeVar("_Encoder")
+
+
 @dataclass(frozen=True, slots=True)
-class OrderPart:
-    """A network that orders gangs, with its encoder."""
+class _Part(Generic[_Encoder]):
+    """A network with its encoder."""
 
     card: PartCard
-    encoder: OrderEncoder
+    encoder: _Encoder
     session: Session
+
+
+class OrderPart(_Part[OrderEncoder]):
+    """A network that orders gangs."""
 
     def scores(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
@@ -58,13 +65,8 @@ class OrderPart:
         return self.session.answer(arrays, len(gangs), limit_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacePart:
-    """A network that judges nodes, with its encoder."""
-
-    card: PartCard
-    encoder: PlaceEncoder
-    session: Session
+class PlacePart(_Part[PlaceEncoder]):
+    """A network that judges nodes."""
 
     def affinities(
         self,
@@ -79,13 +81,8 @@ class PlacePart:
         return self.session.answer(arrays, len(capacity.nodes), limit_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class SizePart:
-    """A network that sizes gangs, or chooses them, with its encoder."""
-
-    card: PartCard
-    encoder: SizeEncoder | ChoiceEncoder
-    session: Session
+class SizePart(_Part[SizeEncoder | ChoiceEncoder]):
+    """A network that sizes gangs, or chooses them."""
 
     @property
     def is_chooser(self) -> bool:
