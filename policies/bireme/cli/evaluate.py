@@ -31,13 +31,7 @@ from bireme.onnx.checkpoints import read_card
 from bireme.rl.lookup import named_folder
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
-from bireme.training.evaluation import (
-    EvaluationResult,
-    EvaluationTask,
-    evaluate,
-    merge,
-    write_to_card,
-)
+from bireme.training import evaluation
 from bireme.training.recipes import RECIPES, Recipe, load_recipe
 
 
@@ -80,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     found = _merged(options.merge) if options.merge else _evaluated(options, checkpoint)
     if options.into_card and checkpoint is not None:
         with naming("NAME"):
-            write_to_card(checkpoint.folder, found, options.command)
+            evaluation.write_to_card(checkpoint.folder, found, options.command)
     _report(options, found)
     return 0
 
@@ -106,7 +100,7 @@ def _checkpoint(options: argparse.Namespace) -> _Checkpoint:
 
 def _evaluated(
     options: argparse.Namespace, checkpoint: _Checkpoint | None
-) -> list[EvaluationResult]:
+) -> list[evaluation.EvaluationResult]:
     if checkpoint is None:
         known = ", ".join(RECIPES)
         raise UsageError(f"argument NAME: evaluate what? Name one of {known}, or a folder")
@@ -117,8 +111,8 @@ def _evaluated(
     progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
         return [
-            evaluate(
-                EvaluationTask(
+            evaluation.evaluate(
+                evaluation.EvaluationTask(
                     checkpoint.recipe_name, checkpoint.folder, setting, dict(options.opt)
                 ),
                 seeds,
@@ -148,13 +142,15 @@ def _settings(asked: str | None, checkpoint: _Checkpoint) -> list[str]:
     return names
 
 
-def _merged(files: Sequence[Path]) -> list[EvaluationResult]:
-    shards: dict[str, list[EvaluationResult]] = {}
+def _merged(files: Sequence[Path]) -> list[evaluation.EvaluationResult]:
+    shards: dict[str, list[evaluation.EvaluationResult]] = {}
     for file in files:
         with naming("--merge"):
             text = file.read_text(encoding="utf-8")
         try:
-            found = [EvaluationResult.from_json(each) for each in json.loads(text)["settings"]]
+            found = [
+                evaluation.EvaluationResult.from_json(each) for each in json.loads(text)["settings"]
+            ]
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
@@ -163,10 +159,10 @@ def _merged(files: Sequence[Path]) -> list[EvaluationResult]:
         for each in found:
             shards.setdefault(each.setting, []).append(each)
     with naming("--merge"):
-        return [merge(each) for each in shards.values()]
+        return [evaluation.merge(each) for each in shards.values()]
 
 
-def _report(options: argparse.Namespace, found: Sequence[EvaluationResult]) -> None:
+def _report(options: argparse.Namespace, found: Sequence[evaluation.EvaluationResult]) -> None:
     if options.markdown:
         with naming("--markdown"):
             write_text(options.markdown, _page(found, options.command))
@@ -175,12 +171,12 @@ def _report(options: argparse.Namespace, found: Sequence[EvaluationResult]) -> N
     write_results(options, numbers, text)
 
 
-def _table(each: EvaluationResult) -> list[str]:
+def _table(each: evaluation.EvaluationResult) -> list[str]:
     head, rows = each.table()
     return [_title(each), "", *aligned([head, *rows]), ""]
 
 
-def _page(found: Sequence[EvaluationResult], command: str) -> str:
+def _page(found: Sequence[evaluation.EvaluationResult], command: str) -> str:
     lines = [f"`{command}`", ""]
     for each in found:
         head, rows = each.table()
@@ -188,7 +184,7 @@ def _page(found: Sequence[EvaluationResult], command: str) -> str:
     return "\n".join(lines)
 
 
-def _title(each: EvaluationResult) -> str:
+def _title(each: evaluation.EvaluationResult) -> str:
     seeds = terminal.plural(len(each.runs), "seed")
     spread = "; in brackets 95 % intervals" if len(each.runs) > 1 else ""
     return f"{each.checkpoint} in {each.setting}: means over {seeds}{spread}"

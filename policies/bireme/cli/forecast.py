@@ -15,13 +15,7 @@ from bireme.cli import forecast_report as report
 from bireme.cli.arguments import UsageError, check_target, naming, number, write_results
 from bireme.cli.series import SeriesSpan, add_series_arguments, read_asked, span
 from bireme.forecasting.forecasters import FORECASTERS
-from bireme.training.gru.evaluation import (
-    SHIPPED,
-    TRAIN,
-    ForecastComparison,
-    ForecastRequest,
-    compare_forecasters,
-)
+from bireme.training.gru import evaluation
 from bireme.training.recipes import missing
 
 _SHARE: Final = 0.2
@@ -61,7 +55,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--gru",
-        default=TRAIN,
+        default=evaluation.TRAIN,
         metavar="FOLDER",
         type=_network,
         help="of a network trained before; shipped: the one that comes with Bireme, for hours; "
@@ -99,11 +93,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _compared(options: argparse.Namespace) -> ForecastComparison:
+def _compared(options: argparse.Namespace) -> evaluation.ForecastComparison:
     read = read_asked(options)
     step = read.series.step_seconds
     names = list(FORECASTERS) if options.models == "all" else options.models.split(",")
-    request = ForecastRequest(
+    request = evaluation.ForecastRequest(
         file=options.series,
         read=read,
         names=tuple(dict.fromkeys(name.strip() for name in names)),
@@ -121,7 +115,7 @@ def _compared(options: argparse.Namespace) -> ForecastComparison:
             f"of forecasts {request.horizon} ahead; take at least that many, and leave some to fit"
         )
     with naming("--models, --test"), _needing("--models"):
-        return compare_forecasters(request)
+        return evaluation.compare_forecasters(request)
 
 
 @contextmanager
@@ -148,7 +142,7 @@ def _quantile(text: str) -> float:
 
 
 def _network(text: str) -> str:
-    if text not in (TRAIN, SHIPPED) and not Path(text).is_dir():
+    if text not in (evaluation.TRAIN, evaluation.SHIPPED) and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(
             f"there is no folder {text!r}; name one that bireme train gru wrote, shipped or train"
         )

@@ -15,21 +15,13 @@ from bireme.cli.arguments import UsageError, naming, number, whole
 from bireme.cli.experiment import find_own
 from bireme.cli.series import add_series_arguments, read_asked, span
 from bireme.simulator.reports.terminal import duration
-from bireme.training.recipes import (
-    FORECASTERS,
-    RECIPES,
-    Recipe,
-    Trainable,
-    load_forecaster,
-    load_recipe,
-    missing,
-)
+from bireme.training import recipes
 
 if TYPE_CHECKING:
     from bireme.training.runs import TrainingRun
 
 
-NAMES: Final = ", ".join([*RECIPES, *FORECASTERS])
+NAMES: Final = ", ".join([*recipes.RECIPES, *recipes.FORECASTERS])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, metavar="FOLDER", help="of traces, for recipes that learn from them")
     add("--resume", action="store_true", help="go on with the run in DIR, if there is one")
     add("--smoke", action="store_true", help="only show that everything works, in a minute")
-    forecasts = parser.add_argument_group(f"for {', '.join(FORECASTERS)}")
+    forecasts = parser.add_argument_group(f"for {', '.join(recipes.FORECASTERS)}")
     add_series_arguments(forecasts, required=False)
     forecasts.add_argument(
         "--horizon",
@@ -59,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from bireme.training.distributed import start_from_environment
     except ImportError as error:
-        raise UsageError(f"training {missing(error) or error}") from error
+        raise UsageError(f"training {recipes.missing(error) or error}") from error
     with start_from_environment():
         made = _run(options)
         folder = recipe.train(made)
@@ -69,22 +61,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _recipe(options: argparse.Namespace) -> Trainable:
+def _recipe(options: argparse.Namespace) -> recipes.Trainable:
     """Return the recipe called NAME; a forecaster's is for the series, if one is given."""
-    if options.name in FORECASTERS:
+    if options.name in recipes.FORECASTERS:
         if options.series and options.data:
             raise UsageError("argument --data: with --series that alone is learned; leave one out")
         series = read_asked(options).series if options.series else None
         horizon = options.horizon.steps(series.step_seconds if series else 3600, "--horizon")
         with naming("NAME"):
-            return load_forecaster(options.name, series, horizon)
+            return recipes.load_forecaster(options.name, series, horizon)
     if options.series:
         raise UsageError(
-            f"argument --series: {options.name} learns no series; {', '.join(FORECASTERS)} does"
+            f"argument --series: {options.name} learns no series; "
+            f"{', '.join(recipes.FORECASTERS)} does"
         )
     find_own([options.name])
     with naming("NAME"):
-        return load_recipe(options.name)
+        return recipes.load_recipe(options.name)
 
 
 def _run(options: argparse.Namespace) -> "TrainingRun":
@@ -104,7 +97,7 @@ def _run(options: argparse.Namespace) -> "TrainingRun":
         )
 
 
-def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
+def _reached(run: "TrainingRun", recipe: recipes.Trainable, folder: Path) -> list[str]:
     """Return what was reached, and what to type next."""
     from bireme.training.runs import format_numbers
 
@@ -118,12 +111,12 @@ def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
     ]
 
 
-def _next(name: str, recipe: Trainable, folder: str) -> str:
+def _next(name: str, recipe: recipes.Trainable, folder: str) -> str:
     """Return the command that evaluates the result."""
-    if name in FORECASTERS:
+    if name in recipes.FORECASTERS:
         return f"bireme forecast --gru {folder} --series FILE"
-    setting = next(iter(cast(Recipe, recipe).settings), "NAME")
-    own = "" if name in RECIPES else f" --recipe {name}"
+    setting = next(iter(cast(recipes.Recipe, recipe).settings), "NAME")
+    own = "" if name in recipes.RECIPES else f" --recipe {name}"
     return f"bireme evaluate {folder}{own} --setting {setting} --seeds 20"
 
 

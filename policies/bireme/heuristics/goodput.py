@@ -25,15 +25,7 @@ from bireme.core.policy import GangSizes, Ranked
 from bireme.core.resources import Request
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import EfficiencyLaw
-from bireme.heuristics.sizing import (
-    Allotment,
-    CapacityPool,
-    Sizes,
-    hand_out,
-    resized,
-    settling,
-    share_equally,
-)
+from bireme.heuristics import sizing
 
 _LEAST_GAIN = 1e-9
 """Smaller improvements are rounding, and climbing them might never end; smaller shares too."""
@@ -60,11 +52,11 @@ class Goodput:
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes; gangs of unknown speed get what they ask for."""
-        pool = CapacityPool(ranked, snapshot, settling(snapshot))
+        pool = sizing.CapacityPool(ranked, snapshot, sizing.settling(snapshot))
         worth = _Worth(self, pool, snapshot)
         measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
         ends = []
-        for start in (_from_minimum, share_equally, _from_present):
+        for start in (_from_minimum, sizing.share_equally, _from_present):
             for allotment in measured:
                 pool.resize(allotment, allotment.low)
             start(pool, measured)
@@ -75,12 +67,14 @@ class Goodput:
             pool.resize(allotment, sizes)
         return pool.proposal()
 
-    def _climb(self, pool: CapacityPool, measured: Sequence[Allotment], worth: "_Worth") -> None:
-        hand_out(pool, measured, worth)
+    def _climb(
+        self, pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment], worth: "_Worth"
+    ) -> None:
+        sizing.hand_out(pool, measured, worth)
         for _ in range(_MOST_MOVES):
             if not _move(pool, measured, worth):
                 break
-        hand_out(pool, measured, worth)
+        sizing.hand_out(pool, measured, worth)
 
 
 @dataclass(slots=True)
@@ -88,7 +82,7 @@ class _Worth:
     """Contribution of a gang at a size to the fitness; computed once per gang and size."""
 
     parameters: Goodput
-    pool: CapacityPool
+    pool: sizing.CapacityPool
     snapshot: ClusterSnapshot
     _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     _asked: dict[str, float] = field(default_factory=dict)
@@ -98,7 +92,7 @@ class _Worth:
         default_factory=dict
     )
 
-    def __call__(self, allotment: Allotment, sizes: Sizes) -> float:
+    def __call__(self, allotment: sizing.Allotment, sizes: sizing.Sizes) -> float:
         gang = allotment.gang
         key = (gang.uid, tuple(sizes[task.name] for task in gang.tasks))
         if key not in self._known:
@@ -106,7 +100,7 @@ class _Worth:
             self._known[key] = self._term(speedup * self._restart_factor(allotment, sizes))
         return self._known[key]
 
-    def changes(self, allotment: Allotment, change: int) -> list[tuple[float, Task]]:
+    def changes(self, allotment: sizing.Allotment, change: int) -> list[tuple[float, Task]]:
         """Return the gain of ``change`` replicas more, for every task whose bounds allow."""
         key = (allotment.gang.uid, tuple(allotment.sizes.values()), change)
         if key not in self._changes:
@@ -114,7 +108,7 @@ class _Worth:
             low, high = allotment.low, allotment.high
             found = []
             for task in allotment.gang.tasks:
-                sizes = resized(allotment.sizes, task, change)
+                sizes = sizing.resized(allotment.sizes, task, change)
                 if low[task.name] <= sizes[task.name] <= high[task.name]:
                     difference = self(allotment, sizes) - now
                     if not math.isnan(difference):  # between two sizes that cannot run
@@ -129,7 +123,7 @@ class _Worth:
             self._asked[gang.uid] = self._goodput(gang, asked)
         return self._asked[gang.uid]
 
-    def _fair_goodput(self, allotment: Allotment) -> float:
+    def _fair_goodput(self, allotment: sizing.Allotment) -> float:
         """Return the goodput at the least size that is an equal share, or at the largest."""
         gang = allotment.gang
         if gang.uid not in self._fair:
@@ -141,7 +135,7 @@ class _Worth:
             self._fair[gang.uid] = self._goodput(gang, fair.sizes) or self.asked_goodput(gang)
         return self._fair[gang.uid]
 
-    def _goodput(self, gang: Gang, sizes: Sizes) -> float:
+    def _goodput(self, gang: Gang, sizes: sizing.Sizes) -> float:
         if gang.uid not in self._efficiency:
             law = gang.speed
             self._efficiency[gang.uid] = law if isinstance(law, EfficiencyLaw) else None
@@ -149,7 +143,7 @@ class _Worth:
         speed = self.pool.steps_per_second(gang, sizes)
         return speed * efficiency.statistical_efficiency(sizes) if efficiency else speed
 
-    def _restart_factor(self, allotment: Allotment, sizes: Sizes) -> float:
+    def _restart_factor(self, allotment: sizing.Allotment, sizes: sizing.Sizes) -> float:
         running = allotment.running
         if running is None or sizes == allotment.present:
             return 1.0
@@ -169,18 +163,18 @@ class _Worth:
         return -math.pow(speedup, power) if power < 0 else math.log(speedup)
 
 
-def _from_minimum(pool: CapacityPool, measured: Sequence[Allotment]) -> None:
+def _from_minimum(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment]) -> None:
     """Stay at the minima."""
 
 
-def _from_present(pool: CapacityPool, measured: Sequence[Allotment]) -> None:
+def _from_present(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment]) -> None:
     """Keep running gangs as they are, where that is within their bounds and fits."""
     for allotment in measured:
         if present := allotment.present:
             pool.resize_if_it_fits(allotment, present)
 
 
-def _move(pool: CapacityPool, measured: Sequence[Allotment], worth: _Worth) -> bool:
+def _move(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment], worth: _Worth) -> bool:
     """Move the replica whose move gains most; False when none gains any more."""
     givers, takers = (_best_changes(measured, worth, change) for change in (-1, +1))
     moves = [
@@ -195,13 +189,13 @@ def _move(pool: CapacityPool, measured: Sequence[Allotment], worth: _Worth) -> b
     if not moves:
         return False
     _, taker, wanted, giver, given = max(moves, key=lambda move: (move[0], -move[1], -move[3]))
-    pool.resize(measured[giver], resized(measured[giver].sizes, given, -1))
+    pool.resize(measured[giver], sizing.resized(measured[giver].sizes, given, -1))
     pool.grow(measured[taker], wanted)
     return True
 
 
 def _best_changes(
-    measured: Sequence[Allotment], worth: _Worth, change: int
+    measured: Sequence[sizing.Allotment], worth: _Worth, change: int
 ) -> dict[Request, list[tuple[float, int, Task]]]:
     """Return the best two changes (difference, rank, task) of different gangs, by request."""
     # Whether a move fits depends on the two requests alone, and no third gang can do better.

@@ -16,16 +16,7 @@ from bireme.core.gangs import Gang, Role, Task
 from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LossCurve
-from bireme.heuristics.sizing import (
-    Allotment,
-    CapacityPool,
-    Sizes,
-    demand_of,
-    hand_out,
-    minus_seconds,
-    steps_done,
-    steps_left,
-)
+from bireme.heuristics import sizing
 
 # --- Optimus: replicas go where they shorten what is left most, per resource they take ---
 #
@@ -44,16 +35,16 @@ class Optimus:
     Clusters", EuroSys 2018, section 4.1.
     """
 
-    def __init__(self, price: Callable[[Allotment, Task], float] | None = None) -> None:
+    def __init__(self, price: Callable[[sizing.Allotment, Task], float] | None = None) -> None:
         """``price`` of one more replica; None: D(t), its dominant share."""
         self._price = price
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes; gangs of unknown speed or length get what they ask for first."""
-        pool = CapacityPool(ranked, snapshot)
+        pool = sizing.CapacityPool(ranked, snapshot)
         measured = pool.measured(lambda g: g.speed is not None and g.remaining_steps is not None)
-        left = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in measured}
-        hand_out(pool, measured, minus_seconds(pool, left), self._price)
+        left = {entry.gang.uid: sizing.steps_left(entry.gang, snapshot) for entry in measured}
+        sizing.hand_out(pool, measured, sizing.minus_seconds(pool, left), self._price)
         return pool.proposal()
 
 
@@ -84,16 +75,16 @@ class Slaq:
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes; gangs without a speed or a loss curve get what they ask for first."""
-        pool = CapacityPool(ranked, snapshot)
+        pool = sizing.CapacityPool(ranked, snapshot)
         measured = pool.measured(lambda gang: gang.speed is not None and gang.loss is not None)
-        done = {entry.gang.uid: steps_done(entry.gang, snapshot) for entry in measured}
+        done = {entry.gang.uid: sizing.steps_done(entry.gang, snapshot) for entry in measured}
 
-        def value(allotment: Allotment, sizes: Sizes) -> float:
+        def value(allotment: sizing.Allotment, sizes: sizing.Sizes) -> float:
             gang = allotment.gang
             steps = pool.steps_per_second(gang, sizes) * self.epoch_seconds
             return _normalised_fall(gang.loss, done[gang.uid], steps) if gang.loss else 0.0
 
-        hand_out(pool, measured, value)
+        sizing.hand_out(pool, measured, value)
         return pool.proposal()
 
 
@@ -129,7 +120,7 @@ class Dolphin:
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes; gangs without a speed and tasks of other roles get what they ask for."""
-        pool = CapacityPool(ranked, snapshot)
+        pool = sizing.CapacityPool(ranked, snapshot)
         for allotment in pool.measured(lambda gang: gang.speed is not None):
             fixed = {task.name: allotment.low[task.name] for task in _split_tasks(allotment.gang)}
             pool.fill(allotment, {**allotment.asked, **fixed})
@@ -145,12 +136,12 @@ def _split_tasks(gang: Gang) -> list[Task]:
     return [first[role] for role in (Role.PS, Role.WORKER) if role in first]
 
 
-def _fastest(pool: CapacityPool, allotment: Allotment) -> dict[str, int]:
+def _fastest(pool: sizing.CapacityPool, allotment: sizing.Allotment) -> dict[str, int]:
     """Return the fastest split that fits; ties: fewest replicas, then fewest servers."""
     gang, held = allotment.gang, dict(allotment.sizes)
 
-    def fits(sizes: Sizes) -> bool:
-        return pool.fits(demand_of(gang, {n: sizes[n] - held[n] for n in held}).items())
+    def fits(sizes: sizing.Sizes) -> bool:
+        return pool.fits(sizing.demand_of(gang, {n: sizes[n] - held[n] for n in held}).items())
 
     return min(
         filter(fits, _splits(allotment)),
@@ -159,7 +150,7 @@ def _fastest(pool: CapacityPool, allotment: Allotment) -> dict[str, int]:
     )
 
 
-def _splits(allotment: Allotment) -> Iterator[dict[str, int]]:
+def _splits(allotment: sizing.Allotment) -> Iterator[dict[str, int]]:
     """Yield sizes whose servers and workers together are at most as many as were asked for."""
     split = _split_tasks(allotment.gang)
     if not split:

@@ -17,16 +17,8 @@ from bireme.core.gangs import Gang
 from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LossCurve
-from bireme.heuristics import ranking
+from bireme.heuristics import ranking, sizing
 from bireme.heuristics.ranking import SortKey
-from bireme.heuristics.sizing import (
-    CapacityPool,
-    hand_out,
-    minus_seconds,
-    seconds_for,
-    steps_done,
-    steps_left,
-)
 
 _BISECTIONS = 60
 """Halvings of the range of steps: more than a float's precision needs."""
@@ -50,10 +42,12 @@ class TradlOrder:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return three groups: on the way to the first target, target unknown, past it."""
-        pool = CapacityPool((), snapshot)
+        pool = sizing.CapacityPool((), snapshot)
         return ranking.ranked(gangs, lambda gang: self._sort_key(gang, pool, snapshot))
 
-    def _sort_key(self, gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot) -> SortKey:
+    def _sort_key(
+        self, gang: Gang, pool: sizing.CapacityPool, snapshot: ClusterSnapshot
+    ) -> SortKey:
         """Return the key: group (0 first), and seconds to the target in the first group."""
         steps = steps_to_target(gang, self.first_target, snapshot)
         if steps is None:
@@ -61,7 +55,7 @@ class TradlOrder:
         if steps <= 0:
             return SortKey((2,), 0.0)
         asked = {task.name: task.replicas for task in gang.tasks}
-        seconds = seconds_for(steps, pool.steps_per_second(gang, asked))
+        seconds = sizing.seconds_for(steps, pool.steps_per_second(gang, asked))
         return SortKey((0, seconds), -seconds) if math.isfinite(seconds) else SortKey((1,), 0.0)
 
 
@@ -80,7 +74,7 @@ class TradlSizer:
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes: minima to all, then gangs before their first target, then those past it."""
-        pool = CapacityPool(ranked, snapshot)
+        pool = sizing.CapacityPool(ranked, snapshot)
         measured = pool.measured(_has_target)
         first = {
             entry.gang.uid: steps_to_target(entry.gang, self.first_target, snapshot) or 0.0
@@ -88,9 +82,9 @@ class TradlSizer:
         }
         before = [entry for entry in measured if first[entry.gang.uid] > 0]
         after = [entry for entry in measured if first[entry.gang.uid] <= 0]
-        hand_out(pool, before, minus_seconds(pool, first))
-        last = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in after}
-        hand_out(pool, after, minus_seconds(pool, last))
+        sizing.hand_out(pool, before, sizing.minus_seconds(pool, first))
+        last = {entry.gang.uid: sizing.steps_left(entry.gang, snapshot) for entry in after}
+        sizing.hand_out(pool, after, sizing.minus_seconds(pool, last))
         return pool.proposal()
 
 
@@ -103,7 +97,7 @@ def steps_to_target(gang: Gang, share: float, snapshot: ClusterSnapshot) -> floa
     if gang.loss is None or gang.remaining_steps is None or gang.speed is None:
         return None
     target = _first_step_at(gang.loss, share, gang.done_steps + gang.remaining_steps)
-    return target - steps_done(gang, snapshot)
+    return target - sizing.steps_done(gang, snapshot)
 
 
 def _first_step_at(curve: LossCurve, share: float, end: float) -> float:

@@ -30,24 +30,15 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
-from bireme.replay.record import (
-    FORMAT,
-    VERSION,
-    Header,
-    Line,
-    Outline,
-    Places,
-    RecordedGang,
-    RecordError,
-)
+from bireme.replay import record
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
 # --- 1. Decisions in names ----------------------------------------------------------------------
 
 
-def outline_of(decision: Decision, nodes: NodeTable) -> Outline:
+def outline_of(decision: Decision, nodes: NodeTable) -> record.Outline:
     """Return ``decision``, which was made over the rows of ``nodes``, in names."""
-    return Outline(
+    return record.Outline(
         digest=_digest(decision, nodes),
         starts={a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted},
         resizes={a.gang.uid: places_of(a.placement, nodes) for a in decision.resized},
@@ -65,7 +56,7 @@ def _growth_of(decision: Decision) -> dict[str, dict[str, int]]:
     return found
 
 
-def places_of(placement: Placement, nodes: NodeTable) -> Places:
+def places_of(placement: Placement, nodes: NodeTable) -> record.Places:
     """Return ``placement`` by task and node name."""
     names = nodes.names
     return {
@@ -141,13 +132,13 @@ class Encoder:
         }
         gangs = len(now["waiting"]), len(now["running"])
         if gangs != (len(snapshot.waiting), len(snapshot.running)):
-            raise RecordError("two gangs of the snapshot have one uid; give each its own")
+            raise record.RecordError("two gangs of the snapshot have one uid; give each its own")
         _check(*snapshot.waiting, *(each.gang for each in snapshot.running))
         outline = outline_of(decision, snapshot.nodes)
         holds, self._holds = self._holds, outline.holds
         known, self._known = self._known, now
         changes = {name: _changes(known.get(name, {}), each) for name, each in now.items()}
-        line = Line(
+        line = record.Line(
             line=self._line + 1,
             now=snapshot.now,
             outline=msgspec.structs.replace(outline, holds=_new(holds, outline.holds)),
@@ -197,7 +188,7 @@ def _check(*gangs: Gang) -> None:
     for gang in gangs:
         for law, held in ((gang.speed, LinearSpeed), (gang.loss, InverseQuadratic)):
             if law is not None and type(law) is not held:
-                raise RecordError(
+                raise record.RecordError(
                     f"gang {gang.name!r} has a {type(law).__name__}, of which a record can hold "
                     f"{held.__name__} alone; turn recording off"
                 )
@@ -212,14 +203,14 @@ def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in now.items() if before.get(key) != value}
 
 
-def _is_unchanged(line: Line) -> bool:
+def _is_unchanged(line: record.Line) -> bool:
     done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
     return not any((*seen, line.waiting, line.running, line.growable, *acts))
 
 
-def _held(running: RunningGang, nodes: NodeTable) -> RecordedGang:
-    return RecordedGang(
+def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:
+    return record.RecordedGang(
         gang=running.gang,
         places=places_of(running.placement, nodes),
         started=running.started,
@@ -293,10 +284,12 @@ class RecordWriter:
         self._encoder = Encoder()
         line = self._encoder.encode(snapshot, decision, self.lost, source) or b""
         number = max(map(number_of, record_files(self._folder)), default=0) + 1
-        stated = Header(FORMAT, VERSION, version("bireme"), self._run, number, self._settings)
+        stated = record.Header(
+            record.FORMAT, record.VERSION, version("bireme"), self._run, number, self._settings
+        )
         header = msgspec.json.encode(stated) + b"\n"
         if len(header) + len(line) > self._file_bytes:
-            raise RecordError(
+            raise record.RecordError(
                 f"record_file_bytes is {self._file_bytes}, and stating this cluster once takes "
                 f"{len(header) + len(line)}; raise it"
             )

@@ -18,19 +18,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from bireme.core import node_floor
 from bireme.core.decision import Decision
 from bireme.core.gpus import GPU
-from bireme.core.node_floor import (
-    HourForecast,
-    PoolBounds,
-    PoolState,
-    Raised,
-    floor,
-    needed_nodes,
-    pool_demand,
-    wanted_by_gangs,
-    with_step,
-)
 from bireme.core.nodes import GrowablePool, ScaledPool, in_pool
 from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.resources import BoolArray
@@ -43,7 +33,7 @@ from bireme.simulator.events import Event, EventKind, EventQueue, moment_at
 from bireme.simulator.machines import DELAY_SECONDS, POOL_LABEL
 from bireme.simulator.outcome import PoolSeries, Recorder
 
-Forecast: TypeAlias = Callable[[float, PoolHistory], Sequence[HourForecast]]
+Forecast: TypeAlias = Callable[[float, PoolHistory], Sequence[node_floor.HourForecast]]
 """Forecasts from the present moment and the history recorded until then."""
 
 
@@ -59,7 +49,7 @@ class NodePool:
     """
 
     name: str
-    bounds: PoolBounds
+    bounds: node_floor.PoolBounds
     delay_seconds: float = DELAY_SECONDS
     forecast: Forecast | None = None
     history: PoolHistory = NO_HISTORY
@@ -93,9 +83,9 @@ class SimulatedPool:
         self._needed = 0
         self._empty_since = dict.fromkeys(self.names[: self.replicas], 0.0)
         self._history = spec.history
-        self._forecast: tuple[HourForecast, ...] = ()
+        self._forecast: tuple[node_floor.HourForecast, ...] = ()
         self._forecast_made: float | None = None
-        self._raised: Raised = ()
+        self._raised: node_floor.Raised = ()
         self._demand = 0.0
         self._recorder = Recorder(3)
         self.record(0.0)
@@ -111,9 +101,9 @@ class SimulatedPool:
             patience_seconds=self.spec.bounds.patience_seconds,
         )
 
-    def state(self) -> PoolState:
+    def state(self) -> node_floor.PoolState:
         """Return what the decision about the number of nodes depends on."""
-        return PoolState(
+        return node_floor.PoolState(
             replicas=self.replicas,
             needed=self._needed,
             wanted=self.wanted,
@@ -126,8 +116,8 @@ class SimulatedPool:
 
     def scale(self, now: float) -> tuple[list[str], list[str]]:
         """Set the size that the core decides; return the nodes to ask for and those that go."""
-        decided = floor(self.spec.bounds, self.state(), now)
-        self._raised = with_step(self._raised, decided.step, now)
+        decided = node_floor.floor(self.spec.bounds, self.state(), now)
+        self._raised = node_floor.with_step(self._raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         spare = [n for n in self.names if n in self._cluster.away and n not in self.coming]
         asked = spare[: max(0, more)]
@@ -251,10 +241,10 @@ class SimulatedPools:
 
     def scale_all(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Give every pool the size it should have, for the cluster after ``decision``."""
-        demand = pool_demand(snapshot, self._scaled)
-        needed = needed_nodes(snapshot, decision.kept_nodes)
+        demand = node_floor.pool_demand(snapshot, self._scaled)
+        needed = node_floor.needed_nodes(snapshot, decision.kept_nodes)
         for name, pool in self._pools.items():
-            pool.wanted = wanted_by_gangs(name, pool.replicas, decision)
+            pool.wanted = node_floor.wanted_by_gangs(name, pool.replicas, decision)
             if pool.observe(needed, demand[name], snapshot.now):
                 cool_at = moment_at(snapshot.now, pool.spec.bounds.cool_down_seconds)
                 self._events.push(Event(cool_at, EventKind.POOL, "", _Timer.FLOOR))

@@ -16,16 +16,7 @@ from bireme.core.gangs import Task
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.simulator.physics.tables import ElasticFlowTable
-from bireme.simulator.traces.tables import (
-    MEMORY_BYTES_PER_GPU,
-    CsvTable,
-    JobColumns,
-    read_header,
-    read_table,
-    shown,
-    tasks_of_gpus,
-    trace_of,
-)
+from bireme.simulator.traces import tables
 from bireme.simulator.workload import Trace, TraceJob
 
 
@@ -37,31 +28,33 @@ def read_acme(path: Path, *, gpus_per_node: int = 8) -> Trace:
     """
     names = ("job_id", "user", "node_num", "gpu_num", "cpu_num", "type")
     times = ("submit_time", "start_time", "end_time")
-    table = read_table(path, (*names, *times), optional=("mem_per_pod_GB",))
+    table = tables.read_table(path, (*names, *times), optional=("mem_per_pod_GB",))
     gpus, cores = table.counts("gpu_num"), table.counts("cpu_num")
     starts, ends = table.times("start_time"), table.times("end_time")
     asked = zip(gpus, cores, _acme_memory_bytes(table, gpus), strict=True)
-    columns = JobColumns(
+    columns = tables.JobColumns(
         names=table.texts("job_id"),
         submitted=table.times("submit_time"),
         # The README says that duration is this, but in its own rows of Kalos it counts from the
         # submission. Its column queue is the seconds a job waited, no queue's name.
         run_seconds=[end - start for start, end in zip(starts, ends, strict=True)],
-        tasks=[tasks_of_gpus(n, gpus_per_node, 1000 * cpu, memory) for n, cpu, memory in asked],
+        tasks=[
+            tables.tasks_of_gpus(n, gpus_per_node, 1000 * cpu, memory) for n, cpu, memory in asked
+        ],
         gpus=gpus,
         users=table.texts("user"),
         applications=table.texts("type"),
     )
-    return trace_of(path.name, table, columns)
+    return tables.trace_of(path.name, table, columns)
 
 
-def _acme_memory_bytes(table: CsvTable, gpus: list[int]) -> list[int]:
+def _acme_memory_bytes(table: tables.CsvTable, gpus: list[int]) -> list[int]:
     """Memory of the whole job: of its pods (Kalos), or in proportion to its GPUs (Seren, blank)."""
     if "mem_per_pod_GB" not in table.columns:
-        return [count * MEMORY_BYTES_PER_GPU for count in gpus]
+        return [count * tables.MEMORY_BYTES_PER_GPU for count in gpus]
     per_pod = table.numbers("mem_per_pod_GB", may_be_blank=True, least=0)
     return [
-        count * MEMORY_BYTES_PER_GPU if isnan(gigabytes) else round(gigabytes * 1e9) * pods
+        count * tables.MEMORY_BYTES_PER_GPU if isnan(gigabytes) else round(gigabytes * 1e9) * pods
         for gigabytes, pods, count in zip(per_pod, table.counts("node_num"), gpus, strict=True)
     ]
 
@@ -74,19 +67,19 @@ def read_helios(path: Path, *, gpus_per_node: int = 8) -> Trace:
     HeliosArtifact leaves out jobs without GPUs too (``framework/QSSF Service/utils.py``).
     """
     names = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duration")
-    table = read_table(path, names)
+    table = tables.read_table(path, names)
     gpus, cores = table.counts("gpu_num"), table.counts("cpu_num")
     asked = zip(gpus, cores, strict=True)
-    columns = JobColumns(
+    columns = tables.JobColumns(
         names=table.texts("job_id"),
         submitted=table.times("submit_time"),
         run_seconds=table.numbers("duration", may_be_blank=True),
-        tasks=[tasks_of_gpus(count, gpus_per_node, 1000 * cpu) for count, cpu in asked],
+        tasks=[tables.tasks_of_gpus(count, gpus_per_node, 1000 * cpu) for count, cpu in asked],
         gpus=gpus,
         users=table.texts("user"),
         queues=table.texts("vc"),
     )
-    return trace_of(path.name, table, columns)
+    return tables.trace_of(path.name, table, columns)
 
 
 _TIRESIAS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
@@ -94,14 +87,14 @@ _TIRESIAS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 
 def read_tiresias(path: Path, *, gpus_per_node: int = 8) -> Trace:
     """Jobs in the format of SymbioticLab/Tiresias (``simulator/60_job.csv``), times in seconds."""
-    table = read_table(path, _TIRESIAS)
+    table = tables.read_table(path, _TIRESIAS)
     # Muri's file looks alike; to read one as the other would be wrong by a thousand.
     if "iteration_time" in table.header:
         raise TraceError(
             f"{path}, line 1: it has the column iteration_time of Muri, whose times are "
             f"milliseconds; read it as muri:{path}"
         )
-    return trace_of(path.name, table, _tiresias_columns(table, 1.0, gpus_per_node))
+    return tables.trace_of(path.name, table, _tiresias_columns(table, 1.0, gpus_per_node))
 
 
 def read_muri(path: Path, *, gpus_per_node: int = 8) -> Trace:
@@ -109,25 +102,26 @@ def read_muri(path: Path, *, gpus_per_node: int = 8) -> Trace:
 
     ``priority`` is taken as the value of the job's class.
     """
-    table = read_table(path, (*_TIRESIAS, "iteration_time", "priority"))
+    table = tables.read_table(path, (*_TIRESIAS, "iteration_time", "priority"))
     columns = _tiresias_columns(table, 1000.0, gpus_per_node)
-    return trace_of(path.name, table, replace(columns, priorities=table.counts("priority")))
+    return tables.trace_of(path.name, table, replace(columns, priorities=table.counts("priority")))
 
 
-def _tiresias_columns(table: CsvTable, per_second: float, gpus_per_node: int) -> JobColumns:
+def _tiresias_columns(
+    table: tables.CsvTable, per_second: float, gpus_per_node: int
+) -> tables.JobColumns:
     gpus = table.counts("num_gpu")
-    return JobColumns(
+    return tables.JobColumns(
         names=[f"job-{name}" for name in table.texts("job_id")],
         submitted=[time / per_second for time in table.numbers("submit_time")],
         run_seconds=[time / per_second for time in table.numbers("duration", may_be_blank=True)],
-        tasks=[tasks_of_gpus(count, gpus_per_node) for count in gpus],
+        tasks=[tables.tasks_of_gpus(count, gpus_per_node) for count in gpus],
         gpus=gpus,
         applications=table.texts("model_name"),
     )
 
 
 _PHILLY = ("timestamp", "duration", "num_gpus", "cluster")
-_ELASTICFLOW = ("job_id", "submit_time", "model_name", "num_gpu", "duration")
 
 
 def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trace:
@@ -138,24 +132,24 @@ def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trac
     cluster with models that ElasticFlow assigned. ``speeds`` is a folder of pkusys/ElasticFlow's
     measurements, with which the jobs of the latter are elastic.
     """
-    if "job_id" in read_header(path):
+    if "job_id" in tables.read_header(path):
         return _read_elasticflow(path, gpus_per_node, speeds)
     if speeds:
         raise TraceError(
             f"speeds is {speeds!r}, and {path} names no models; leave speeds out, or give the "
             "file of one virtual cluster that ElasticFlow published"
         )
-    table = read_table(path, _PHILLY)
+    table = tables.read_table(path, _PHILLY)
     gpus = table.counts("num_gpus")
-    columns = JobColumns(
+    columns = tables.JobColumns(
         names=[f"job-{line - 1}" for line in table.lines],
         submitted=table.times("timestamp"),
         run_seconds=table.numbers("duration", may_be_blank=True),
-        tasks=[tasks_of_gpus(count, gpus_per_node) for count in gpus],
+        tasks=[tables.tasks_of_gpus(count, gpus_per_node) for count in gpus],
         gpus=gpus,
         queues=table.texts("cluster"),
     )
-    return trace_of(path.name, table, columns)
+    return tables.trace_of(path.name, table, columns)
 
 
 # --- ElasticFlow's jobs, at the speeds that it measured ------------------------------------------
@@ -167,41 +161,24 @@ def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trac
 
 
 def _read_elasticflow(path: Path, gpus_per_node: int, speeds: str) -> Trace:
-    table = read_table(path, (*_ELASTICFLOW, "batch_size") if speeds else _ELASTICFLOW)
-    gpus = table.counts("num_gpu")
-    columns = JobColumns(
-        names=[f"job-{name}" for name in table.texts("job_id")],
-        submitted=table.numbers("submit_time"),
-        run_seconds=table.numbers("duration", may_be_blank=True),
-        tasks=[tasks_of_gpus(count, 1 if speeds else gpus_per_node) for count in gpus],
-        gpus=gpus,
-        applications=table.texts("model_name"),
-    )
+    table = tables.read_table(path, (*_TIRESIAS, "batch_size") if speeds else _TIRESIAS)
+    columns = _tiresias_columns(table, 1.0, 1 if speeds else gpus_per_node)
+    trace = tables.trace_of(path.name, table, columns)
     if not speeds:
-        return trace_of(path.name, table, columns)
-    laws = _laws_of(table, Path(speeds).expanduser())
-    law_of = dict(zip(columns.names, laws, strict=True))
-    trace = trace_of(path.name, table, columns)
-    return replace(trace, jobs=tuple(_elastic(job, law_of[job.name]) for job in trace.jobs))
-
-
-def _laws_of(table: CsvTable, folder: Path) -> list[MeasuredSpeed]:
-    """The law of every row; TraceError for a model or batch size that was not measured."""
+        return trace
+    folder = Path(speeds).expanduser()
     measured = cache(lambda model: ElasticFlowTable.load(folder / f"{model}.csv"))
     known = {path.stem for path in folder.glob("*.csv")}
-    laws = []
-    rows = zip(table.texts("model_name"), table.counts("batch_size"), table.lines, strict=True)
-    for model, batch, line in rows:
-        if model not in known:
-            raise TraceError(
-                f"{table.file}, line {line}: model_name is {shown(model)}, which {folder} has no "
-                "measurements of; name the folder that has, with ?speeds=FOLDER"
-            )
-        try:
-            laws.append(measured(model).speed(batch))
-        except TraceError as error:
-            raise TraceError(f"{table.file}, line {line}: {error}") from None
-    return laws
+    laws = tables.laws_of(
+        table,
+        "model_name",
+        known,
+        lambda model, batch: measured(model).speed(batch),
+        folder,
+        "speeds",
+    )
+    law_of = dict(zip(columns.names, laws, strict=True))
+    return replace(trace, jobs=tuple(_elastic(job, law_of[job.name]) for job in trace.jobs))
 
 
 def _elastic(job: TraceJob, law: MeasuredSpeed) -> TraceJob:

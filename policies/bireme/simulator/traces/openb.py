@@ -13,14 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from bireme.core.gangs import (
-    ANYWHERE,
-    NodeConstraints,
-    Requirement,
-    SelectorOperator,
-    SelectorTerm,
-    Task,
-)
+from bireme.core import gangs
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
@@ -80,14 +73,16 @@ def _times(
 
 
 @lru_cache(maxsize=65_536)
-def _pod(cpu_millis: int, memory_mib: float, gpus: int, models: str) -> tuple[Task, ...]:
+def _pod(cpu_millis: int, memory_mib: float, gpus: int, models: str) -> tuple[gangs.Task, ...]:
     amounts = {CPU: cpu_millis, MEMORY: round(memory_mib * 2**20), GPU: gpus, PODS: 1}
-    constraints = ANYWHERE
+    constraints = gangs.ANYWHERE
     if models:
         wanted = tuple(sorted(set(models.split("|"))))
-        term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, wanted),))
-        constraints = NodeConstraints(affinity_terms=(term,))
-    return (Task("worker", 1, request_of(amounts), constraints=constraints),)
+        term = gangs.SelectorTerm(
+            (gangs.Requirement(GPU_MODEL_LABEL, gangs.SelectorOperator.IN, wanted),)
+        )
+        constraints = gangs.NodeConstraints(affinity_terms=(term,))
+    return (gangs.Task("worker", 1, request_of(amounts), constraints=constraints),)
 
 
 def _nodes(pods: Path, given: str) -> list[Node]:

@@ -19,16 +19,7 @@ from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, Request, request_of
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.tables import (
-    PODS_PER_NODE,
-    JobColumns,
-    count,
-    each_row,
-    number,
-    read_header,
-    read_table,
-    trace_of,
-)
+from bireme.simulator.traces import tables
 from bireme.simulator.workload import Trace
 
 HEADERS: Final = {
@@ -69,21 +60,21 @@ def read_pai(path: Path) -> Trace:
     gangs, spans = _tasks(path, treatments)
     spans |= _instances(path)
     source, header = _source(path, "pai_job_table")
-    table = read_table(source, ("job_name", "user", "status", "start_time"), header=header)
+    table = tables.read_table(source, ("job_name", "user", "status", "start_time"), header=header)
     names = table.texts("job_name")
     run_seconds = []
     for name, status in zip(names, table.texts("status"), strict=True):
         is_whole = status in _ENDED and name in gangs
         first, last = spans.get(name, (nan, nan)) if is_whole else (nan, nan)
         run_seconds.append(last - first)
-    columns = JobColumns(
+    columns = tables.JobColumns(
         names=names,
         submitted=table.numbers("start_time", may_be_blank=True),
         run_seconds=run_seconds,
         tasks=[tuple(gangs.get(name, {}).values()) for name in names],
         users=table.texts("user"),
     )
-    return trace_of(path.name, table, columns, nodes=_machines(path), treatments=treatments)
+    return tables.trace_of(path.name, table, columns, nodes=_machines(path), treatments=treatments)
 
 
 def _source(folder: Path, name: str) -> tuple[Path, tuple[str, ...]]:
@@ -95,7 +86,7 @@ def _source(folder: Path, name: str) -> tuple[Path, tuple[str, ...]]:
             "as Alibaba publishes them"
         )
     header = folder / f"{name}.header"
-    return table, read_header(header) if header.is_file() else HEADERS[name]
+    return table, tables.read_header(header) if header.is_file() else HEADERS[name]
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -107,7 +98,7 @@ def _rows(
     folder: Path, name: str, required: tuple[str, ...]
 ) -> Iterator[tuple[str, int, tuple[str, ...]]]:
     path, header = _source(folder, name)
-    return ((str(path), line, cells) for line, cells in each_row(path, required, header))
+    return ((str(path), line, cells) for line, cells in tables.each_row(path, required, header))
 
 
 def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, Task]], _Spans]:
@@ -117,7 +108,7 @@ def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, 
     for file, line, (job, name, instances, start, end, *plan) in _rows(
         folder, "pai_task_table", _TASK
     ):
-        replicas = number(file, line, "inst_num", instances, may_be_blank=True)
+        replicas = tables.number(file, line, "inst_num", instances, may_be_blank=True)
         if isnan(replicas) or replicas == 0:
             treatments[NO_INSTANCES] += 1
         elif name in gangs.setdefault(job, {}):
@@ -127,7 +118,7 @@ def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, 
             treatments.update({SHARED: 1} if is_share else {})
             # PAI's names of tasks that are no role (``tensorflow``) are workers.
             role = Role(name.lower()) if name.lower() in set(Role) else Role.WORKER
-            replicas = count(file, line, "inst_num", instances)
+            replicas = tables.count(file, line, "inst_num", instances)
             gangs[job][name] = Task(name, replicas, request, role, priority=role.default_priority)
             _stretch(spans, job, file, line, start, end)
     return {job: tasks for job, tasks in gangs.items() if tasks}, spans
@@ -136,7 +127,7 @@ def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, 
 def _request(file: str, line: int, cpu: str, memory: str, gpu: str) -> tuple[Request, bool]:
     """Return what one instance asks, and whether that rounds up a share of a GPU."""
     plan = {"plan_cpu": cpu, "plan_mem": memory, "plan_gpu": gpu}
-    amounts = [number(file, line, name, cell, True, 0.0) for name, cell in plan.items()]
+    amounts = [tables.number(file, line, name, cell, True, 0.0) for name, cell in plan.items()]
     # A blank cell asks for nothing.
     percent, gib, gpu_percent = (0.0 if isnan(amount) else amount for amount in amounts)
     asked = {CPU: ceil(10 * percent), MEMORY: round(gib * 2**30), GPU: ceil(gpu_percent / 100)}
@@ -145,8 +136,8 @@ def _request(file: str, line: int, cpu: str, memory: str, gpu: str) -> tuple[Req
 
 def _stretch(spans: _Spans, job: str, file: str, line: int, start: str, end: str) -> None:
     """Let ``spans[job]`` reach from ``start`` to ``end``; 0 or blank means it is not known."""
-    began = number(file, line, "start_time", start, may_be_blank=True)
-    ended = number(file, line, "end_time", end, may_be_blank=True)
+    began = tables.number(file, line, "start_time", start, may_be_blank=True)
+    ended = tables.number(file, line, "end_time", end, may_be_blank=True)
     if began > 0 and ended > 0:
         first, last = spans.get(job, (began, ended))
         spans[job] = min(first, began), max(last, ended)
@@ -169,10 +160,10 @@ def _machines(folder: Path) -> list[Node]:
         folder, "pai_machine_spec", HEADERS["pai_machine_spec"]
     ):
         cores, gib, gpus = (
-            number(file, line, column, cell, least=0)
+            tables.number(file, line, column, cell, least=0)
             for column, cell in zip(("cap_cpu", "cap_mem", "cap_gpu"), capacity, strict=True)
         )
         offer = {CPU: int(1000 * cores), MEMORY: int(gib * 2**30), GPU: int(gpus)}
         labels = {HOSTNAME_LABEL: name, GPU_MODEL_LABEL: model}
-        nodes.append(Node(name, offer | {PODS: PODS_PER_NODE}, labels))
+        nodes.append(Node(name, offer | {PODS: tables.PODS_PER_NODE}, labels))
     return nodes

@@ -10,28 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.gangs import (
-    NodeConstraints,
-    Requirement,
-    Role,
-    SelectorOperator,
-    SelectorTerm,
-    Task,
-)
+from bireme.core import gangs
 from bireme.core.gpus import GPU
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import POOL_LABEL, agent_nodes, parse_nodes
-from bireme.simulator.traces.generators import (
-    draw_durations,
-    draw_sizes,
-    gpu_trace,
-    in_order,
-    parse_sizes,
-    require_positive,
-    require_share,
-)
+from bireme.simulator.traces import generators
 from bireme.simulator.traces.tables import PODS_PER_NODE
 from bireme.simulator.workload import Trace, TraceJob
 
@@ -46,8 +31,8 @@ def a2c(*, rate: float = 0.7, steps: int = 50, step_seconds: float = 1.0, seed: 
     run 10 to 15; the one resource, drawn evenly, takes 5 to 10 of 10 units, the other 1 or 2; one
     machine; 50 steps. A unit is one core or one GiB.
     """
-    require_share(rate=rate)
-    require_positive(steps=steps, step_seconds=step_seconds)
+    generators.require_share(rate=rate)
+    generators.require_positive(steps=steps, step_seconds=step_seconds)
     rng = np.random.default_rng(seed)
     arrivals = np.flatnonzero(rng.random(steps) < rate)
     jobs = len(arrivals)
@@ -57,7 +42,7 @@ def a2c(*, rate: float = 0.7, steps: int = 50, step_seconds: float = 1.0, seed: 
     much, little = rng.integers(5, 11, jobs), rng.integers(1, 3, jobs)
     units = np.stack([np.where(wants_cpu, much, little), np.where(wants_cpu, little, much)], axis=1)
     rows = zip(arrivals.tolist(), runs.tolist(), units.tolist(), strict=True)
-    return in_order(
+    return generators.in_order(
         "a2c",
         [
             TraceJob(f"job-{i}", step * step_seconds, (_worker(*asked),), run * step_seconds)
@@ -92,7 +77,7 @@ def tapfinger(
     at the minimum. A task reaches 1 to ``agents`` pools, every number equally likely (its code; the
     text has a bandwidth rule).
     """
-    require_positive(agents=agents, rate=rate, step_seconds=step_seconds)
+    generators.require_positive(agents=agents, rate=rate, step_seconds=step_seconds)
     if world not in _TAPFINGER or tasks < 0:
         raise TraceError(
             f"world is {world!r}, tasks {tasks}; write synthetic or testbed, 0 or more"
@@ -109,7 +94,7 @@ def tapfinger(
         run_seconds = steps * step_seconds
         submitted = step * step_seconds
         jobs.append(TraceJob(f"job-{i}", submitted, (task,), run_seconds, application=kind))
-    return in_order("tapfinger", jobs, agent_pools)
+    return generators.in_order("tapfinger", jobs, agent_pools)
 
 
 def poisson_steps(rng: np.random.Generator, rate: float, count: int) -> IntArray:
@@ -142,16 +127,16 @@ def das(*, cluster: str = "small", jobs: int = 1000, load: float = 0.0, seed: in
     if cluster not in _DAS_CLUSTERS:
         raise TraceError(f"cluster is {cluster!r}; write one of {', '.join(_DAS_CLUSTERS)}")
     machines, usual_load = _DAS_CLUSTERS[cluster]
-    require_positive(jobs=jobs, load=load or usual_load)
+    generators.require_positive(jobs=jobs, load=load or usual_load)
     rng = np.random.default_rng(seed)
-    sizes, shares = parse_sizes(_DAS_SIZES)
+    sizes, shares = generators.parse_sizes(_DAS_SIZES)
     gpu_seconds = float(sizes @ shares) * _DAS_RUN_SECONDS
     gap_seconds = gpu_seconds / (4 * machines * (load or usual_load))
     times = np.cumsum(rng.exponential(gap_seconds, jobs))
-    gpus = draw_sizes(rng, _DAS_SIZES, jobs)
-    runs = draw_durations(rng, "lognormal", _DAS_RUN_SECONDS, 1.0, jobs)
+    gpus = generators.draw_sizes(rng, _DAS_SIZES, jobs)
+    runs = generators.draw_durations(rng, "lognormal", _DAS_RUN_SECONDS, 1.0, jobs)
     users = rng.integers(10, size=jobs)
-    return gpu_trace("das", times, gpus, runs, users, 4, parse_nodes(f"{machines}x4"))
+    return generators.gpu_trace("das", times, gpus, runs, users, 4, parse_nodes(f"{machines}x4"))
 
 
 RLPTO_PRIORITIES: Final = (
@@ -181,14 +166,14 @@ def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
             f"mix is {mix}, interval_seconds {interval_seconds}; write a mix from 1 to 4 and an "
             "interval from 0"
         )
-    tasks = (_worker(1, 2, role=Role.PS), _worker(1, 2, replicas=3))
+    tasks = (_worker(1, 2, role=gangs.Role.PS), _worker(1, 2, replicas=3))
     jobs = []
     for i, images in enumerate(RLPTO_IMAGES):
         run_seconds, priority = images * _RLPTO_SECONDS_PER_IMAGE, RLPTO_PRIORITIES[mix - 1][i]
         job = TraceJob(f"job-{i + 1}", i * interval_seconds, tasks, run_seconds)
         jobs.append(replace(job, priority=100 * priority, application=f"cnn-{images}"))
     nodes = [_machine(f"node-{n + 1}", cores=1, gib=2) for n in range(12)]
-    return in_order("rlpto", jobs, nodes)
+    return generators.in_order("rlpto", jobs, nodes)
 
 
 def _worker(
@@ -196,18 +181,18 @@ def _worker(
     gib: int,
     gpus: int = 0,
     replicas: int = 1,
-    role: Role = Role.WORKER,
+    role: gangs.Role = gangs.Role.WORKER,
     reached: tuple[str, ...] = (),
-) -> Task:
+) -> gangs.Task:
     asked = {CPU: 1000 * cores, MEMORY: gib * _GIB, GPU: gpus, PODS: 1}
-    term = SelectorTerm((Requirement(POOL_LABEL, SelectorOperator.IN, reached),))
-    return Task(
+    term = gangs.SelectorTerm((gangs.Requirement(POOL_LABEL, gangs.SelectorOperator.IN, reached),))
+    return gangs.Task(
         role.value,
         replicas,
         request_of(asked),
         role,
         priority=role.default_priority,
-        constraints=NodeConstraints(affinity_terms=(term,) if reached else None),
+        constraints=gangs.NodeConstraints(affinity_terms=(term,) if reached else None),
     )
 
 

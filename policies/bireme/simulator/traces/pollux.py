@@ -17,15 +17,7 @@ from typing import Final, cast
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.goodput import PolluxSpeed
-from bireme.simulator.traces.tables import (
-    CsvTable,
-    JobColumns,
-    read_table,
-    shown,
-    tasks_of_gpus,
-    trace_of,
-    unpacked,
-)
+from bireme.simulator.traces import tables
 from bireme.simulator.workload import Trace, TraceJob
 
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
@@ -49,47 +41,40 @@ def read_pollux(path: Path, *, mode: str = "rigid", traces: str = "") -> Trace:
     """
     if mode not in _MODES:
         raise TraceError(f"mode is {mode!r}; write one of {', '.join(_MODES)}")
-    table = read_table(path, COLUMNS)
-    with unpacked(path) as workload:
+    table = tables.read_table(path, COLUMNS)
+    with tables.unpacked(path) as workload:
         folder = Path(traces).expanduser() if traces else workload.parent.parent / "traces"
         laws = _laws(table, folder, mode)
     sizes = table.counts("num_replicas")
-    columns = JobColumns(
+    columns = tables.JobColumns(
         names=table.texts("name"),
         submitted=table.numbers("time"),
         run_seconds=[_run_seconds(table, row, law, sizes[row]) for row, law in enumerate(laws)],
-        tasks=[tasks_of_gpus(size, 1) for size in sizes],
+        tasks=[tables.tasks_of_gpus(size, 1) for size in sizes],
         gpus=sizes,
         applications=table.texts("application"),
     )
     name = f"{path.parent.name}/{path.name}"  # the folder is named after the load
-    trace = trace_of(name, table, columns)
+    trace = tables.trace_of(name, table, columns)
     law_of = dict(zip(columns.names, laws, strict=True))
     jobs = [replace(j, speed=law_of[j.name], steps=law_of[j.name].steps) for j in trace.jobs]
     return replace(trace, jobs=tuple(jobs if mode == "rigid" else map(_elastic, jobs)))
 
 
-def _laws(table: CsvTable, folder: Path, mode: str) -> list[PolluxSpeed]:
+def _laws(table: tables.CsvTable, folder: Path, mode: str) -> list[PolluxSpeed]:
     """Return the law of every row; equal applications and batch sizes share one object."""
     application = cache(lambda name: PolluxSpeed.load(folder / name))
     law = cache(lambda name, batch: replace(application(name), batch=batch))
-    laws = []
-    rows = zip(table.texts("application"), table.counts("batch_size"), table.lines, strict=True)
-    for name, batch, line in rows:
+    known = {path.name for path in folder.glob("*") if path.is_dir()}
+
+    def law_of(name: str, batch: int) -> PolluxSpeed:
         keeps_batch = mode != "adaptive" or name in _UNSPREAD
-        if not (folder / name).is_dir():
-            raise TraceError(
-                f"{table.file}, line {line}: application is {shown(name)}, which {folder} has no "
-                "measurements of; name the folder that has, with ?traces=FOLDER"
-            )
-        try:
-            laws.append(law(name, batch if keeps_batch else None))
-        except TraceError as error:
-            raise TraceError(f"{table.file}, line {line}: {error}") from None
-    return laws
+        return law(name, batch if keeps_batch else None)
+
+    return tables.laws_of(table, "application", known, law_of, folder, "traces")
 
 
-def _run_seconds(table: CsvTable, row: int, law: PolluxSpeed, replicas: int) -> float:
+def _run_seconds(table: tables.CsvTable, row: int, law: PolluxSpeed, replicas: int) -> float:
     """Return the seconds of a training on the fewest nodes; NaN for a job without replicas."""
     if replicas == 0:
         return nan

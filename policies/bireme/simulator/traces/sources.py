@@ -15,14 +15,8 @@ from typing import Final
 from bireme.core.errors import require
 from bireme.simulator.errors import TraceError
 from bireme.simulator.options import known_name, read_options
+from bireme.simulator.traces import job_logs
 from bireme.simulator.traces.generators import adversarial, diurnal, gavel, poisson
-from bireme.simulator.traces.job_logs import (
-    read_acme,
-    read_helios,
-    read_muri,
-    read_philly,
-    read_tiresias,
-)
 from bireme.simulator.traces.openb import read_openb
 from bireme.simulator.traces.pai import read_pai
 from bireme.simulator.traces.papers import a2c, das, rlpto, tapfinger
@@ -30,14 +24,14 @@ from bireme.simulator.traces.pollux import read_pollux
 from bireme.simulator.workload import Trace
 
 FORMATS: Final[Mapping[str, Callable[..., Trace]]] = {
-    "acme": read_acme,
-    "helios": read_helios,
-    "muri": read_muri,
+    "acme": job_logs.read_acme,
+    "helios": job_logs.read_helios,
+    "muri": job_logs.read_muri,
     "openb": read_openb,
     "pai": read_pai,
-    "philly": read_philly,
+    "philly": job_logs.read_philly,
     "pollux": read_pollux,
-    "tiresias": read_tiresias,
+    "tiresias": job_logs.read_tiresias,
 }
 """Readers by name of the format: a path, then options by keyword."""
 

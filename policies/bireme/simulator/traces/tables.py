@@ -13,7 +13,7 @@ import gzip
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from math import inf, isfinite, isnan, nan
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Final, cast
+from typing import IO, Final, TypeVar, cast
 
 from bireme.core.errors import require
 from bireme.core.gangs import Task
@@ -37,6 +37,8 @@ from bireme.simulator.workload import Trace, TraceJob
 
 MOST: Final = 1_000_000
 """A count above it is a damaged row, not a job."""
+
+SpeedT = TypeVar("SpeedT")
 
 _BLANK: Final = frozenset({"", "None", "nan", "NaN", "NaT"})
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -382,6 +384,34 @@ def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
     if run_seconds <= 0:
         return NO_RUN_TIME
     return NOT_SUBMITTED if isnan(submitted) else ""
+
+
+def laws_of(
+    table: CsvTable,
+    column: str,
+    known: Collection[str],
+    law: Callable[[str, int], SpeedT],
+    folder: Path,
+    option: str,
+) -> list[SpeedT]:
+    """Return each row's ``law`` at its model, in ``column``, and ``batch_size``.
+
+    Raises TraceError for a model not ``known`` in the ``folder`` of measurements, which ``option``
+    names, and for a batch size that was not measured.
+    """
+    laws = []
+    rows = zip(table.texts(column), table.counts("batch_size"), table.lines, strict=True)
+    for name, batch, line in rows:
+        if name not in known:
+            raise TraceError(
+                f"{table.file}, line {line}: {column} is {shown(name)}, which {folder} has no "
+                f"measurements of; name the folder that has, with ?{option}=FOLDER"
+            )
+        try:
+            laws.append(law(name, batch))
+        except TraceError as error:
+            raise TraceError(f"{table.file}, line {line}: {error}") from None
+    return laws
 
 
 # --- From GPU counts to tasks -------------------------------------------------------------------
