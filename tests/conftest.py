@@ -1,4 +1,4 @@
-"""What every tier shares: hypothesis' settings, which tests need a cluster, and their order.
+"""Setup of every tier: hypothesis' settings, which tests need a cluster, and their order.
 
 Property tests judge what is computed; how long a busy machine takes for it is no finding.
 """

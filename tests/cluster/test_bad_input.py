@@ -35,12 +35,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 @pytest.fixture
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
     operator = stack.operator()
-    pid, said = operator.pid, len(operator.log_path.read_text())
+    pid, start = operator.pid, len(operator.log_path.read_text())
     with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
     assert operator.running
     assert operator.pid == pid, "the operator was not started again"
-    assert "Traceback" not in operator.log_path.read_text()[said:]
+    assert "Traceback" not in operator.log_path.read_text()[start:]
 
 
 def with_container(rendezvous: str = "none", **fields: object) -> Manifest:
@@ -131,8 +131,8 @@ def test_bad_job_says_what_is_wrong_and_a_good_one_runs(tenant: Tenant, name: st
     bad, reason, words = REFUSED_TEMPLATES[name]
     tenant.create(bad, training_job("good"))
     if reason:
-        said = tenant.await_reason("bad", reason)
-        assert words in said["message"]
+        status = tenant.await_reason("bad", reason)
+        assert words in status["message"]
         assert tenant.pods("bad") == []
     else:
         tenant.await_phase("bad", "Running")
@@ -140,7 +140,7 @@ def test_bad_job_says_what_is_wrong_and_a_good_one_runs(tenant: Tenant, name: st
 
 
 @pytest.mark.parametrize("levels", [300, 950, 3000])
-def test_template_nested_too_deeply_is_said_to_be_so(tenant: Tenant, levels: int) -> None:
+def test_template_nested_too_deeply_is_reported(tenant: Tenant, levels: int) -> None:
     # As text and with kubectl: Python's own coders give up at about a thousand.
     deep = '{"a":' * levels + "1" + "}" * levels
     text = json.dumps(with_container(deep="DEEP")).replace('"DEEP"', deep)
@@ -149,11 +149,11 @@ def test_template_nested_too_deeply_is_said_to_be_so(tenant: Tenant, levels: int
     )
     tenant.create(training_job("good"))
     tenant.await_phase("good", "Running")
-    said = tenant.cluster.kubectl(
+    printed = tenant.cluster.kubectl(
         *("wait", "btj/bad", "--for=jsonpath={.status.reason}=SpecInvalid", "--timeout=60s"),
         *("-n", tenant.namespace),
     )
-    assert "condition met" in said
+    assert "condition met" in printed
     message = tenant.cluster.kubectl(
         *("get", "btj", "bad", "-n", tenant.namespace, "-o", "jsonpath={.status.message}")
     )
@@ -166,7 +166,7 @@ def test_job_too_large_for_pods_with_their_own_environment_says_so(tenant: Tenan
     tenant.create(bad | {"spec": bad["spec"] | {"rendezvous": "torch"}}, training_job("good"))
     tenant.eventually(
         lambda: tenant.status("bad"),
-        lambda said: said.get("phase") == "Running" or said.get("reason") == "TemplateInvalid",
+        lambda seen: seen.get("phase") == "Running" or seen.get("reason") == "TemplateInvalid",
     )
     tenant.await_phase("good", "Running")
 
@@ -178,10 +178,10 @@ def test_control_characters_of_a_failed_pod_reach_no_terminal(
     fake = annotations(duration="300ms", fail_attempts="0", fail_message=evil)
     job = training_job("bad", task(fake=fake), runPolicy={"backoffLimit": 0})
     tenant.create(job, training_job("good"))
-    said = tenant.await_phase("bad", "Failed")
-    assert said["reason"] == "BackoffLimitExceeded"
-    assert "模型" in said["message"]
-    texts = [said["message"], *(c["message"] for c in said["conditions"])]
+    status = tenant.await_phase("bad", "Failed")
+    assert status["reason"] == "BackoffLimitExceeded"
+    assert "模型" in status["message"]
+    texts = [status["message"], *(c["message"] for c in status["conditions"])]
     texts += [message for _, _, message in tenant.events("bad")]
     assert all(text.isprintable() for text in texts)
     lines = stack.operator().log_path.read_text().splitlines()
@@ -210,8 +210,8 @@ def test_pod_of_a_planned_name_made_by_somebody_else_is_left_alone_and_named(
     }
     uid = tenant.create(squatter)["metadata"]["uid"]
     tenant.create(training_job("victim", task(replicas=2)), training_job("good"))
-    said = tenant.await_reason("victim", "PodsRefused")
-    assert "a pod 'victim-worker-0' exists that is not this job's" in said["message"]
+    status = tenant.await_reason("victim", "PodsRefused")
+    assert "a pod 'victim-worker-0' exists that is not this job's" in status["message"]
     tenant.await_phase("good", "Running")
     assert tenant.get("Pod", "victim-worker-0")["metadata"]["uid"] == uid
     tenant.delete("Pod", "victim-worker-0", grace_seconds=0)
@@ -221,8 +221,8 @@ def test_pod_of_a_planned_name_made_by_somebody_else_is_left_alone_and_named(
 def test_pod_of_a_planned_name_without_any_label_is_named(tenant: Tenant) -> None:
     uid = tenant.create(pod("taken-worker-1", gpus=0))["metadata"]["uid"]
     tenant.create(training_job("taken", task(replicas=2)), training_job("good"))
-    said = tenant.await_reason("taken", "PodsRefused")
-    assert "a pod 'taken-worker-1' exists that is not this job's" in said["message"]
+    status = tenant.await_reason("taken", "PodsRefused")
+    assert "a pod 'taken-worker-1' exists that is not this job's" in status["message"]
     tenant.eventually(lambda: tenant.plan("taken"), lambda plan: plan is None)
     tenant.eventually(lambda: tenant.pods("taken"), lambda pods: pods == [])
     assert tenant.get("Pod", "taken-worker-1")["metadata"]["uid"] == uid
@@ -237,12 +237,12 @@ def test_pod_group_of_a_planned_name_made_by_somebody_else_is_named(tenant: Tena
         "spec": {"minMember": 1},
     }
     tenant.create(group, training_job("mine"), training_job("good"))
-    said = tenant.await_reason("mine", "SpecInvalid")
-    assert "a PodGroup 'mine' exists that is not this job's" in said["message"]
+    status = tenant.await_reason("mine", "SpecInvalid")
+    assert "a PodGroup 'mine' exists that is not this job's" in status["message"]
     tenant.await_phase("good", "Running")
 
 
-def test_quota_that_refuses_a_pod_is_said_and_nothing_of_the_gang_stays(tenant: Tenant) -> None:
+def test_quota_that_refuses_a_pod_is_named_and_nothing_of_a_gang_stays(tenant: Tenant) -> None:
     quota: Manifest = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -257,8 +257,8 @@ def test_quota_that_refuses_a_pod_is_said_and_nothing_of_the_gang_stays(tenant: 
         lambda hard: hard == "2",
     )
     tenant.create(torch_job("many", workers=3))
-    said = tenant.await_reason("many", "PodsRefused")
-    assert "exceeded quota" in said["message"]
+    status = tenant.await_reason("many", "PodsRefused")
+    assert "exceeded quota" in status["message"]
     tenant.eventually(lambda: tenant.pods("many"), lambda pods: pods == [])
     tenant.create(training_job("good", task(replicas=2)))
     tenant.await_phase("good", "Running")

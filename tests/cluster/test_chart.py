@@ -103,7 +103,7 @@ def test_every_crd_is_in_the_chart_and_is_kept_when_the_release_goes(helm: Helm)
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("forecast.schedul=x", "at '/forecast': additional properties 'schedul' not allowed"),
         ("forcast.enabled=true", "additional properties 'forcast' not allowed"),
@@ -114,11 +114,11 @@ def test_every_crd_is_in_the_chart_and_is_kept_when_the_release_goes(helm: Helm)
     ],
 )
 def test_value_that_the_chart_does_not_know_is_refused_by_its_place(
-    helm: Helm, value: str, said: str
+    helm: Helm, value: str, message: str
 ) -> None:
     done = helm("template", "bireme", str(CHART), "--set", value)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_every_value_has_a_place_in_the_schema() -> None:
@@ -178,8 +178,8 @@ def test_no_role_asks_for_everything_or_for_what_would_be_more(helm: Helm) -> No
     rules = [rule for role in roles for rule in role["rules"]]
     assert len(rules) > 10
     for rule in rules:
-        told = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
-        assert not told & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}
+        granted = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert not granted & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}
 
 
 def test_api_server_takes_every_object_with_every_value_set(
@@ -189,8 +189,8 @@ def test_api_server_takes_every_object_with_every_value_set(
     values.write_text(yaml.safe_dump(EVERY_VALUE))
     text = helm.template(f"--values={values}", f"--namespace={namespace}", "--no-hooks")
     flags = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
-    said = cluster.kubectl("apply", *flags, "-f", "-", input=text)
-    assert len(said.splitlines()) == len([m for m in yaml.safe_load_all(text) if m])
+    printed = cluster.kubectl("apply", *flags, "-f", "-", input=text)
+    assert len(printed.splitlines()) == len([m for m in yaml.safe_load_all(text) if m])
     pod = of_kind(text, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     assert container["image"] == "registry.example.com/team/bireme-forecast:1.2"

@@ -1,4 +1,4 @@
-"""Where the chart's NetworkPolicies let Bireme's own programs go. Nothing here enforces them."""
+"""Egress that the chart's NetworkPolicies allow Bireme's programs. Nothing here enforces them."""
 
 import json
 from pathlib import Path

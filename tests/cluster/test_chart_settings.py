@@ -18,10 +18,10 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 def settings_of(text: str) -> Manifest:
-    """What the file of settings says that operator and extender read."""
+    """The settings file that operator and extender read."""
     maps = (m.get("data") or {} for m in yaml.safe_load_all(text) if m)
-    (said,) = (data["settings.yaml"] for data in maps if "settings.yaml" in data)
-    settings: Manifest = yaml.safe_load(said)
+    (file,) = (data["settings.yaml"] for data in maps if "settings.yaml" in data)
+    settings: Manifest = yaml.safe_load(file)
     return settings
 
 

@@ -101,10 +101,10 @@ def run(cluster: Cluster, *args: str) -> str:
 
 
 def refusal(cluster: Cluster, *args: str) -> str:
-    """What the API server says when it refuses."""
-    said = run(cluster, *args)
-    assert "(server dry run)" not in said, "it was accepted"
-    return said
+    """The message of the API server's refusal."""
+    printed = run(cluster, *args)
+    assert "(server dry run)" not in printed, "it was accepted"
+    return printed
 
 
 def set_status(cluster: Cluster, reference: str, **status: Any) -> None:

@@ -104,7 +104,7 @@ def test_interrupted_demo_cleans_up(tmp_path: Path, order: signal.Signals) -> No
     assert f"demo-{demo.pid}" not in known_clusters()
 
 
-def test_cluster_stays_until_it_is_told_to_go(tmp_path: Path, name: str) -> None:
+def test_cluster_stays_until_it_is_asked_to_go(tmp_path: Path, name: str) -> None:
     up = run(tmp_path, "up", f"--name={name}")
     assert up.returncode == 0, up.stdout + up.stderr
     cluster = Cluster.find(name)

@@ -58,14 +58,14 @@ def await_size(tenant: Tenant, size: int) -> dict[str, str]:
 
 
 def plans(records: list[Record]) -> list[Manifest]:
-    """What the plan of the elastic job was, one after the other."""
-    told: list[Manifest] = []
+    """The plans of the elastic job, one after the other."""
+    seen: list[Manifest] = []
     for record in in_order(records):
         if record.kind == "PodGroup" and record.key[1] == "elastic":
             plan = record.manifest.get("status", {}).get("plan")
-            if plan and told[-1:] != [plan]:
-                told.append(plan)
-    return told
+            if plan and seen[-1:] != [plan]:
+                seen.append(plan)
+    return seen
 
 
 def members(plan: Manifest) -> set[Any]:
@@ -97,14 +97,14 @@ def assert_resized_as_promised(records: list[Record]) -> None:
     resized = [datetime.fromisoformat(plan["resizedTime"]) for plan in written[1:]]
     settled = [(later - before).total_seconds() for before, later in pairwise(resized)]
     assert min(settled) >= SETTLE_SECONDS
-    told = environments(records)
-    assert len(told) == MOST
+    by_pod = environments(records)
+    assert len(by_pod) == MOST
     first, *others = (
-        {name: value for name, value in env.items() if name not in OWN} for env in told.values()
+        {name: value for name, value in env.items() if name not in OWN} for env in by_pod.values()
     )
-    assert others == [first] * (MOST - 1), "who is added is told what the others were"
+    assert others == [first] * (MOST - 1), "an added pod gets the environment of the others"
     assert first["PET_RDZV_ENDPOINT"].startswith("elastic-worker-0.elastic.")
-    hosts = [name for name, env in told.items() if "is_host=1" in env["PET_RDZV_CONF"]]
+    hosts = [name for name, env in by_pod.items() if "is_host=1" in env["PET_RDZV_CONF"]]
     assert hosts == ["elastic-worker-0"]
 
 
@@ -141,9 +141,9 @@ def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -
         records = recorder.records()
     assert_resized_as_promised(records)
     assert check(records, removed={(tenant.namespace, "first")}) == []
-    said = tenant.status("elastic")
-    assert (said["phase"], said["attempt"], said["gpus"]) == ("Running", 0, LEAST)
-    assert {"restarts", "interruptions", "preemptions"}.isdisjoint({k for k in said if said[k]})
+    status = tenant.status("elastic")
+    assert (status["phase"], status["attempt"], status["gpus"]) == ("Running", 0, LEAST)
+    assert {"restarts", "interruptions", "preemptions"}.isdisjoint({k for k in status if status[k]})
     reasons = {reason for _, reason, _ in tenant.events("elastic")}
     assert {"Grown", "Shrunk"} <= reasons
 

@@ -138,8 +138,8 @@ def test_gang_larger_than_what_is_free_waits_whole(tenant: Tenant) -> None:
     template = member_template("patient", 2, fake=SEEN)
     tenant.create(pod_group("patient", 4), batch_job("patient", 4, template))
     words = "asks 8 nvidia.com/gpu as 4 pod; 4 nvidia.com/gpu free"
-    said = tenant.await_group("patient", reason="WaitingForCapacity", message=words)
-    assert (said["queuePosition"], said["phase"]) == (1, "Pending")
+    status = tenant.await_group("patient", reason="WaitingForCapacity", message=words)
+    assert (status["queuePosition"], status["phase"]) == (1, "Pending")
     always(lambda: gates(tenant.pods("patient")), all, 1.0, what="all gated")
     assert tenant.plan("patient") is None
     tenant.delete("TrainingJob", "holder")

@@ -40,9 +40,9 @@ def test_every_revision_is_recorded_in_order(gpus: Cluster, tmp_path: Path) -> N
         records = [r for r in in_order(recorder.records()) if r.key == ("", "busy")]
         assert len(recorder.objects("Node")) == 2
         assert [q["metadata"]["name"] for q in recorder.objects("Queue")] == ["default"]
-    told = [(r.change, r.manifest["spec"].get("userPriority")) for r in records]
+    changes = [(r.change, r.manifest["spec"].get("userPriority")) for r in records]
     middle = [("MODIFIED", priority) for priority in range(CHANGES) if priority != 50]
-    assert told == [("ADDED", 50), *middle, ("DELETED", CHANGES - 1)]
+    assert changes == [("ADDED", 50), *middle, ("DELETED", CHANGES - 1)]
     assert len({r.revision for r in records}) == len(records)
     assert all("managedFields" not in r.manifest["metadata"] for r in records)
     assert [r for r in read(path) if r.key == ("", "busy")] == records
@@ -58,11 +58,11 @@ def test_stopped_api_server_leaves_no_gap(gpus: Cluster, tmp_path: Path) -> None
         server.start()
         change(gpus, "patient", 2)
         recorder.settle(30)
-        told = [r for r in in_order(recorder.records()) if r.key == ("", "patient")]
-    assert [r.manifest["spec"]["userPriority"] for r in told] == [50, 1, 2]
+        versions = [r for r in in_order(recorder.records()) if r.key == ("", "patient")]
+    assert [r.manifest["spec"]["userPriority"] for r in versions] == [50, 1, 2]
 
 
-def test_expired_history_is_a_gap_and_deletions_in_it_are_told(
+def test_expired_history_is_a_gap_and_deletions_in_it_are_reported(
     gpus: Cluster, tmp_path: Path
 ) -> None:
     gpus.api.post(QUEUES, queue("doomed"))

@@ -1,4 +1,4 @@
-"""What tenants try on the objects they may write: forged members, lifted gates, hostile templates.
+"""Attacks by tenants on the objects they may write: forged members, lifted gates, bad templates.
 
 The admission policies of the chart are not installed here: what they refuse is ignored without
 them. ``test_install.py`` tries the policies and the roles themselves.
@@ -147,7 +147,7 @@ def test_a_pod_whose_gate_is_lifted_by_hand_is_placed_nowhere(tenant: Tenant) ->
     where = ("-n", tenant.namespace, "--type=json", "-p", lift)
     tenant.cluster.kubectl("patch", "pod", "early", *where)
     tenant.eventually(
-        lambda: tenant.events("early"), lambda said: any("NoPlan" in text for *_, text in said)
+        lambda: tenant.events("early"), lambda events: any("NoPlan" in text for *_, text in events)
     )
     assert nodes_of([tenant.get("Pod", "early")]) == {}
 
@@ -193,8 +193,8 @@ def test_what_the_namespace_does_not_allow_its_tenant_the_operator_does_not_make
     )
     spec, words = REFUSED[name]
     tenant.create(training_job("bad", task(spec=spec)))
-    said = tenant.eventually(
-        lambda: tenant.status("bad"), lambda said: words in said.get("message", "")
+    status = tenant.eventually(
+        lambda: tenant.status("bad"), lambda status: words in status.get("message", "")
     )
-    assert said["reason"] in ("PodsRefused", "TemplateInvalid")
+    assert status["reason"] in ("PodsRefused", "TemplateInvalid")
     assert tenant.pods("bad") == []

@@ -69,7 +69,7 @@ def tenant(installed: BiremeStack) -> Iterator[Tenant]:
 
 
 def submitted(tenant: Tenant, manifest: dict[str, Any], *flags: str) -> str:
-    """What the API server says when ann creates it."""
+    """The API server's answer when ann creates it."""
     where = (f"--namespace={tenant.namespace}", *ANN, *flags)
     text = json.dumps(manifest)
     return tenant.cluster.kubectl("create", "-f", "-", *where, input=text, check=False)
@@ -92,8 +92,8 @@ def test_a_pod_group_of_another_controller_is_placed(tenant: Tenant) -> None:
 
 def test_a_queue_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
     tenant.cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("vip")))
-    said = submitted(tenant, training_job("j", task("worker", 1), queue="vip"))
-    assert "ann may not use queue vip: name another one in spec.queue" in said
+    answer = submitted(tenant, training_job("j", task("worker", 1), queue="vip"))
+    assert "ann may not use queue vip: name another one in spec.queue" in answer
     rule = {"apiGroups": ["bireme.dev"], "resources": ["queues"], "resourceNames": ["vip"]}
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
     role = {**head, "metadata": {"name": "vip"}, "rules": [{**rule, "verbs": ["use"]}]}
@@ -101,13 +101,13 @@ def test_a_queue_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
     tenant.cluster.kubectl("create", "-f", "-", where, input=json.dumps(role))
     tenant.cluster.kubectl("create", "rolebinding", "vip", "--role=vip", "--user=ann", where)
     allowed = training_job("allowed", task("worker", 1), queue="vip")
-    tenant.eventually(lambda: submitted(tenant, allowed), lambda said: "created" in said)
+    tenant.eventually(lambda: submitted(tenant, allowed), lambda answer: "created" in answer)
 
 
 def test_a_priority_class_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
     urgent = training_job("j", task("worker", 1), priorityClassName="urgent")
-    said = submitted(tenant, urgent)
-    assert "ann may not use priority class urgent" in said
+    answer = submitted(tenant, urgent)
+    assert "ann may not use priority class urgent" in answer
     plain = training_job("k", task("worker", 1), runPolicy={"suspend": True})
     assert "created" in submitted(tenant, plain)
     raised = json.dumps({"spec": {"priorityClassName": "urgent"}})
@@ -164,8 +164,8 @@ def test_what_a_tenant_may_do(tenant: Tenant, verb: str, resource: str, may: boo
     resource, _, sub = resource.partition("/")
     arguments = (verb, f"{resource}.bireme.dev", *([f"--subresource={sub}"] if sub else []))
     where = (f"--namespace={tenant.namespace}", *ANN)
-    said = tenant.cluster.kubectl("auth", "can-i", *arguments, *where, check=False)
-    assert said.split()[0] == ("yes" if may else "no")
+    printed = tenant.cluster.kubectl("auth", "can-i", *arguments, *where, check=False)
+    assert printed.split()[0] == ("yes" if may else "no")
 
 
 @pytest.mark.parametrize("account", ["bireme-operator", "bireme-scheduler", "bireme-forecast"])
@@ -184,10 +184,10 @@ def test_what_no_program_may_do(
     resource, _, sub = resource.partition("/")
     arguments = (verb, resource, *([f"--subresource={sub}"] if sub else []))
     who = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
-    said = installed.cluster.kubectl(
+    printed = installed.cluster.kubectl(
         "auth", "can-i", *arguments, who, "--all-namespaces", check=False
     )
-    assert said.split()[0] == "no"
+    assert printed.split()[0] == "no"
 
 
 def test_the_scheduler_image_is_of_the_clusters_version(installed: BiremeStack) -> None:

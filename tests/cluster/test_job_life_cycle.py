@@ -1,4 +1,4 @@
-"""What a job's run policy promises: retries, time limits, cleaning up, pausing, deletion."""
+"""Promises of a job's run policy: retries, time limits, cleaning up, pausing, deletion."""
 
 from collections.abc import Iterator
 

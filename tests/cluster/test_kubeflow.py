@@ -140,7 +140,7 @@ def fail(tenant: Tenant, pod: str, exit_code: int) -> None:
 
 
 def why(tenant: Tenant, name: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What ``bireme why`` says of a PodGroup."""
+    """The output of ``bireme why`` about a PodGroup."""
     kubeconfig = str(tenant.cluster.kubeconfig)
     command = ["why", f"podgroup/{name}", "-n", tenant.namespace, "--kubeconfig", kubeconfig]
     assert main(command) == 0
@@ -192,10 +192,10 @@ def test_of_two_jobs_that_do_not_both_fit_one_waits_whole_and_then_runs(
     winner, loser = sorted(pair, key=phases.__getitem__, reverse=True)
     tenant.await_group(loser, message="asks 12 nvidia.com/gpu")
     always(lambda: len(gated(tenant, loser)), lambda n: n == 6, 1.0, what="all gated")
-    told = why(tenant, loser, capsys)
-    assert f"PodGroup {tenant.namespace}/{loser}: Pending, queue default" in told
-    assert "WaitingForCapacity" in told
-    assert "position 1 of 1" in told
+    printed = why(tenant, loser, capsys)
+    assert f"PodGroup {tenant.namespace}/{loser}: Pending, queue default" in printed
+    assert "WaitingForCapacity" in printed
+    assert "position 1 of 1" in printed
     tenant.delete("PyTorchJob", winner)
     tenant.await_group(loser, phase="Running")
     assert len(nodes_of(tenant.pods(loser))) == 6
@@ -290,13 +290,13 @@ def test_elastic_job_grows_as_far_as_there_is_room_and_shrinks(
     tenant.eventually(bound, lambda found: len(found) == 4)
     tenant.await_group("stretch", message="2 more wait to join: asks ")
     assert sorted([*bound(), *gated(tenant, "stretch")]) == names
-    told = why(tenant, "stretch", capsys)
-    assert f"PodGroup {tenant.namespace}/stretch: Running, queue default" in told
-    assert "position 1 of 1" in told
+    printed = why(tenant, "stretch", capsys)
+    assert f"PodGroup {tenant.namespace}/stretch: Running, queue default" in printed
+    assert "position 1 of 1" in printed
     scale(2)
     tenant.eventually(bound, lambda found: found == names[:2])
-    said = tenant.await_group("stretch", phase="Running", reason="GangBound")
-    assert "queuePosition" not in said
+    status = tenant.await_group("stretch", phase="Running", reason="GangBound")
+    assert "queuePosition" not in status
 
 
 def test_other_kinds_become_gangs_by_the_same_lines(tenant: Tenant) -> None:
@@ -323,7 +323,7 @@ def test_replica_type_without_the_lines_is_named_by_what_is_missing(
         "spec": {**pod_spec(2), "containers": [{"name": "pytorch", "image": "trainer"}]}
     }
     tenant.create(pod_group("half", 4), job)
-    said = tenant.await_group("half", message="1 of minMember 4 pods exist")
-    assert said["reason"] == "WaitingForPods"
+    status = tenant.await_group("half", message="1 of minMember 4 pods exist")
+    assert status["reason"] == "WaitingForPods"
     assert gated(tenant, "half") == ["half-master-0"]
     assert "1 of minMember 4 pods exist" in why(tenant, "half", capsys)

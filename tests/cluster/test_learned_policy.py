@@ -84,7 +84,7 @@ def trained_by(name: str, stage: str = "Active") -> Manifest:
     return scheduling_policy("policy", checkpoint={"name": name}, stage=stage)
 
 
-def told(tenant: Tenant, condition: str) -> str:
+def condition_of(tenant: Tenant, condition: str) -> str:
     """A condition of the policy, as ``status reason generation``."""
     status = tenant.status("policy", "SchedulingPolicy")
     found = {c["type"]: f"{c['status']} {c['reason']}" for c in status.get("conditions", ())}
@@ -98,7 +98,7 @@ def use(tenant: Tenant, name: str, generation: int = 1) -> None:
     else:
         tenant.patch("SchedulingPolicy", "policy", {"spec": {"checkpoint": {"name": name}}})
     wanted = f"True PolicyLoaded {generation}"
-    tenant.eventually(lambda: told(tenant, "Loaded"), lambda found: found == wanted)
+    tenant.eventually(lambda: condition_of(tenant, "Loaded"), lambda found: found == wanted)
 
 
 def places(tenant: Tenant, name: str, workers: int = 1) -> dict[str, str]:
@@ -178,7 +178,7 @@ def test_a_checkpoints_sizer_decides_how_large_an_elastic_job_is(
     settings = open_record([records]).settings
     policy, _ = lookup.policy_of(moment.source, settings, make_policy, str(trained))
     assert outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes) == moment.outline
-    assert told(tenant, "Degraded").startswith("False AnswersValid")
+    assert condition_of(tenant, "Degraded").startswith("False AnswersValid")
     tenant.cluster.kubectl("delete", "bsp", "policy")
     tenant.eventually(lambda: size_of(tenant, "sized"), lambda size: size == 6, 45.0)
 
@@ -197,7 +197,7 @@ def test_a_corrupt_checkpoint_degrades_visibly_and_no_job_waits_longer_for_it(
     assert tenant.status("during")["waitSeconds"] < RETRY_SECONDS / 2
     assert tenant.plan("during") is not None
     refused = "False LoadFailed 1"
-    tenant.eventually(lambda: told(tenant, "Loaded"), lambda found: found == refused)
+    tenant.eventually(lambda: condition_of(tenant, "Loaded"), lambda found: found == refused)
     (condition,) = tenant.status("policy", "SchedulingPolicy")["conditions"]
     assert "placer.onnx" in condition["message"]
     assert condition["message"].endswith("the settings decide")
@@ -213,7 +213,7 @@ def test_a_corrupt_checkpoint_degrades_visibly_and_no_job_waits_longer_for_it(
 def test_a_shadow_is_compared_in_metrics_and_status(tenant: Tenant, stack: BiremeStack) -> None:
     tenant.create(trained_by("orderer", "Shadow"))
     loaded = "True PolicyLoaded 1"
-    tenant.eventually(lambda: told(tenant, "Loaded"), lambda found: found == loaded)
+    tenant.eventually(lambda: condition_of(tenant, "Loaded"), lambda found: found == loaded)
     places(tenant, "compared", 2)
     compared = 'bireme_policy_shadow_decisions{policy="policy"}'
     tenant.eventually(lambda: operator_sample(stack, compared))
@@ -226,7 +226,7 @@ def test_a_shadow_is_compared_in_metrics_and_status(tenant: Tenant, stack: Birem
 
 
 def best_nodes(moment: RecordedCycle, checkpoint: Path) -> set[str]:
-    """Where the library would have one replica of the job that started then, most of all."""
+    """Nodes the library likes best for one replica of the job that started then."""
     snapshot = moment.snapshot
     (gang,) = (gang for gang in snapshot.waiting if gang.uid in moment.outline.starts)
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)

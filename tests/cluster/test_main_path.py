@@ -103,21 +103,21 @@ def test_torch_replicas_find_each_other_by_name_and_rank(tenant: Tenant) -> None
     assert all(p["metadata"]["labels"][selected[0]] == selected[1] for p in pods.values())
 
 
-def test_tensorflow_replicas_are_told_the_whole_cluster(tenant: Tenant) -> None:
+def test_tensorflow_replicas_are_given_the_whole_cluster(tenant: Tenant) -> None:
     tasks = (task("ps", 2), task("worker", 2), task("evaluator", 1))
     tenant.create(training_job("tf", *tasks, rendezvous="tensorflow"))
     tenant.await_phase("tf", "Running")
-    told = {
+    configs = {
         p["metadata"]["name"]: json.loads(environment(p)["TF_CONFIG"]) for p in tenant.pods("tf")
     }
     suffix = f"tf.{tenant.namespace}.svc:2222"
-    for name, config in told.items():
+    for name, config in configs.items():
         assert config["cluster"] == {
             "ps": [f"tf-ps-0.{suffix}", f"tf-ps-1.{suffix}"],
             "worker": [f"tf-worker-0.{suffix}", f"tf-worker-1.{suffix}"],
         }
         assert name == f"tf-{config['task']['type']}-{config['task']['index']}"
-    assert len(told) == 5
+    assert len(configs) == 5
 
 
 def test_parameter_servers_end_with_the_training(tenant: Tenant) -> None:
@@ -145,10 +145,10 @@ def test_full_cluster_is_given_out_by_combined_priority(tenant: Tenant) -> None:
         lambda positions: positions == [1, 2, 3],
     )
     for name in expected:
-        said = tenant.status(name)
-        assert (said["phase"], said["reason"]) == ("Pending", "WaitingForCapacity")
-        factors = {f["name"]: f["contribution"] for f in said["priority"]["factors"]}
-        assert sum(factors.values()) == pytest.approx(said["priority"]["score"], abs=1e-3)
+        status = tenant.status(name)
+        assert (status["phase"], status["reason"]) == ("Pending", "WaitingForCapacity")
+        factors = {f["name"]: f["contribution"] for f in status["priority"]["factors"]}
+        assert sum(factors.values()) == pytest.approx(status["priority"]["score"], abs=1e-3)
         assert factors["userPriority"] == (0.175 if name == "plain" else 0.35)
     tenant.delete("TrainingJob", "blocker")
     ends = {name: tenant.await_phase(name, "Succeeded") for name in expected}
@@ -161,8 +161,8 @@ def test_queue_limit_holds_a_job_until_the_queue_has_room(tenant: Tenant) -> Non
     tenant.create(training_job("holder", four, queue="narrow"))
     tenant.await_phase("holder", "Running")
     tenant.create(training_job("waiter", four, queue="narrow"))
-    said = tenant.await_reason("waiter", "OverQueueLimit")
-    assert said["message"] == (
+    status = tenant.await_reason("waiter", "OverQueueLimit")
+    assert status["message"] == (
         "queue 'narrow': asks 4 nvidia.com/gpu, 4 nvidia.com/gpu of 4 nvidia.com/gpu in use"
     )
     assert tenant.pods("waiter") == []
@@ -179,13 +179,13 @@ def test_elastic_gang_starts_at_its_minimum_when_all_replicas_do_not_fit(tenant:
     tenant.create(training_job("most", task(replicas=28)))
     tenant.await_phase("most", "Running")
     tenant.create(training_job("elastic", task(replicas=8, minReplicas=4)))
-    said = tenant.await_phase("elastic", "Running")
-    assert said["ready"] == "4/4"
+    status = tenant.await_phase("elastic", "Running")
+    assert status["ready"] == "4/4"
     assert len(tenant.pods("elastic")) == 4
 
 
 def writes_of(proxy: FaultProxy, tenant: Tenant, start: int) -> list[Write]:
-    """What the proxy let through for this tenant since the write number ``start``."""
+    """Writes that the proxy let through for this tenant since the write number ``start``."""
     return [w for w in proxy.writes[start:] if f"/{tenant.namespace}/" in w.path]
 
 

@@ -88,29 +88,29 @@ def test_demand_that_rises_every_day_finds_its_nodes_there(
     assert set(nodes_of(tenant.pods("morning")).values()) == before
 
 
-def test_stranger_is_told_what_the_pool_will_do_tomorrow_and_why(
+def test_stranger_is_shown_what_the_pool_will_do_tomorrow_and_why(
     tenant: Tenant, nightly: Nightly
 ) -> None:
-    tenant.create(*static_pool("told"), pool_scaler("told"))
-    tenant.patch("NodePoolScaler", "told", {"status": recorded_status(busy_around_now)}, "status")
-    nightly("--pool", "told")
-    tenant.eventually(lambda: tenant.status("told", "NodePoolScaler").get("floor") == 3)
-    heading, line = tenant.cluster.kubectl("get", "bnps", "told").splitlines()
+    tenant.create(*static_pool("shown"), pool_scaler("shown"))
+    tenant.patch("NodePoolScaler", "shown", {"status": recorded_status(busy_around_now)}, "status")
+    nightly("--pool", "shown")
+    tenant.eventually(lambda: tenant.status("shown", "NodePoolScaler").get("floor") == 3)
+    heading, line = tenant.cluster.kubectl("get", "bnps", "shown").splitlines()
     for column in ("MODE", "NODES", "FLOOR", "TOMORROW", "MODEL", "SKILL", "WHY"):
         assert column in heading
-    said = tenant.status("told", "NodePoolScaler")
-    assert said["tomorrow"] in line
-    assert said["model"]["name"] in line
-    assert said["why"] in line
-    assert "3" in said["tomorrow"]
-    assert len(said["forecast"]) == 48
+    status = tenant.status("shown", "NodePoolScaler")
+    assert status["tomorrow"] in line
+    assert status["model"]["name"] in line
+    assert status["why"] in line
+    assert "3" in status["tomorrow"]
+    assert len(status["forecast"]) == 48
 
 
-def test_pool_without_a_history_is_left_without_a_forecast_and_told_why(
+def test_pool_without_a_history_is_left_without_a_forecast_and_shows_why(
     tenant: Tenant, nightly: Nightly
 ) -> None:
     tenant.create(*static_pool("young"), pool_scaler("young"))
     nightly()
-    said = condition(tenant, "young", "Forecast")
-    assert (said["status"], said["reason"]) == ("False", "TooLittleHistory")
+    forecast = condition(tenant, "young", "Forecast")
+    assert (forecast["status"], forecast["reason"]) == ("False", "TooLittleHistory")
     assert not tenant.status("young", "NodePoolScaler").get("forecast")

@@ -47,7 +47,7 @@ def test_hostile_loop_never_passes_max(tenant: Tenant) -> None:
     await_scaling(tenant, "flood", "AtMax")
 
 
-def test_pool_that_only_forecasts_is_told_what_it_would_be_and_stays_as_it_is(
+def test_pool_that_only_forecasts_shows_what_it_would_be_and_stays_as_it_is(
     tenant: Tenant,
 ) -> None:
     tenant.create(*static_pool("watched"), pool_scaler("watched", mode="ForecastOnly"))
@@ -79,7 +79,7 @@ def test_replicas_that_another_applies_are_respected_until_it_lets_go(tenant: Te
     always(lambda: replicas(tenant, "owned"), lambda n: n == 0, 3, what="left alone")
 
 
-def test_target_that_is_not_there_is_said_and_used_once_it_is(tenant: Tenant) -> None:
+def test_target_that_is_not_there_is_named_and_used_once_it_is(tenant: Tenant) -> None:
     tenant.create(pool_scaler("early", min=1))
     assert "early" in await_scaling(tenant, "early", "TargetNotFound")
     tenant.create(*static_pool("early"))

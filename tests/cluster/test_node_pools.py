@@ -34,8 +34,8 @@ def test_gang_that_fits_nowhere_says_which_pool_grows_for_it_and_runs_there(
 ) -> None:
     tenant.create(*static_pool("wanted", delay="6s"), pool_scaler("wanted"))
     tenant.create(pool_job("large", "wanted", nodes=3))
-    said = tenant.await_reason("large", "ScalingUp")
-    assert "3 more nodes of pool wanted" in said["message"]
+    status = tenant.await_reason("large", "ScalingUp")
+    assert "3 more nodes of pool wanted" in status["message"]
     tenant.await_phase("large", "Running")
     assert set(nodes_of(tenant.pods("large")).values()) == await_nodes(tenant, "wanted", 3)
     assert replicas(tenant, "wanted") == 3
@@ -90,8 +90,8 @@ def test_nodes_go_only_when_they_are_empty_and_only_where_they_may(tenant: Tenan
         tenant.patch("NodePoolScaler", pool, {"status": forecast_status(0)}, "status")
     left = await_nodes(tenant, "day", 1, timeout_seconds=180)
     assert left == set(nodes_of(tenant.pods("late")).values())
-    said = tenant.status("late")
-    assert (said["phase"], said.get("interruptions", 0)) == ("Running", 0)
+    status = tenant.status("late")
+    assert (status["phase"], status.get("interruptions", 0)) == ("Running", 0)
     assert replicas(tenant, "day") == 1
     assert len(nodes_of_pool(tenant, "kept")) == 3
 

@@ -44,19 +44,19 @@ def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
     first = uids_of(tenant.pods("low"))
     tenant.create(urgent(12))
     stopped = tenant.eventually(
-        lambda: tenant.status("low"), lambda said: said.get("preemptions") == 1
+        lambda: tenant.status("low"), lambda status: status.get("preemptions") == 1
     )
     assert stopped["phase"] == "Restarting"
     tenant.create(training_job("small", task("worker", 8)))
     tenant.await_phase("small", "Pending")
     tenant.await_phase("urgent", "Running")
     assert tenant.pods("low") == []
-    said = tenant.eventually(lambda: tenant.status("low"), lambda said: "queuePosition" in said)
+    status = tenant.eventually(lambda: tenant.status("low"), lambda seen: "queuePosition" in seen)
     counters = ("attempt", "preemptions", "restarts", "interruptions")
-    assert [said.get(name, 0) for name in counters] == [1, 1, 0, 0]
-    told = f"stopped to make room for {tenant.namespace}/urgent"
+    assert [status.get(name, 0) for name in counters] == [1, 1, 0, 0]
+    message = f"stopped to make room for {tenant.namespace}/urgent"
     tenant.eventually(
-        lambda: tenant.events("low"), lambda events: ("Normal", "Preempted", told) in events
+        lambda: tenant.events("low"), lambda events: ("Normal", "Preempted", message) in events
     )
     assert len(nodes_of(tenant.pods("urgent"))) == 12
     assert tenant.status("small")["phase"] == "Pending", "it came between, and got nothing"
@@ -77,7 +77,7 @@ def test_gang_that_its_budget_protects_runs_on_and_another_one_stops(tenant: Ten
     tenant.create(disruption_budget("guard", 8, **{POD_GROUP_LABEL: "guarded"}))
     tenant.eventually(
         lambda: tenant.status("guard", "PodDisruptionBudget"),
-        lambda said: said.get("currentHealthy") == 8,
+        lambda status: status.get("currentHealthy") == 8,
     )
     tenant.create(urgent(8))
     tenant.await_phase("urgent", "Running")
@@ -92,7 +92,7 @@ def test_budget_with_enough_to_spare_lets_a_gang_be_evicted_pod_by_pod(tenant: T
     tenant.create(disruption_budget("loose", 0, **{POD_GROUP_LABEL: "low"}))
     tenant.eventually(
         lambda: tenant.status("loose", "PodDisruptionBudget"),
-        lambda said: said.get("disruptionsAllowed") == 16,
+        lambda status: status.get("disruptionsAllowed") == 16,
     )
     tenant.create(urgent(16))
     tenant.await_phase("urgent", "Running")

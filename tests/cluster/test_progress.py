@@ -49,7 +49,7 @@ def run(tenant: Tenant, *names: str) -> None:
 
 
 def token(tenant: Tenant, pod: str, audience: str = AUDIENCE) -> str:
-    """What the kubelet would project into ``pod``, by TokenRequest."""
+    """The token that the kubelet would project into ``pod``, by TokenRequest."""
     bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod}")
     uid = f"--bound-object-uid={uids_of(tenant.pods())[pod]}"
     asked = ("create", "token", "default", f"--audience={audience}", *bound, uid)
@@ -74,20 +74,20 @@ def test_script_in_a_pod_tells_its_progress_and_kubectl_shows_it(
 ) -> None:
     """The script runs here, with the variables of the pod and the token a kubelet would give."""
     run(tenant, "job")
-    told = environment(next(p for p in tenant.pods() if p["metadata"]["name"] == "job-worker-0"))
+    given = environment(next(p for p in tenant.pods() if p["metadata"]["name"] == "job-worker-0"))
     file = tmp_path / "token"
     file.write_text(token(tenant, "job-worker-0"))
-    env = {"BIREME_PROGRESS_URL": told["BIREME_PROGRESS_URL"], "RANK": "0"}
+    env = {"BIREME_PROGRESS_URL": given["BIREME_PROGRESS_URL"], "RANK": "0"}
     subprocess.run(
         [sys.executable, "-c", SCRIPT],
         env={**os.environ, **env, "BIREME_PROGRESS_TOKEN_FILE": str(file)},
         check=True,
         timeout=60,
     )
-    tenant.eventually(lambda: tenant.status("job"), lambda said: "progress" in said)
-    said = tenant.status("job")["progress"]
-    assert (said["percentage"], said["step"], said["totalSteps"]) == (40, 40, 100)
-    assert (said["loss"], said["accuracy"]) == (0.25, 0.9)
+    tenant.eventually(lambda: tenant.status("job"), lambda status: "progress" in status)
+    progress = tenant.status("job")["progress"]
+    assert (progress["percentage"], progress["step"], progress["totalSteps"]) == (40, 40, 100)
+    assert (progress["loss"], progress["accuracy"]) == (0.25, 0.9)
     shown = tenant.cluster.kubectl("get", "btj", "job", "-o", "wide", "-n", tenant.namespace)
     header, row = shown.splitlines()
     assert row[header.index("PROGRESS") :].split()[:2] == ["40", "0.25"]

@@ -33,11 +33,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 
 def test_job_of_an_unknown_queue_runs_once_the_queue_exists(tenant: Tenant) -> None:
     tenant.create(training_job("lost", queue="research"))
-    said = tenant.await_reason("lost", "QueueNotFound")
-    assert said["message"] == (
+    status = tenant.await_reason("lost", "QueueNotFound")
+    assert status["message"] == (
         "queue 'research' does not exist; create it or set spec.queue to one of: default"
     )
-    assert "queuePosition" not in said
+    assert "queuePosition" not in status
     tenant.create(queue("research"))
     tenant.await_phase("lost", "Running")
 
@@ -59,25 +59,25 @@ def test_queue_that_selects_other_namespaces_is_forbidden(tenant: Tenant) -> Non
     tenant.create(
         queue("vision", namespaceSelector=selector), training_job("guest", queue="vision")
     )
-    said = tenant.await_reason("guest", "QueueForbidden")
-    assert f"does not admit namespace '{tenant.namespace}'" in said["message"]
+    status = tenant.await_reason("guest", "QueueForbidden")
+    assert f"does not admit namespace '{tenant.namespace}'" in status["message"]
     tenant.cluster.kubectl("label", "namespace", tenant.namespace, "team=vision")
     tenant.await_phase("guest", "Running")
 
 
 def test_job_of_a_missing_priority_class_runs_once_the_class_exists(tenant: Tenant) -> None:
     tenant.create(training_job("vip", priorityClassName="board"))
-    said = tenant.await_reason("vip", "PriorityClassNotFound")
-    assert "PriorityClass 'board' does not exist" in said["message"]
+    status = tenant.await_reason("vip", "PriorityClassNotFound")
+    assert "PriorityClass 'board' does not exist" in status["message"]
     tenant.create(priority_class("board", 1000))
     tenant.await_phase("vip", "Running")
 
 
-def test_gang_larger_than_the_cluster_is_told_the_largest_that_fits(tenant: Tenant) -> None:
+def test_gang_larger_than_the_cluster_is_shown_the_largest_that_fits(tenant: Tenant) -> None:
     tenant.create(training_job("vast", task(replicas=17)))
-    said = tenant.await_reason("vast", "NeverFits")
-    assert "at most 16" in said["message"]
-    assert "lower replicas to 16 or add nodes" in said["message"]
+    status = tenant.await_reason("vast", "NeverFits")
+    assert "at most 16" in status["message"]
+    assert "lower replicas to 16 or add nodes" in status["message"]
     tenant.create(training_job("heavy", task(gpus=9)))
     heavy = tenant.await_reason("heavy", "NeverFits")["message"]
     assert "asks 9 nvidia.com/gpu; the largest node it may use offers 8" in heavy
@@ -93,13 +93,13 @@ def test_waiting_job_says_what_it_asks_what_is_free_and_what_is_missing(tenant: 
     tenant.create(training_job("first", task(replicas=12)))
     tenant.await_phase("first", "Running")
     tenant.create(training_job("second", task(replicas=6), task("ps")))
-    said = tenant.await_reason("second", "WaitingForCapacity")
-    assert said["message"] == (
+    status = tenant.await_reason("second", "WaitingForCapacity")
+    assert status["message"] == (
         "asks 7 nvidia.com/gpu as 6 worker + 1 ps; 4 nvidia.com/gpu free on nodes it may use; "
         "3 nvidia.com/gpu missing; 0 ahead; kept for it: node gpu-00, as soon as what runs there "
         "ends"
     )
-    assert (said["queuePosition"], said["ready"], said["gpus"]) == (1, "0/7", 7)
+    assert (status["queuePosition"], status["ready"], status["gpus"]) == (1, "0/7", 7)
     assert tenant.pods("second") == []
     tenant.delete("TrainingJob", "first")
     tenant.await_phase("second", "Running")
@@ -114,10 +114,10 @@ def mounts_what_is_not_there() -> Manifest:
     return spec
 
 
-def test_template_the_api_server_refuses_is_said_and_its_correction_runs(tenant: Tenant) -> None:
+def test_template_the_api_server_refuses_is_shown_and_its_correction_runs(tenant: Tenant) -> None:
     tenant.create(training_job("wrong", task(spec=mounts_what_is_not_there())))
-    said = tenant.await_reason("wrong", "TemplateInvalid")
-    assert NOT_THERE in said["message"]
+    status = tenant.await_reason("wrong", "TemplateInvalid")
+    assert NOT_THERE in status["message"]
     assert tenant.pods("wrong") == []
     tenant.eventually(lambda: tenant.plan("wrong"), lambda plan: plan is None)
     spec = mounts_what_is_not_there() | {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -162,8 +162,8 @@ def test_gang_not_bound_in_time_is_planned_again_and_finally_scored(
             lambda: tenant.plan("stuck"), lambda plan: plan and plan["attempt"] == 2
         )
         assert plan["mode"] == "Score"
-        said = tenant.status("stuck")
-        assert (said["interruptions"], said.get("restarts", 0)) == (2, 0), "no fault of its own"
+        status = tenant.status("stuck")
+        assert (status["interruptions"], status.get("restarts", 0)) == (2, 0), "no fault of its own"
     finally:
         stack.scheduler.resume()
     tenant.await_phase("stuck", "Running")
@@ -177,10 +177,10 @@ def test_running_gang_whose_node_is_deleted_starts_again_as_a_whole(tenant: Tena
     before = tenant.pods("moved")
     (node,) = set(nodes_of(before).values())
     tenant.delete("Node", node)
-    said = tenant.eventually(
+    status = tenant.eventually(
         lambda: tenant.status("moved"), lambda s: s.get("attempt") == 1 and s["phase"] == "Running"
     )
-    assert (said["interruptions"], said.get("restarts", 0)) == (1, 0)
+    assert (status["interruptions"], status.get("restarts", 0)) == (1, 0)
     assert "NodeLost" in [reason for _, reason, _ in tenant.events("moved")]
     after = tenant.pods("moved")
     assert len(after) == 3
@@ -202,5 +202,5 @@ def test_a_script_waits_for_the_end_as_the_page_of_reasons_says(tenant: Tenant) 
     words = command.replace("NAME", "short").replace("24h", "60s").split()
     for condition in ("Finished", "Succeeded"):
         asked = [word.replace("Finished", condition) for word in words]
-        said = tenant.cluster.kubectl(*asked, f"--namespace={tenant.namespace}")
-        assert said == "trainingjob.bireme.dev/short condition met\n"
+        printed = tenant.cluster.kubectl(*asked, f"--namespace={tenant.namespace}")
+        assert printed == "trainingjob.bireme.dev/short condition met\n"

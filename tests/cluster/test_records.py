@@ -36,7 +36,7 @@ def gang(name: str, workers: int, **spec: Any) -> Manifest:
 
 
 def replayed(records: Path, *arguments: str) -> dict[str, Any]:
-    """What ``bireme replay`` finds, run as a person would run it."""
+    """The findings of ``bireme replay``, run from the command line."""
     command = [sys.executable, "-m", "bireme.cli", "replay", str(records), "--json", "-"]
     done = subprocess.run(
         [*command, *arguments], env=os.environ, capture_output=True, text=True, check=False

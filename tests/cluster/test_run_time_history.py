@@ -41,10 +41,10 @@ def test_short_job_passes_the_blocked_one_after_a_few_runs_like_it(tenant: Tenan
     tenant.create(holder)
     tenant.await_phase("holder", "Running")
     tenant.create(whole)
-    tenant.eventually(lambda: tenant.status("whole"), lambda said: "estimatedStart" in said)
+    tenant.eventually(lambda: tenant.status("whole"), lambda seen: "estimatedStart" in seen)
     tenant.create(short("unknown"))
-    said = tenant.eventually(lambda: tenant.status("unknown"), lambda said: said.get("reason"))
-    assert said["reason"] == "WaitingBehind", "nobody knows yet how long it runs"
+    status = tenant.eventually(lambda: tenant.status("unknown"), lambda seen: seen.get("reason"))
+    assert status["reason"] == "WaitingBehind", "nobody knows yet how long it runs"
     tenant.delete("TrainingJob", "whole")
     tenant.await_phase("unknown", "Succeeded")
 
@@ -53,12 +53,12 @@ def test_short_job_passes_the_blocked_one_after_a_few_runs_like_it(tenant: Tenan
     for number in range(FEWEST_RUNS):
         tenant.await_phase(f"run{number}", "Succeeded")
     tenant.create(whole)
-    kept = tenant.eventually(lambda: tenant.status("whole"), lambda said: "estimatedStart" in said)
+    kept = tenant.eventually(lambda: tenant.status("whole"), lambda seen: "estimatedStart" in seen)
     tenant.create(short("known"))
     tenant.await_phase("known", "Succeeded")
-    told = admitted(tenant, "known")
+    message = admitted(tenant, "known")
     passed = f"ahead of {tenant.namespace}/whole without delaying it; expected to run "
-    assert passed in told
-    assert told.endswith(" s, as nine in ten of like runs")
+    assert passed in message
+    assert message.endswith(" s, as nine in ten of like runs")
     assert tenant.status("whole")["phase"] == "Pending"
     assert tenant.status("whole")["estimatedStart"] == kept["estimatedStart"]

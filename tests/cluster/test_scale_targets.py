@@ -67,7 +67,7 @@ def manifest(target: ScaleTarget, replicas: int | None) -> str:
 
 
 def asked(cluster: Cluster, work: Callable[[ScaleTargets], Awaitable[T]]) -> T:
-    """What ``work`` comes to, with a connection of its own."""
+    """The result of ``work``, with a connection of its own."""
 
     async def connected() -> T:
         client = await ApiClient.connect(cluster.kubeconfig)
@@ -84,7 +84,7 @@ def read(cluster: Cluster, target: ScaleTarget) -> Scale:
 
 
 def owners(cluster: Cluster, target: ScaleTarget) -> tuple[Owner, ...]:
-    """Who would be overruled by one node more."""
+    """Field managers that one node more would overrule."""
 
     async def ask(targets: ScaleTargets) -> tuple[Owner, ...]:
         scale = await targets.read(target)
@@ -137,7 +137,7 @@ def test_who_applies_the_replicas_looks_after_them(cluster: Cluster, target: Sca
     assert all(owner.applied and owner.is_lasting for owner in owners(cluster, target))
 
 
-def test_who_has_scaled_the_target_looks_after_its_replicas_until_he_hands_them_over(
+def test_field_manager_that_scaled_the_target_owns_its_replicas_until_handover(
     cluster: Cluster, target: ScaleTarget
 ) -> None:
     create(cluster, target)
@@ -187,7 +187,7 @@ def test_a_target_that_changed_since_it_was_read_is_not_written(
     assert read(cluster, target).replicas == 7
 
 
-def test_what_is_no_target_is_said_with_what_to_do(cluster: Cluster, target: ScaleTarget) -> None:
+def test_what_is_no_target_is_named_with_remedy(cluster: Cluster, target: ScaleTarget) -> None:
     with pytest.raises(ApiError) as missing:
         read(cluster, target)
     assert missing.value.is_not_found

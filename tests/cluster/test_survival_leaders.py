@@ -28,7 +28,7 @@ class Rivals:
     proxies: dict[str, FaultProxy]
 
     def holder(self) -> str:
-        """Which of the two holds the lease; empty when neither does."""
+        """The one of the two that holds the lease; empty when neither does."""
         path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/bireme-operator"
         reply = self.stack.cluster.api.request("GET", path)
         identity = reply.json().get("spec", {}).get("holderIdentity") or "_"
@@ -104,7 +104,7 @@ def test_standby_takes_over_from_a_killed_leader_without_touching_what_runs(
     assert tenant.status("before").get("interruptions", 0) == 0
 
 
-def test_leader_told_to_stop_hands_over_at_once(rivals: Rivals, tenant: Tenant) -> None:
+def test_leader_asked_to_stop_hands_over_at_once(rivals: Rivals, tenant: Tenant) -> None:
     leader = rivals.await_holder()
     assert rivals.stack.operator(leader).terminate() == 0
     tenant.create(training_job("next"))
@@ -139,8 +139,8 @@ def test_leader_paused_in_the_middle_of_an_admission_leaves_the_rest_to_the_next
     sleeper, proxy = rivals.stack.operator(leader), rivals.proxies[leader]
     proxy.on_write(len(proxy.writes) + number, lambda _: sleeper.pause(), when="before")
     tenant.create(torch_job("halved", workers=3))
-    said = tenant.await_phase("halved", "Running")
-    assert said["ready"] == "4/4"
+    status = tenant.await_phase("halved", "Running")
+    assert status["ready"] == "4/4"
     kept, written = uids_of(tenant.pods("halved")), len(proxy.writes)
     sleeper.resume()
     eventually(lambda: sleeper.running, lambda running: not running, explain=sleeper.log_tail)

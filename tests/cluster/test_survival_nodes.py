@@ -92,8 +92,8 @@ def test_gang_whose_planned_node_is_lost_before_it_is_bound_is_planned_again_who
         assert hit not in {placement["node"] for placement in plan["placements"]}
     finally:
         stack.scheduler.resume()
-    said = tenant.await_phase("planned", "Running")
-    assert (said["interruptions"], said.get("restarts", 0)) == (1, 0)
+    status = tenant.await_phase("planned", "Running")
+    assert (status["interruptions"], status.get("restarts", 0)) == (1, 0)
     pods = tenant.pods("planned")
     assert len(nodes_of(pods)) == 6
     assert hit not in nodes_of(pods).values()
@@ -111,14 +111,14 @@ def test_running_gang_that_loses_a_node_starts_again_whole_elsewhere(
     hit = min(set(nodes_of(first).values()))
     something(tenant, hit)
     try:
-        said = tenant.eventually(
+        status = tenant.eventually(
             lambda: tenant.status("runs"),
-            lambda said: said.get("attempt") == 1 and said["phase"] == "Running",
+            lambda status: status.get("attempt") == 1 and status["phase"] == "Running",
         )
     finally:
         if something is begins_to_fail:
             tenant.cluster.kubectl("annotate", "node", hit, "fake.bireme.dev/not-ready-")
-    assert (said["interruptions"], said.get("restarts", 0)) == (1, 0)
+    assert (status["interruptions"], status.get("restarts", 0)) == (1, 0)
     pods = tenant.pods("runs")
     assert len(nodes_of(pods)) == 6
     assert hit not in nodes_of(pods).values()
@@ -139,11 +139,11 @@ def test_running_gang_that_loses_one_pod_starts_again_whole(tenant: Tenant) -> N
     tenant.await_phase("robbed", "Running")
     first = uids_of(tenant.pods("robbed"))
     tenant.delete("Pod", "robbed-worker-1")
-    said = tenant.eventually(
+    status = tenant.eventually(
         lambda: tenant.status("robbed"),
-        lambda said: said.get("attempt") == 1 and said["phase"] == "Running",
+        lambda status: status.get("attempt") == 1 and status["phase"] == "Running",
     )
-    assert (said["interruptions"], said.get("restarts", 0)) == (1, 0)
+    assert (status["interruptions"], status.get("restarts", 0)) == (1, 0)
     assert "PodLost" in [reason for _, reason, _ in tenant.events("robbed")]
     assert set(first.values()).isdisjoint(uids_of(tenant.pods("robbed")).values())
 
@@ -156,11 +156,11 @@ def test_interrupted_gang_goes_before_jobs_that_came_after_it(tenant: Tenant) ->
     for number in range(3):
         tenant.await_reason(f"later-{number}", "WaitingForCapacity")
     tenant.delete("Pod", "older-worker-7")
-    said = tenant.eventually(
+    status = tenant.eventually(
         lambda: tenant.status("older"),
-        lambda said: said.get("attempt") == 1 and said["phase"] == "Running",
+        lambda status: status.get("attempt") == 1 and status["phase"] == "Running",
     )
-    assert said["ready"] == "24/24"
+    assert status["ready"] == "24/24"
     assert [tenant.status(f"later-{n}")["phase"] for n in range(3)] == ["Pending"] * 3
 
 
@@ -175,11 +175,11 @@ def test_gang_that_lost_a_node_owns_the_hole_whatever_else_waits_for_it(tenant: 
     deletes(tenant, min(set(nodes_of(tenant.pods("hit")).values())))
     tenant.eventually(
         lambda: tenant.status("hit"),
-        lambda said: said["phase"] == "Restarting" and said.get("queuePosition") == 1,
+        lambda status: status["phase"] == "Restarting" and status.get("queuePosition") == 1,
     )
     restore_nodes(tenant.cluster)
     tenant.eventually(
         lambda: tenant.status("hit"),
-        lambda said: said.get("attempt") == 1 and said["phase"] == "Running",
+        lambda status: status.get("attempt") == 1 and status["phase"] == "Running",
     )
     assert tenant.status("urgent")["phase"] == "Pending"

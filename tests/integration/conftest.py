@@ -1,4 +1,4 @@
-"""What integration tests share: a fake API server, clients of it, programs to run beside it."""
+"""Fixtures of integration tests: a fake API server, clients of it, programs to run beside it."""
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -48,13 +48,13 @@ async def fuzzed(
         env={**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder)},
     )
     try:
-        said, _ = await asyncio.wait_for(running.communicate(), _SECONDS)
+        output, _ = await asyncio.wait_for(running.communicate(), _SECONDS)
     except TimeoutError:
         running.kill()
         await running.wait()
         raise
     assert running.returncode is not None  # it has ended
-    return running.returncode, said.decode()
+    return running.returncode, output.decode()
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""When alerts fire and when not, judged by promtool; skipped without it."""
+"""Alerts that fire and alerts that do not, judged by promtool; skipped without it."""
 
 import re
 import subprocess
@@ -20,8 +20,8 @@ class Judge:
     rules: Path
     folder: Path
 
-    def fires(self, alert: str, series: dict[str, str], at: str, **said: str) -> None:
-        """``alert`` fires ``at`` that time, with labels and value as ``said``.
+    def fires(self, alert: str, series: dict[str, str], at: str, **shown: str) -> None:
+        """``alert`` fires ``at`` that time, with the labels and the value of ``shown``.
 
         ``series`` is in promtool's notation, one value every five minutes.
 
@@ -29,8 +29,8 @@ class Judge:
             AssertionError: it does not, in promtool's words.
         """
         rule = next(rule for rule in alerts(self.rules) if rule["alert"] == alert)
-        labels = {name: text for name, text in said.items() if name != "value"}
-        words = {name: filled(text, said) for name, text in rule["annotations"].items()}
+        labels = {name: text for name, text in shown.items() if name != "value"}
+        words = {name: filled(text, shown) for name, text in rule["annotations"].items()}
         expected = {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": words}
         self._judge(alert, series, at, [expected])
 
@@ -53,10 +53,10 @@ class Judge:
             raise AssertionError(done.stdout + done.stderr)
 
 
-def filled(text: str, said: dict[str, str]) -> str:
+def filled(text: str, shown: dict[str, str]) -> str:
     """A template of an annotation, filled in as Prometheus does."""
-    text = re.sub(r"{{ \$value [^}]*}}", said.get("value", ""), text)
-    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: said.get(found[1], ""), text)
+    text = re.sub(r"{{ \$value [^}]*}}", shown.get("value", ""), text)
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: shown.get(found[1], ""), text)
 
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def test_every_alert_has_a_line_in_the_page_that_says_what_to_look_at() -> None:
 # --- Bireme itself ----------------------------------------------------------------------------
 
 
-def test_a_standby_without_a_leader_is_told_after_two_minutes(bireme: Judge) -> None:
+def test_a_standby_without_a_leader_alerts_after_two_minutes(bireme: Judge) -> None:
     alert, standby = "BiremeNoLeader", {'bireme_leader{pod="a"}': "0x9"}
     bireme.is_silent(alert, standby, "1m")
     bireme.fires(alert, standby, "10m")
@@ -96,19 +96,19 @@ def test_no_operator_at_all_is_no_leader_and_no_extender_is_not_ready(bireme: Ju
     bireme.is_silent("BiremeExtenderNotReady", {"bireme_extender_ready": "1x9"}, "10m")
 
 
-def test_a_loop_that_stands_still_is_told(bireme: Judge) -> None:
+def test_a_loop_that_stands_still_alerts(bireme: Judge) -> None:
     alert, series = "BiremeTurnTooOld", "bireme_cycle_age_seconds"
     bireme.is_silent(alert, {series: "2x9"}, "10m")
     bireme.fires(alert, {series: "45x9"}, "10m", value="45s")
 
 
-def test_a_gang_that_is_neither_whole_nor_planned_again_is_told(bireme: Judge) -> None:
+def test_a_gang_that_is_neither_whole_nor_planned_again_alerts(bireme: Judge) -> None:
     alert, series = "BiremeGangPartial", "bireme_partial_gang_age_seconds"
     bireme.is_silent(alert, {series: "60 0 60 0 60"}, "20m")
     bireme.fires(alert, {series: "200x9"}, "10m", value="3m 20s")
 
 
-def test_gangs_that_are_planned_again_and_again_are_told(bireme: Judge) -> None:
+def test_gangs_that_are_planned_again_and_again_alert(bireme: Judge) -> None:
     alert = "BiremeGangsNotBound"
     moves = 'bireme_job_transitions_total{phase="Restarting",reason="%s"}'
     bireme.is_silent(alert, {moves % "GangNotBoundInTime": "0+1x10"}, "40m")
@@ -116,7 +116,7 @@ def test_gangs_that_are_planned_again_and_again_are_told(bireme: Judge) -> None:
     bireme.fires(alert, {moves % "GangNotBoundInTime": "0+5x10"}, "40m", value="10")
 
 
-def test_server_errors_are_told_and_conflicts_are_not(bireme: Judge) -> None:
+def test_server_errors_alert_and_conflicts_do_not(bireme: Judge) -> None:
     alert = "BiremeApiErrors"
     failing = {'bireme_api_errors_total{verb="update",status="5xx"}': "0+60x20"}
     conflicts = {'bireme_api_errors_total{verb="update",status="409"}': "0+60x20"}
@@ -124,14 +124,14 @@ def test_server_errors_are_told_and_conflicts_are_not(bireme: Judge) -> None:
     bireme.fires(alert, failing | conflicts, "40m", verb="update", status="5xx")
 
 
-def test_a_policy_that_is_overruled_for_long_is_told(bireme: Judge) -> None:
+def test_a_policy_that_is_overruled_for_long_alerts(bireme: Judge) -> None:
     alert = "BiremePolicyOverruled"
     degraded = {'bireme_policy_degraded{policy="p"}': "0 1x9"}
     bireme.is_silent(alert, degraded, "10m")
     bireme.fires(alert, degraded, "25m", policy="p")
 
 
-def test_a_wait_an_hour_past_its_bound_is_told(bireme: Judge) -> None:
+def test_a_wait_an_hour_past_its_bound_alerts(bireme: Judge) -> None:
     alert, name = "BiremeWaitsPastBound", 'bireme_queue_overdue_seconds{queue="q"}'
     bireme.is_silent(alert, {name: "3000x9"}, "30m")
     bireme.fires(alert, {name: "7200x9"}, "30m", queue="q", value="2h 0m 0s")
@@ -144,19 +144,19 @@ REFUSED = {'bireme_pool_scale_writes_total{outcome="refused"}': "0+1x100"}
 WRITTEN = {'bireme_pool_scale_writes_total{outcome="written"}': "0+9x100"}
 
 
-def test_a_forecast_of_more_than_26_hours_ago_is_told(pools: Judge) -> None:
+def test_a_forecast_of_more_than_26_hours_ago_alerts(pools: Judge) -> None:
     alert = "BiremePoolForecastStale"
     pools.is_silent(alert, STALE, "26h")
     pools.fires(alert, STALE, "26h20m", pool="h200", value="1d 2h 20m 0s")
 
 
-def test_targets_that_refuse_are_told_and_writes_that_work_are_not(pools: Judge) -> None:
+def test_targets_that_refuse_alert_and_writes_that_work_do_not(pools: Judge) -> None:
     alert = "BiremePoolScaleFailing"
     pools.is_silent(alert, REFUSED | WRITTEN, "30m")
     pools.fires(alert, REFUSED | WRITTEN, "2h", outcome="refused")
 
 
-def test_demand_above_its_forecast_for_most_of_a_day_is_told(pools: Judge) -> None:
+def test_demand_above_its_forecast_for_most_of_a_day_alerts(pools: Judge) -> None:
     alert = "BiremePoolAboveForecast"
     forecast = {
         f'bireme_pool_forecast_nodes{{pool="h200",quantile="{q}"}}': "4x600" for q in (0.5, 0.9)

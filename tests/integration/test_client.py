@@ -102,7 +102,7 @@ async def test_overload_is_retryable_and_says_when(
 @pytest.mark.parametrize(
     ("status", "predicate"), [(403, "is_forbidden"), (410, "is_gone"), (422, "is_invalid")]
 )
-async def test_refusals_are_told_apart(
+async def test_refusals_are_distinguished(
     client: ApiClient, api: FakeApi, status: int, predicate: str
 ) -> None:
     api.faults.add(Fault(status=status))

@@ -1,4 +1,4 @@
-"""How many connections may stand open, of one address and of all."""
+"""Limits of open connections, of one address and of all."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -70,7 +70,7 @@ async def test_who_has_left_takes_no_room(visitors: Visitors) -> None:
     assert await visitors.gone(0, 1)
 
 
-async def test_a_port_that_is_taken_is_said() -> None:
+async def test_a_port_that_is_taken_is_named() -> None:
     first, second = ConnectionLimiter(asyncio.Protocol), ConnectionLimiter(asyncio.Protocol)
     port = first.open("127.0.0.1", 0)
     with pytest.raises(OSError, match="in use"):

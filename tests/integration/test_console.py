@@ -16,11 +16,11 @@ from tests.support.fakeapi import FakeApi, Fault
 JOBS = names.path("trainingjobs")
 
 
-async def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+async def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit status, output and errors of the command; it has a loop of its own."""
     status = await asyncio.to_thread(main, arguments)
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def test_why_names_reason_position_and_who_is_ahead(
 ) -> None:
     put(api, "first", 1, "other")
     put(api, "mine", 2)
-    status, out, _ = await told(capsys, "why", "mine", "--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, "why", "mine", "--kubeconfig", kubeconfig)
     assert status == 0
     assert "WaitingForCapacity" in out
     assert "position 2 of 2" in out
@@ -53,17 +53,17 @@ async def test_why_as_data_is_what_a_program_can_read(
 ) -> None:
     put(api, "mine", 1)
     asked = ("why", "trainingjob/mine", "--kubeconfig", kubeconfig, "-o")
-    assert json.loads((await told(capsys, *asked, "json"))[1])["position"] == 1
-    assert yaml.safe_load((await told(capsys, *asked, "yaml"))[1])["queue"] == "research"
+    assert json.loads((await output(capsys, *asked, "json"))[1])["position"] == 1
+    assert yaml.safe_load((await output(capsys, *asked, "yaml"))[1])["queue"] == "research"
 
 
 async def test_a_job_that_does_not_exist_is_named(
     kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _, err = await told(capsys, "why", "nobody", "-n", "team", "--kubeconfig", kubeconfig)
+    status, _, err = await output(capsys, "why", "nobody", "-n", "team", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "no trainingjobs/nobody in namespace team" in err
-    status, _, err = await told(capsys, "why", "pod/x", "--kubeconfig", kubeconfig)
+    status, _, err = await output(capsys, "why", "pod/x", "--kubeconfig", kubeconfig)
     assert "write its name, or podgroup/NAME" in err
 
 
@@ -72,24 +72,24 @@ async def test_queue_lists_everybody_in_order(
 ) -> None:
     put(api, "late", 2)
     put(api, "soon", 1, "other")
-    _, out, err = await told(capsys, "queue", "--kubeconfig", kubeconfig)
+    _, out, err = await output(capsys, "queue", "--kubeconfig", kubeconfig)
     assert [line.split()[2] for line in out.splitlines()[1:]] == ["soon", "late"]
     assert err == ""
-    _, out, _ = await told(capsys, "queue", "nothing", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, "queue", "nothing", "--kubeconfig", kubeconfig)
     assert out == "Nobody waits.\n"
 
 
-async def test_who_may_see_one_namespace_sees_that_one_and_is_told(
+async def test_who_may_see_one_namespace_sees_that_one_and_a_note(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(api, "mine", 2)
     put(api, "hidden", 1, "other")
     api.faults.add(Fault(status=403), lambda _method, path, _watch: path == JOBS, times=None)
-    _, out, err = await told(capsys, "queue", "--kubeconfig", kubeconfig)
+    _, out, err = await output(capsys, "queue", "--kubeconfig", kubeconfig)
     assert "mine" in out
     assert "hidden" not in out
     assert "you may see namespace default only" in err
-    _, out, _ = await told(capsys, "why", "mine", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, "why", "mine", "--kubeconfig", kubeconfig)
     assert "position 2\n" in out
 
 
@@ -97,7 +97,7 @@ async def test_a_cluster_without_bireme_says_so(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.remove(JOBS)
-    status, _, err = await told(capsys, "queue", "--kubeconfig", kubeconfig)
+    status, _, err = await output(capsys, "queue", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "install its chart first" in err
 
@@ -106,7 +106,7 @@ async def test_unusable_credentials_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = str(tmp_path / "none")
-    status, _, err = await told(capsys, "why", "x", "--kubeconfig", missing)
+    status, _, err = await output(capsys, "why", "x", "--kubeconfig", missing)
     assert status == 1
     assert "no such file" in err
 
@@ -138,7 +138,7 @@ async def test_top_shows_use_queues_who_runs_and_who_is_next(
     running = {"phase": "Running", "gpus": 8, "ready": "2/2", "progress": {"percentage": 50}}
     body = {"metadata": {"name": "now", "namespace": "default"}, "spec": {}, "status": running}
     api.store.create(JOBS, ("default", "now"), body)
-    status, out, _ = await told(capsys, "top", "--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, "top", "--kubeconfig", kubeconfig)
     assert status == 0
     assert "8 GPUs in use of 8 on 1 of 2 nodes; 1 jobs run, 1 wait" in out
     rows = [line.split() for line in out.splitlines()]
@@ -153,7 +153,7 @@ async def test_top_shows_what_a_tenant_may_see(
     put(api, "mine", 1)
     hidden = {JOBS, names.path("queues"), "/api/v1/nodes"}
     api.faults.add(Fault(status=403), lambda _method, path, _watch: path in hidden, times=None)
-    status, out, _ = await told(capsys, "top", "--once", "--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, "top", "--once", "--kubeconfig", kubeconfig)
     assert status == 0
     assert "you may see namespace default only" in out
     assert "mine" in out
@@ -170,12 +170,12 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
         "status": {"conditions": conditions, "decisions": 9, "fallbacks": 1, "shadow": shadow},
     }
     api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
-    _, out, _ = await told(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
     assert "Loaded      True, PolicyLoaded: ok" in out
     assert "9 cycles, 1 with a part answered by rules" in out
     assert "75% of the starts as decided; 50% of the sizes; jobs are forecast to take 12 s" in out
     assert "orderer     fifo\n  First to arrive first" in out
     assert "placer      checkpoint das, or else as in the operator's settings" in out
-    status, _, err = await told(capsys, "explain", "none", "--kubeconfig", kubeconfig)
+    status, _, err = await output(capsys, "explain", "none", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "no schedulingpolicies/none" in err

@@ -1,4 +1,4 @@
-"""Where credentials come from, and how rotated ones are picked up."""
+"""Sources of credentials, and the reading of rotated ones."""
 
 import asyncio
 import json

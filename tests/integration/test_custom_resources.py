@@ -34,7 +34,7 @@ ERROR_500 = json.dumps(
 
 
 class Known:
-    """What the operator knows of TrainingJobs, and the story that the callbacks tell."""
+    """The TrainingJobs known to the operator, and the callbacks in their order."""
 
     def __init__(self, client: ApiClient, timing: AuditTiming, limit: float) -> None:
         self.story: list[str] = []
@@ -86,7 +86,7 @@ async def knowing(
 
 
 async def ended(known: Known) -> ExceptionGroup[Exception]:
-    """What watching, which is to end by itself, ends with."""
+    """The error that ends a watch."""
     with pytest.raises(ExceptionGroup) as raised:
         await asyncio.wait_for(known.resources.run(), 20)
     return raised.value

@@ -46,7 +46,7 @@ def pod_on(api: FakeApi, name: str, phase: str = "Running", owner: str = "Replic
 
 
 def config_map(settings: Manifest, namespace: str = "bireme-system") -> Manifest:
-    """That of the chart by default, with other settings in its file."""
+    """The chart's default ConfigMap, with other settings in its file."""
     rendered = yaml.safe_load_all(RENDERED.read_text())
     made: Manifest = next(
         each for each in rendered if "settings.yaml" in ((each or {}).get("data") or {})
@@ -86,11 +86,11 @@ class Cluster:
         """Exit status, output and errors of the command; it has a loop of its own."""
         given = ["drain", *arguments, "--kubeconfig", self._kubeconfig]
         status = await asyncio.to_thread(main, given)
-        said = self._capsys.readouterr()
-        return status, said.out, said.err
+        captured = self._capsys.readouterr()
+        return status, captured.out, captured.err
 
     async def restarted(self, *arguments: str) -> tuple[str, str]:
-        """Who starts again at once where n0 is drained, and what stands on standard error."""
+        """Gangs that start again at once where n0 is drained, and the text on standard error."""
         status, out, err = await self.drain("n0", *arguments)
         assert status == 0, err
         rows = [line.split() for line in out.splitlines()[1:]]
@@ -165,7 +165,7 @@ async def test_a_shadow_decides_nothing(cluster: Cluster) -> None:
         ({"orderer": 5}, "orderer"),
     ],
 )
-async def test_a_policy_that_cannot_be_loaded_here_is_told_and_the_settings_decide(
+async def test_a_policy_that_cannot_be_loaded_here_is_named_and_the_settings_decide(
     cluster: Cluster, spec: Manifest, why: str
 ) -> None:
     install(cluster.api, SMALLEST_FIRST)

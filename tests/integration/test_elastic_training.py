@@ -39,7 +39,7 @@ TOLD = re.compile(r"^step (\d+), loss ([\d.]+), (\d) processes$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What rank 0 says now and then."""
+    """A line that rank 0 prints now and then."""
 
     step: int
     loss: float

@@ -211,7 +211,7 @@ async def test_silent_api_server_makes_it_unready_but_plans_still_count(
 
 
 async def bookmarks(api: FakeApi) -> None:
-    """What a healthy API server sends into idle watches, only more often."""
+    """Send bookmarks into idle watches as a healthy API server does, only more often."""
     while True:
         for resource in ("/api/v1/nodes", "/api/v1/pods", GROUPS):
             api.watch_bookmark(resource)

@@ -1,4 +1,4 @@
-"""The fault proxy in front of the fake API server: transparent until told otherwise."""
+"""The fault proxy in front of the fake API server: transparent unless a fault is set."""
 
 import asyncio
 import json

@@ -27,14 +27,14 @@ SCALING = {
 
 @dataclass
 class Nights:
-    """Runs nights, and remembers what they told."""
+    """Nights that run, with the lines that they print."""
 
     client: ApiClient
     candidates: tuple[Forecaster, ...] = (Persistence(),)
-    told: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
 
     async def __call__(self, *wanted: str, now: float = NOW, dry_run: bool = False) -> int:
-        night = NightlyRun(self.client, now, self.candidates, self.told.append, dry_run=dry_run)
+        night = NightlyRun(self.client, now, self.candidates, self.printed.append, dry_run=dry_run)
         return await night.forecast(wanted)
 
 
@@ -77,7 +77,7 @@ async def test_each_pool_gets_a_line_with_what_was_chosen_and_why(
     put(api, "a")
     put(api, "b", {})
     assert await night() == 0
-    first, second, last = night.told
+    first, second, last = night.printed
     assert first.startswith(f"a: SeasonalNaiveUsed: {said(api, 'a')['tomorrow']}; ")
     assert second == "b: TooLittleHistory: no hour of it is recorded"
     assert last == "0 of 2 pools failed"
@@ -122,7 +122,7 @@ async def test_tasks_become_nodes_by_the_recorded_nodes(api: FakeApi, night: Nig
 async def test_a_dry_run_says_everything_and_writes_nothing(api: FakeApi, night: Nights) -> None:
     put(api)
     assert await night(dry_run=True) == 0
-    assert night.told[0].startswith("h200: SeasonalNaiveUsed: Tue ")
+    assert night.printed[0].startswith("h200: SeasonalNaiveUsed: Tue ")
     assert set(said(api)) == {"history"}
 
 
@@ -137,7 +137,7 @@ async def test_any_number_of_pools_is_read_page_by_page(api: FakeApi, night: Nig
     for number in range(205):
         put(api, f"p{number:03}", {})
     assert await night() == 0
-    assert night.told[-1] == "0 of 205 pools failed"
+    assert night.printed[-1] == "0 of 205 pools failed"
 
 
 # --- what goes wrong --------------------------------------------------------------------------
@@ -152,7 +152,7 @@ async def test_one_bad_pool_stops_no_other_and_the_status_tells_how_many_failed(
     put(api, "d", {"history": {"days": ["no day"]}})
     put(api, "e")
     assert await night() == 4
-    assert night.told[-1] == "4 of 5 pools failed: a, b, c, d"
+    assert night.printed[-1] == "4 of 5 pools failed: a, b, c, d"
     assert said(api, "e")["forecast"]
     assert condition(api, "a")["reason"] == Reason.HISTORY_UNAVAILABLE
     assert "Prometheus cannot be asked" in condition(api, "a")["message"]
@@ -233,7 +233,7 @@ async def test_a_write_that_is_refused_fails_its_pool_alone(
     put(api, "b")
     api.faults.add(Fault(status=status), lambda method, *_: method == "PATCH")
     assert await night() == 1
-    assert f"a: not written: {status} Injected" in night.told[1]
+    assert f"a: not written: {status} Injected" in night.printed[1]
     assert "forecast" in said(api, "b")
 
 
@@ -241,7 +241,7 @@ async def test_a_pool_that_is_deleted_meanwhile_is_no_failure(api: FakeApi, nigh
     put(api)
     api.faults.add(Fault(status=404, reason="NotFound"), lambda method, *_: method == "PATCH")
     assert await night() == 0
-    assert night.told[1] == "h200: it is gone"
+    assert night.printed[1] == "h200: it is gone"
 
 
 async def test_a_pool_that_does_not_exist_is_named(api: FakeApi, night: Nights) -> None:
@@ -251,7 +251,7 @@ async def test_a_pool_that_does_not_exist_is_named(api: FakeApi, night: Nights) 
     assert set(said(api)) == {"history"}
 
 
-async def test_without_the_crd_the_reason_is_told(api: FakeApi, night: Nights) -> None:
+async def test_without_the_crd_the_reason_is_printed(api: FakeApi, night: Nights) -> None:
     api.remove(SCALERS)
     with pytest.raises(PoolsError, match="NodePoolScalers cannot be listed: 404 NotFound"):
         await night()
@@ -271,4 +271,4 @@ async def test_words_of_others_reach_status_and_log_without_control_characters(
     await night()
     assert condition(api, "a")["message"].isprintable()
     assert len(condition(api, "a")["message"]) == 1000
-    assert all(line.isprintable() for line in night.told)
+    assert all(line.isprintable() for line in night.printed)

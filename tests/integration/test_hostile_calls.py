@@ -39,8 +39,8 @@ class Extender:
         took = []
         for _ in range(calls):
             began = time.perf_counter()
-            code, said = await self.post(a_body(a_pod(), ["n1"]))
-            assert (code, json.loads(said)["NodeNames"]) == (200, ["n1"])
+            code, answer = await self.post(a_body(a_pod(), ["n1"]))
+            assert (code, json.loads(answer)["NodeNames"]) == (200, ["n1"])
             took.append(time.perf_counter() - began)
         return sorted(took)[-2]
 
@@ -87,6 +87,6 @@ async def test_many_slow_callers_hold_up_nobody_and_cost_little(extender: Extend
 async def test_a_gzip_bomb_is_a_body_like_any_other(extender: Extender) -> None:
     before = extender.system.memory_info().rss
     packed = bomb(200 * MEBIBYTE)
-    code, said = await extender.post(packed, **{"Content-Encoding": "gzip"})
-    assert (code, "no ExtenderArgs" in said) == (400, True)
+    code, answer = await extender.post(packed, **{"Content-Encoding": "gzip"})
+    assert (code, "no ExtenderArgs" in answer) == (400, True)
     assert extender.system.memory_info().rss - before < 50 * MEBIBYTE

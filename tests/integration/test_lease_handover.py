@@ -1,4 +1,4 @@
-"""A contender that is told to stop leaves no lease behind, whatever it was just doing."""
+"""A contender that is stopped leaves no lease behind, whatever it was just doing."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""How an admission is carried out: what is written in which order, and what is found there."""
+"""Admissions: the order of their writes, and objects found in their way."""
 
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ async def test_nothing_is_decided_from_a_cache_that_has_not_seen_the_plan(
     assert len(kubelets.created) == 3
 
 
-# --- what is said to the API server and what it answers ---------------------------------------
+# --- requests to the API server and its answers -----------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -242,14 +242,14 @@ async def test_a_budget_that_shrinks_midway_is_not_waited_for_without_end(
     monkeypatch.setattr(lifecycle, "EVICTING_SECONDS", 2.0)
     budget = disruption_budget("keep", 1, **{names.POD_GROUP_LABEL: "a"})
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep"
-    said = {"disruptionsAllowed": 4, "observedGeneration": 1}
-    api.put(path, {**budget, "status": said})
+    budget_status = {"disruptionsAllowed": 4, "observedGeneration": 1}
+    api.put(path, {**budget, "status": budget_status})
 
     def shrink(change: Any) -> None:
         if change.after is None and not is_shrunk:
             is_shrunk.append(True)
             stored = api.store.get(BUDGETS, ("default", "keep"))
-            none = {"status": {**said, "disruptionsAllowed": 0}}
+            none = {"status": {**budget_status, "disruptionsAllowed": 0}}
             api.store.update(BUDGETS, ("default", "keep"), {**stored, **none}, "status")
 
     is_shrunk: list[bool] = []

@@ -24,7 +24,7 @@ from tests.support.scenario.manifests import GPU, pod_group, queue, task, traini
 
 
 def make(api: FakeApi, *members: str, gpus: int = 2, **labels: str) -> None:
-    """What a controller does: gated pods of the group ``group``, with a uid each time another."""
+    """Make gated pods of ``group`` as a controller does, each time with other uids."""
     container = {"name": "c", "resources": {"limits": {GPU: str(gpus)}}}
     for name in members:
         pod = gated_pod(name, containers=[container], labels=labels)

@@ -1,4 +1,4 @@
-"""What finished jobs teach a leading operator, once each, and what that does for the next."""
+"""Run times that a leading operator learns of finished jobs, once each, and their use."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def done(name: str, **status: Any) -> Manifest:
 
 
 def expected_seconds(term: LeaderTerm) -> float | None:
-    """How long the job ``next`` should run."""
+    """The expected run time of the job ``next``."""
     return term.state.run_times.of_job(term.state.jobs["default", "next"])
 
 
@@ -97,8 +97,8 @@ async def test_a_job_like_those_that_were_short_passes_the_blocked_one_and_says_
         await until(lambda: status(api, "short").get("reason") == "WaitingBehind")
         submit(api, *(done(f"old{n}") for n in range(FEWEST_RUNS)))
         await until(lambda: status(api, "short").get("phase") == "Running")
-    (told,) = (c for c in status(api, "short")["conditions"] if c["type"] == "Admitted")
-    assert told["message"].endswith(
+    (admitted,) = (c for c in status(api, "short")["conditions"] if c["type"] == "Admitted")
+    assert admitted["message"].endswith(
         "ahead of default/whole without delaying it; "
         "expected to run 100 s, as nine in ten of like runs"
     )

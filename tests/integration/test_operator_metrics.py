@@ -1,4 +1,4 @@
-"""What an operator tells of gangs while it works: as it is now, not as it was when it decided."""
+"""Metrics of gangs while an operator works: the state now, not when it decided."""
 
 from pathlib import Path
 

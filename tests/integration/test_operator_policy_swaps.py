@@ -110,8 +110,8 @@ async def test_a_policy_that_answers_nonsense_is_overruled_in_the_same_cycle(
         submit(api, training_job("waits", task("worker", 9)))  # every sweep has a cycle now
         await until(lambda: said(api)["conditions"]["Degraded"] == "False AnswersValid")
         assert term.policies.deciding.stats.good_cycles >= GOOD_CYCLES
-    told = [(event["reason"], event["type"]) for event in events(api)]
-    assert told == [("PolicyLoaded", "Normal"), ("PolicyOverruled", "Warning")]
+    recorded = [(event["reason"], event["type"]) for event in events(api)]
+    assert recorded == [("PolicyLoaded", "Normal"), ("PolicyOverruled", "Warning")]
 
 
 async def test_a_shadow_is_compared_and_decides_nothing(
@@ -180,7 +180,7 @@ async def test_a_record_names_the_policy_and_replay_asks_it_again(
     assert own["same"] == own["cycles"] == sum(s["cycles"] for s in found["record"]["sources"])
 
 
-async def test_a_directory_that_cannot_be_read_is_told_and_harms_nobody(
+async def test_a_directory_that_cannot_be_read_is_reported_and_harms_nobody(
     api: FakeApi, tmp_path: Path, trained: Path
 ) -> None:
     furnish(api, 1)

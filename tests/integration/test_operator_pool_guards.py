@@ -1,4 +1,4 @@
-"""What no forecast, gang or rival makes of a node pool: the bounds of the operator, one by one."""
+"""Bounds of the operator on a node pool, against forecasts, gangs and rivals, one by one."""
 
 import random
 from pathlib import Path
@@ -44,9 +44,9 @@ SCALED = owner("kubectl", subresource="scale")
 CREATED = owner("kubectl-create")
 
 
-async def scaling(api: FakeApi, told: str, name: str = POOL) -> str:
-    """Why the pool is as it is, once its condition Scaling is so."""
-    await until(lambda: said(api, name)["conditions"].get("Scaling") == told)
+async def scaling(api: FakeApi, expected: str, name: str = POOL) -> str:
+    """The pool's ``why``, once its condition Scaling is as expected."""
+    await until(lambda: said(api, name)["conditions"].get("Scaling") == expected)
     return str(said(api, name)["why"])
 
 
@@ -151,7 +151,7 @@ async def test_of_two_scalers_on_one_target_the_older_works(
 
 
 @pytest.mark.parametrize(("entry", "how"), [(APPLIED, "applies it"), (SCALED, "has set it")])
-async def test_replicas_that_somebody_else_looks_after_are_left_to_him(
+async def test_replicas_of_another_field_manager_are_left_alone(
     api: FakeApi, tmp_path: Path, pool: FakeAutoscaler, entry: dict[str, str], how: str
 ) -> None:
     put_target(api, 0, managedFields=[entry])
@@ -164,11 +164,11 @@ async def test_replicas_that_somebody_else_looks_after_are_left_to_him(
         await until(lambda: status(api, "train").get("reason") == "NeverFits")
         put_target(api, 0, managedFields=[owner("bireme-operator", subresource="scale")])
         await until(lambda: replicas(api) == 2)
-    told = {event["reason"]: event["type"] for event in events(api)}
-    assert told == {"ReplicasOwnedByAnother": "Warning", "Raised": "Normal"}
+    recorded = {event["reason"]: event["type"] for event in events(api)}
+    assert recorded == {"ReplicasOwnedByAnother": "Warning", "Raised": "Normal"}
 
 
-async def test_who_created_the_target_is_overruled_once_and_respected_when_he_takes_it_back(
+async def test_creator_of_the_target_is_overruled_once_and_respected_when_taking_it_back(
     api: FakeApi, tmp_path: Path, pool: FakeAutoscaler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scale_requests, "READ_SECONDS", 0.5)
@@ -185,18 +185,18 @@ async def test_who_created_the_target_is_overruled_once_and_respected_when_he_ta
 
 
 @pytest.mark.parametrize(
-    ("status_code", "told"),
+    ("status_code", "why_not"),
     [(404, "TargetNotFound"), (403, "TargetForbidden"), (500, "TargetUnavailable")],
 )
 async def test_a_target_that_cannot_be_scaled_says_why_and_holds_nobody_up(
-    api: FakeApi, tmp_path: Path, pool: FakeAutoscaler, status_code: int, told: str
+    api: FakeApi, tmp_path: Path, pool: FakeAutoscaler, status_code: int, why_not: str
 ) -> None:
     add_nodes(api, "n0")
     put_scaler(api, min=2)
     fault = Fault(status=status_code, reason="Injected")
     api.faults.add(fault, lambda _, path, __: path.endswith("/scale"), times=None)
     async with FakeKubelets(api, runs), leads(api, tmp_path):
-        why = await scaling(api, f"False {told}")
+        why = await scaling(api, f"False {why_not}")
         assert "NodePool h200" in why
         submit(api, training_job("small"))
         await until(lambda: phases(api) == ["Running"])

@@ -42,9 +42,9 @@ def urgent(workers: int = 4) -> Manifest:
 def protect(api: FakeApi, name: str, allowed: int) -> None:
     """A budget over the pods of one job that lets ``allowed`` of them go."""
     budget = disruption_budget(f"keep-{name}", 1, **{names.POD_GROUP_LABEL: name})
-    said = {"disruptionsAllowed": allowed, "observedGeneration": 1}
+    budget_status = {"disruptionsAllowed": allowed, "observedGeneration": 1}
     path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep-{name}"
-    api.put(path, {**budget, "status": said})
+    api.put(path, {**budget, "status": budget_status})
 
 
 def is_eviction(method: str, path: str, _: bool) -> bool:
@@ -102,13 +102,13 @@ async def test_a_lower_gang_is_recorded_evicted_whole_and_replaced(
         submit(api, urgent())
         await until(lambda: is_running(api, "urgent"))
         assert refusals(term) == 0
-        said = status(api, "low")
+        reported = status(api, "low")
     assert story[:5] == ["status"] + ["evict"] * 4, "recorded before anything is touched"
     assert "delete" not in story
-    assert (said["phase"], said["attempt"], said["preemptions"]) == ("Restarting", 1, 1)
-    assert said.get("restarts", 0) == said.get("interruptions", 0) == 0
-    told = [e for e in api.store.collection(EVENTS).objects.values() if e["reason"] == "Preempted"]
-    assert [(e["involvedObject"]["name"], e["message"], e["count"]) for e in told] == [
+    assert (reported["phase"], reported["attempt"], reported["preemptions"]) == ("Restarting", 1, 1)
+    assert reported.get("restarts", 0) == reported.get("interruptions", 0) == 0
+    found = [e for e in api.store.collection(EVENTS).objects.values() if e["reason"] == "Preempted"]
+    assert [(e["involvedObject"]["name"], e["message"], e["count"]) for e in found] == [
         ("low", "stopped to make room for default/urgent", 1)
     ]
 
@@ -122,8 +122,8 @@ async def test_a_preempted_gang_runs_again_by_itself(api: FakeApi, tmp_path: Pat
             kubelets._seen(Change(0, pod, pod))
         await until(lambda: is_running(api, "low"))
         await until(lambda: status(api, "urgent").get("phase") == "Succeeded")
-    said = status(api, "low")
-    assert (said["attempt"], said["preemptions"], said["ready"]) == (1, 1, "4/4")
+    reported = status(api, "low")
+    assert (reported["attempt"], reported["preemptions"], reported["ready"]) == (1, 1, "4/4")
 
 
 def _only(name: str) -> Callable[[Object], str]:
@@ -257,8 +257,8 @@ async def test_a_preemption_survives_a_crash_after_any_write(
             await until(lambda: is_running(api, "urgent"))
             await until(lambda: status(api, "low").get("queuePosition") == 1)
     assert left == 0, "it crashed"
-    said = status(api, "low")
-    assert (said["phase"], said["attempt"], said["preemptions"]) == ("Restarting", 1, 1)
+    reported = status(api, "low")
+    assert (reported["phase"], reported["attempt"], reported["preemptions"]) == ("Restarting", 1, 1)
     assert kubelets.created == {f"urgent-worker-{n}": 1 for n in range(4)}
     assert kubelets.violations == []
     assert len(api.store.collection(PODS).objects) == 4
@@ -274,8 +274,8 @@ async def test_a_job_says_when_it_should_start_until_it_does(api: FakeApi, tmp_p
         await until(lambda: is_running(api, "low"))
         submit(api, job("next"))
         await until(lambda: "estimatedStart" in status(api, "next"))
-        said = status(api, "next")["estimatedStart"]
-        assert said["earliest"] == said["latest"]
+        estimate = status(api, "next")["estimatedStart"]
+        assert estimate["earliest"] == estimate["latest"]
         kubelets.outcome = _only("low")
         for pod in pods(api):
             kubelets._seen(Change(0, pod, pod))

@@ -1,4 +1,4 @@
-"""What a queue's limit counts, however its gangs, their groups and their pods are changed."""
+"""Resources that count against a queue's limit, however its gangs and their pods change."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the operator's own code trips over about one object ends nothing, and is told."""
+"""Exceptions of the operator's own code about one object end nothing, and are reported."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.scenario.manifests import pod_group, task, training_job
 EVENTS = "/api/v1/events"
 
 
-def told(api: FakeApi) -> set[tuple[str, str]]:
+def reported(api: FakeApi) -> set[tuple[str, str]]:
     """Kind and name of the objects that an event says the operator failed on."""
     events = api.store.collection(EVENTS).objects.values()
     return {
@@ -67,9 +67,9 @@ async def test_a_job_that_cannot_be_handled_says_so_and_is_tried_again(
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
         await until(lambda: status(api, "odd").get("reason") == "OperatorFailed")
         await until(lambda: status(api, "fine").get("phase") == "Running")
-        said = status(api, "odd")["message"]
-        assert said == "the operator failed on this object: ArithmeticError: a bug of ours"
-        await until(lambda: ("TrainingJob", "odd") in told(api))
+        message = status(api, "odd")["message"]
+        assert message == "the operator failed on this object: ArithmeticError: a bug of ours"
+        await until(lambda: ("TrainingJob", "odd") in reported(api))
         assert count(term) >= 1
         broken.clear()
         wanted = "NeverFits" if gpus == 9 else "GangRunning"
@@ -88,7 +88,7 @@ async def test_a_job_that_runs_keeps_its_places_though_no_gang_can_be_made_of_it
         broken.append("odd")
         submit(api, training_job("next"))
         await until(lambda: status(api, "next").get("reason") == "WaitingForCapacity")
-        await until(lambda: ("TrainingJob", "odd") in told(api))
+        await until(lambda: ("TrainingJob", "odd") in reported(api))
         assert (status(api, "odd")["phase"], len(pods(api))) == ("Running", 4)
         assert status(api, "odd")["reason"] == "GangRunning"
         broken.clear()
@@ -106,4 +106,4 @@ async def test_a_group_of_others_that_cannot_be_handled_stops_nothing(
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
         monkeypatch.setattr(term.state, "_waiting_group", lambda *_: 1 / 0)
         await until(lambda: status(api, "fine").get("phase") == "Running")
-        await until(lambda: ("PodGroup", "group") in told(api))
+        await until(lambda: ("PodGroup", "group") in reported(api))

@@ -29,7 +29,7 @@ def cycles(term: LeaderTerm, outcome: str) -> float:
 
 
 def replayed(folder: Path, *arguments: str) -> dict[str, Any]:
-    """What ``bireme replay`` writes about the record in ``folder``."""
+    """The output of ``bireme replay`` for the record in ``folder``."""
     target = folder / "replay.json"
     assert main(["replay", str(folder), "--json", str(target), *arguments]) == 0
     document: dict[str, Any] = json.loads(target.read_text())

@@ -90,7 +90,7 @@ async def test_what_happened_is_written_at_once_every_time(desk: Desk) -> None:
         assert status(desk.api)["phase"] == phase
 
 
-async def test_what_is_said_already_is_not_written(desk: Desk) -> None:
+async def test_what_is_reported_already_is_not_written(desk: Desk) -> None:
     await desk.say(phase="Pending")
     desk.clock.advance(1000)
     await desk.say(phase="Pending")

@@ -37,7 +37,7 @@ def leaving(api: FakeApi) -> list[str]:
     return [p["metadata"]["name"] for p in pods(api) if "deletionTimestamp" in p["metadata"]]
 
 
-def told(api: FakeApi) -> dict[str, str]:
+def messages(api: FakeApi) -> dict[str, str]:
     """Reason to message of the events about the elastic job."""
     found = api.store.collection(EVENTS).objects.values()
     return {e["reason"]: e["message"] for e in found if e["involvedObject"]["name"] == "elastic"}
@@ -48,12 +48,12 @@ async def test_an_elastic_gang_grows_into_what_is_idle(api: FakeApi, tmp_path: P
     submit(api, elastic(most=6))
     async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
         await until(lambda: is_whole(api, 6))
-        await until(lambda: "Grown" in told(api))
-    said = status(api, "elastic")
-    assert (said["phase"], said["attempt"], said["gpus"]) == ("Running", 0, 6)
-    assert said["message"] == "all 6 replicas run on 1 node(s)"
-    assert said["placement"]["summary"].startswith("6 on n0")
-    assert "grown by 2" in told(api)["Grown"]
+        await until(lambda: "Grown" in messages(api))
+    reported = status(api, "elastic")
+    assert (reported["phase"], reported["attempt"], reported["gpus"]) == ("Running", 0, 6)
+    assert reported["message"] == "all 6 replicas run on 1 node(s)"
+    assert reported["placement"]["summary"].startswith("6 on n0")
+    assert "grown by 2" in messages(api)["Grown"]
     assert set(kubelets.created.values()) == {1}
     assert {p["metadata"]["labels"][names.PLAN_LABEL] for p in pods(api)} == {"1.0"}
     assert "resizedTime" in status(api, "elastic", GROUPS)["plan"]
@@ -70,11 +70,11 @@ async def test_an_elastic_gang_shrinks_for_one_that_waits_and_the_others_run_on(
         submit(api, rigid())
         await until(lambda: status(api, "rigid").get("phase") == "Running")
         await until(lambda: is_whole(api, 4))
-        await until(lambda: "Shrunk" in told(api))
+        await until(lambda: "Shrunk" in messages(api))
     stayed = uids_of(of(api, "elastic"))
     assert stayed == {f"elastic-worker-{i}": before[f"elastic-worker-{i}"] for i in range(4)}
     assert status(api, "elastic")["attempt"] == 0
-    assert told(api)["Shrunk"] == "shrunk to make room for default/rigid"
+    assert messages(api)["Shrunk"] == "shrunk to make room for default/rigid"
     assert kubelets.violations == []
 
 
@@ -112,9 +112,9 @@ async def test_a_replica_that_never_gets_onto_its_node_is_given_up(
         api.store.delete(PODS, ("default", "elastic-worker-3"), {})
         async with leading(api, tmp_path, epoch=2, scheduling=SLOW, bind_timeout_seconds=1.0):
             await until(lambda: is_whole(api, 3))
-            await until(lambda: "Shrunk" in told(api))
+            await until(lambda: "Shrunk" in messages(api))
     assert status(api, "elastic")["attempt"] == 0
-    assert "goes on without replica 3 of worker on node n0" in told(api)["Shrunk"]
+    assert "goes on without replica 3 of worker on node n0" in messages(api)["Shrunk"]
 
 
 async def test_a_growth_that_does_not_bind_is_taken_back_and_the_gang_runs_on(
@@ -149,7 +149,7 @@ async def test_a_growth_that_the_api_server_refuses_is_taken_back(
 
     api.faults.add(Fault(status=403), beyond_quota, times=None)
     async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=SLOW):
-        await until(lambda: "Shrunk" in told(api))
+        await until(lambda: "Shrunk" in messages(api))
         await until(lambda: is_whole(api, 4))
     assert status(api, "elastic")["attempt"] == 0
 
@@ -192,7 +192,7 @@ async def test_a_replica_that_fails_alone_is_given_up_and_the_job_succeeds_with_
         kubelets.end("elastic-worker-0", "Succeeded")
         await until(lambda: status(api, "elastic")["phase"] == "Succeeded")
     assert status(api, "elastic").get("restarts", 0) == 0
-    assert "goes on without replica 5 of worker" in told(api)["Shrunk"]
+    assert "goes on without replica 5 of worker" in messages(api)["Shrunk"]
 
 
 # --- crashes ----------------------------------------------------------------------------------

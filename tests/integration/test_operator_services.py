@@ -90,7 +90,7 @@ async def test_the_service_of_a_stranger_is_named(api: FakeApi, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("plural", ["podgroups", "services"])
-async def test_what_a_quota_forbids_is_told_on_the_job(
+async def test_what_a_quota_forbids_is_shown_on_the_job(
     api: FakeApi, tmp_path: Path, plural: str
 ) -> None:
     furnish(api, 1)

@@ -1,4 +1,4 @@
-"""What the operator needs of the place where it starts, tried as a program."""
+"""Needs of the operator at its start, tried as a program."""
 
 import asyncio
 import json
@@ -31,9 +31,9 @@ def test_a_user_without_a_name_gets_as_far_as_the_credentials(tmp_path: Path) ->
     program = [sys.executable, "-c", NAMELESS]
     done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    said = json.loads(done.stderr.splitlines()[-1])
-    assert said["event"] == "cannot start"
-    assert said["error"].startswith(f"cannot use {tmp_path / 'none'} as credentials")
+    logged = json.loads(done.stderr.splitlines()[-1])
+    assert logged["event"] == "cannot start"
+    assert logged["error"].startswith(f"cannot use {tmp_path / 'none'} as credentials")
     assert "uid not found" not in done.stderr
 
 

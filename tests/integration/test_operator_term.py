@@ -44,9 +44,9 @@ async def test_a_job_runs_to_its_end_with_few_writes(api: FakeApi, tmp_path: Pat
     assert set(kubelets.created) == {"job-master-0", *(f"job-worker-{i}" for i in range(3))}
     assert set(kubelets.created.values()) == {1}
     assert kubelets.violations == []
-    said = status(api)
-    assert (said["ready"], said["attempt"], said["gpus"]) == ("4/4", 0, 8)
-    assert {c["type"]: c["status"] for c in said["conditions"]} == {
+    reported = status(api)
+    assert (reported["ready"], reported["attempt"], reported["gpus"]) == ("4/4", 0, 8)
+    assert {c["type"]: c["status"] for c in reported["conditions"]} == {
         "Admitted": "True",
         "Finished": "True",
         "Running": "False",
@@ -70,8 +70,8 @@ async def test_a_job_that_fails_once_is_restarted_whole_and_then_succeeds(
     submit(api, training_job("job", task("worker", 3), runPolicy={"backoffLimit": 1}))
     async with FakeKubelets(api, outcome) as kubelets, leading(api, tmp_path):
         await until(lambda: phases(api) == ["Succeeded"])
-    said = status(api)
-    assert (said["restarts"], said["attempt"]) == (1, 1)
+    reported = status(api)
+    assert (reported["restarts"], reported["attempt"]) == (1, 1)
     assert set(kubelets.created.values()) == {2}
     assert {p["metadata"]["labels"][names.PLAN_LABEL] for p in pods(api)} == {"1.1"}
 

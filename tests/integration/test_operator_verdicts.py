@@ -1,4 +1,4 @@
-"""What the API server refuses for good is said on the object, and nothing is left behind."""
+"""Final refusals of the API server show in the object's status, and nothing is left behind."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,7 @@ def creations_of_pods(method: str, path: str, _: bool) -> bool:
     return method == "POST" and path.endswith("/pods")
 
 
-async def test_a_template_the_server_refuses_is_said_on_the_job_and_leaves_nothing_behind(
+async def test_a_template_the_server_refuses_is_shown_on_the_job_and_leaves_nothing(
     api: FakeApi, tmp_path: Path
 ) -> None:
     furnish(api)
@@ -169,7 +169,7 @@ async def test_a_clock_that_is_set_back_does_not_keep_a_gang_from_being_planned_
         await until(lambda: status(api).get("reason") == "GangNotBoundInTime")
 
 
-async def test_a_group_too_large_for_the_cluster_is_told_so_before_its_pods_exist(
+async def test_a_group_too_large_for_the_cluster_is_reported_before_its_pods_exist(
     api: FakeApi, tmp_path: Path
 ) -> None:
     furnish(api, 1)
@@ -178,9 +178,9 @@ async def test_a_group_too_large_for_the_cluster_is_told_so_before_its_pods_exis
     async with leading(api, tmp_path):
         await until(lambda: status(api, "vast", GROUPS).get("reason") == "NeverFits")
         await until(lambda: status(api, "sound", GROUPS).get("reason") == "WaitingForPods")
-        said = status(api, "vast", GROUPS)
-        assert f"9 {GPU}, all nodes together offer 8 {GPU}" in said["message"]
-        (admitted,) = said["conditions"]
+        reported = status(api, "vast", GROUPS)
+        assert f"9 {GPU}, all nodes together offer 8 {GPU}" in reported["message"]
+        (admitted,) = reported["conditions"]
         assert (admitted["status"], admitted["reason"]) == ("False", "NeverFits")
         furnish(api, 2)
         await until(lambda: status(api, "vast", GROUPS).get("reason") == "WaitingForPods")

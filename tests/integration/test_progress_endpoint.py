@@ -63,7 +63,7 @@ class Place:
             return answer.status, await answer.json()
 
     def answers(self, status: str) -> float:
-        """How many reports have been answered so."""
+        """The number of reports that have been answered so."""
         return (
             self.metrics.registry.get_sample_value(
                 "bireme_progress_reports_total", {"status": status}
@@ -104,9 +104,9 @@ async def test_report_of_a_member_stands_in_the_status_of_its_job(place: Place) 
     body = {"trainerStatus": {**HALFWAY["trainerStatus"], "metrics": metrics}}
     assert await place.post(place.token(), body) == (200, {})
     await until(lambda: "progress" in status(place.api))
-    said = status(place.api)["progress"]
-    assert (said["percentage"], said["remainingSeconds"]) == (50, 90)
-    assert (said["loss"], said["step"]) == (0.25, 40)
+    progress = status(place.api)["progress"]
+    assert (progress["percentage"], progress["remainingSeconds"]) == (50, 90)
+    assert (progress["loss"], progress["step"]) == (0.25, 40)
     assert "progress" not in status(place.api, "other")
 
 
@@ -125,8 +125,8 @@ async def test_only_the_token_of_a_live_member_of_the_job_is_taken(place: Place)
     assert (await place.post(None))[0] == 401
     assert (await place.post("nonsense"))[0] == 401
     wrong = place.token("job-worker-0", "https://kubernetes.default.svc")
-    code, said = await place.post(wrong)
-    assert (code, "audience" in said["message"]) == (401, True)
+    code, answer = await place.post(wrong)
+    assert (code, "audience" in answer["message"]) == (401, True)
     assert place.reviews == 0, "what is wrong on the face of it costs no TokenReview"
     assert (await place.post(place.token("other-worker-0")))[0] == 403
     assert (await place.post(token, job="nobody"))[0] == 404
@@ -157,19 +157,19 @@ async def test_many_reports_of_one_pod_cost_one_review_and_are_rationed(place: P
 
 
 async def test_bad_bodies_are_refused_by_name(place: Place) -> None:
-    async def said(token: str, **sent: Any) -> tuple[int, str]:
+    async def answered(token: str, **sent: Any) -> tuple[int, str]:
         code, answer = await place.post(token, **sent)
         return code, answer["message"]
 
     first, second = place.token(), place.token("job-worker-1")
     nan = {"trainerStatus": {"metrics": [{"name": "loss", "value": "nan"}]}}
-    code, why = await said(first, body=nan)
+    code, why = await answered(first, body=nan)
     assert (code, "metric 'loss' is 'nan'" in why) == (400, True)
-    code, why = await said(first, body={"trainerStatus": {"progressPercentage": "half"}})
+    code, why = await answered(first, body={"trainerStatus": {"progressPercentage": "half"}})
     assert (code, "progressPercentage" in why) == (400, True)
-    code, why = await said(first, data=b"{")
+    code, why = await answered(first, data=b"{")
     assert (code, "no report" in why) == (400, True)
-    code, why = await said(second, data=b" " * 20_000)
+    code, why = await answered(second, data=b" " * 20_000)
     assert (code, "16384 bytes" in why) == (413, True)
 
 
@@ -227,9 +227,9 @@ async def test_progress_survives_a_change_of_leader(api: FakeApi, tmp_path: Path
         await until(lambda: "progress" in status(api))
     async with leading(api, tmp_path, epoch=2) as second:
         await until(lambda: ("default", "job") in second.state.jobs)
-        told = second.state.jobs["default", "job"].reported
-        assert told is not None
-        assert told.progress.fraction == 0.5
+        reported = second.state.jobs["default", "job"].reported
+        assert reported is not None
+        assert reported.progress.fraction == 0.5
 
 
 @pytest.fixture
@@ -243,8 +243,8 @@ async def test_whatever_is_reported_is_answered_as_the_document_says(
 ) -> None:
     header = ("--header", f"Authorization: Bearer {place.token()}")
     job = {"namespace": "default", "name": "job"}
-    code, said = await fuzzed(place.url, tmp_path, *header, parameters=job)
-    assert code == 0, said
+    code, output = await fuzzed(place.url, tmp_path, *header, parameters=job)
+    assert code == 0, output
     assert place.answers("200") > 0, "some were taken"
     assert place.answers("400") > 0, "some were none"
 
@@ -258,7 +258,7 @@ async def test_a_gzip_bomb_is_refused_by_what_it_unpacks_to(place: Place) -> Non
     assert psutil.Process().memory_info().rss - before < 50 * 2**20
 
 
-async def test_a_neighbour_who_opens_too_many_connections_loses_his_oldest(place: Place) -> None:
+async def test_a_neighbour_with_too_many_connections_loses_the_oldest(place: Place) -> None:
     port = int(place.url.rpartition(":")[2])
     async with crowd(port, 3 * MOST_OF_ONE) as ended:
         await until(lambda: sum(ended) >= 2 * MOST_OF_ONE)

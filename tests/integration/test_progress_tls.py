@@ -83,30 +83,30 @@ def test_a_certificate_without_its_key_is_refused() -> None:
 
 
 @needs_openssl
-def test_a_certificate_that_stays_bad_is_told_once_and_the_old_one_serves(tmp_path: Path) -> None:
+def test_a_certificate_that_stays_bad_is_logged_once_and_the_old_one_serves(tmp_path: Path) -> None:
     clock = ManualClock()
     certificate = Certificate(*certify(tmp_path), clock)
     key = tmp_path / "tls.key"
     good = key.read_bytes()
 
-    def told() -> list[str]:
-        """What is said at the next look."""
+    def logged() -> list[str]:
+        """Log lines of the next look."""
         clock.advance(61.0)
-        with capture_logs() as said:
+        with capture_logs() as lines:
             certificate.reload()
-        return [f"{line['log_level']} {line['error']}" for line in said]
+        return [f"{line['log_level']} {line['error']}" for line in lines]
 
-    assert told() == []
+    assert logged() == []
     key.write_bytes(b"no key")
-    (first,) = told()
+    (first,) = logged()
     assert first.startswith("warning SSLError: ")
-    assert told() == [], "said once"
+    assert logged() == [], "logged once"
     key.unlink()
-    (second,) = told()
+    (second,) = logged()
     assert "FileNotFoundError" in second
     assert str(key) in second
-    assert told() == []
+    assert logged() == []
     key.write_bytes(good)
-    assert told() == []
+    assert logged() == []
     key.unlink()
-    assert len(told()) == 1, "gone anew"
+    assert len(logged()) == 1, "gone anew"

@@ -1,4 +1,4 @@
-"""What Prometheus, or whatever answers in its place, may say, and what is made of it."""
+"""Answers of Prometheus, or of another server in its place, and their handling."""
 
 import asyncio
 import socket
@@ -80,7 +80,7 @@ async def test_each_hour_gets_the_value_at_its_end(fake: FakePrometheus) -> None
 
 
 @pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "x", ""])
-async def test_values_that_are_no_numbers_count_as_not_recorded_and_are_said(
+async def test_values_that_are_no_numbers_count_as_not_recorded_and_are_named(
     fake: FakePrometheus, text: str
 ) -> None:
     fake.series([[START + HOUR, "1"], [START + 2 * HOUR, text], [START + 3 * HOUR, text]])
@@ -95,13 +95,13 @@ async def test_warnings_are_passed_on_and_bounded(fake: FakePrometheus) -> None:
     assert notes == (f"Prometheus warns: {'x' * 200}",) * 3
 
 
-async def test_nobody_there_is_said_with_what_to_check(fake: FakePrometheus) -> None:
+async def test_nobody_there_is_reported_with_what_to_check(fake: FakePrometheus) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         fake.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    said = await refusal(fake)
-    assert "Prometheus cannot be asked" in said
-    assert "check history.prometheus.url" in said
+    message = await refusal(fake)
+    assert "Prometheus cannot be asked" in message
+    assert "check history.prometheus.url" in message
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "ftp://x"])
@@ -157,7 +157,7 @@ async def test_anything_but_one_series_is_refused_with_the_remedy(
     assert await refusal(fake) == f"the query has {count} series, not one; {remedy}"
 
 
-async def test_a_refused_query_is_told_in_the_words_of_prometheus(fake: FakePrometheus) -> None:
+async def test_a_refused_query_is_reported_in_the_words_of_prometheus(fake: FakePrometheus) -> None:
     fake.says({"status": "error", "errorType": "bad_data", "error": "parse error: x"}, status=400)
     assert await refusal(fake) == "Prometheus refuses the query: HTTP 400, parse error: x"
 
@@ -177,9 +177,9 @@ async def test_a_page_of_a_proxy_is_quoted_without_its_control_characters(
         return web.Response(text="<html>\x1b[31mlog in" + "x" * 9000, status=502)
 
     fake.answer = answer
-    said = await refusal(fake)
-    assert r"HTTP 502, '<html>\x1b[31mlog in" in said
-    assert len(said) < 400
+    message = await refusal(fake)
+    assert r"HTTP 502, '<html>\x1b[31mlog in" in message
+    assert len(message) < 400
 
 
 async def test_it_is_not_followed_elsewhere(fake: FakePrometheus) -> None:

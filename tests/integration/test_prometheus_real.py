@@ -49,7 +49,7 @@ async def test_eight_weeks_come_hour_by_hour_with_what_was_not_scraped_left_open
     assert notes == ()
 
 
-async def test_one_pool_is_told_from_another_by_its_label(url: str) -> None:
+async def test_one_pool_is_distinguished_from_another_by_its_label(url: str) -> None:
     values, _ = await hourly(url, 'avg_over_time(pool_demand{pool="b"}[1h])', START, 24)
     np.testing.assert_allclose(values, 2 * DEMAND[:24])
 
@@ -63,7 +63,7 @@ async def test_what_comes_from_prometheus_can_be_forecast(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("pool_demand", "the query has 2 series, not one; aggregate it"),
         ("pool_demandd", "the query has 0 series, not one; check its names and labels"),
@@ -72,14 +72,14 @@ async def test_what_comes_from_prometheus_can_be_forecast(url: str) -> None:
     ],
 )
 async def test_a_query_that_cannot_be_used_is_refused_in_words(
-    url: str, query: str, said: str
+    url: str, query: str, message: str
 ) -> None:
     with pytest.raises(PrometheusError) as caught:
         await hourly(url, query, START, 24)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-async def test_a_query_that_divides_by_zero_is_said_and_counts_as_not_recorded(url: str) -> None:
+async def test_a_query_that_divides_by_zero_is_named_and_counts_as_not_recorded(url: str) -> None:
     values, notes = await hourly(url, "sum(pool_demand) / 0 * 0", START, 24)
     assert np.isnan(values).all()
     assert notes == ("24 values are no finite numbers, first 'NaN'",)

@@ -21,15 +21,15 @@ FEWEST = 19
 
 
 class Heard(StartRanges):
-    """Keeps what it was asked and what it said."""
+    """Keeps its questions and its answers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[tuple[ClusterSnapshot, dict[str, StartRange]]] = []
+        self.answers: list[tuple[ClusterSnapshot, dict[str, StartRange]]] = []
 
     def update(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
         ranges = super().update(snapshot, decision)
-        self.said.append((snapshot, ranges))
+        self.answers.append((snapshot, ranges))
         return ranges
 
 
@@ -38,8 +38,8 @@ def whole(number: int) -> Manifest:
     return training_job(f"job{number:02}", task("worker", 8), estimatedDuration="1h")
 
 
-def told(api: FakeApi, number: int) -> dict[str, Any]:
-    """The estimated start that a job tells; empty without one."""
+def estimate_of(api: FakeApi, number: int) -> dict[str, Any]:
+    """The estimated start in a job's status; empty without one."""
     return status(api, f"job{number:02}").get("estimatedStart") or {}
 
 
@@ -59,19 +59,19 @@ async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
             for number in range(FEWEST + 1):
                 await until(partial(is_running, api, number))
                 submit(api, whole(number + 1))
-                await until(partial(told, api, number + 1))
-                assert ("coveragePercent" in told(api, number + 1)) == (number == FEWEST)
+                await until(partial(estimate_of, api, number + 1))
+                assert ("coveragePercent" in estimate_of(api, number + 1)) == (number == FEWEST)
                 if number < FEWEST:
                     for worker in range(8):
                         kubelets.end(f"job{number:02}-worker-{worker}")
-            learned = told(api, FEWEST + 1)
-        hour = (quantities.parse_timestamp(told(api, FEWEST + 1)["latest"]) or 0.0) - heard.said[
-            -1
-        ][0].now
+            learned = estimate_of(api, FEWEST + 1)
+        hour = (
+            quantities.parse_timestamp(estimate_of(api, FEWEST + 1)["latest"]) or 0.0
+        ) - heard.answers[-1][0].now
         assert hour < 600, "nobody ran for the hour that everybody stated"
         async with leading(api, tmp_path, epoch=2, status_refresh_seconds=0.1):
-            await until(lambda: "coveragePercent" not in told(api, FEWEST + 1))
-    assert learned in [estimated_start(r) for _, said in heard.said for r in said.values()]
-    again, policy = StartRanges(), make_policy(heard.said[0][0].settings)
-    for snapshot, said in heard.said:
-        assert again.update(snapshot, run_cycle(snapshot, policy)) == said
+            await until(lambda: "coveragePercent" not in estimate_of(api, FEWEST + 1))
+    assert learned in [estimated_start(r) for _, ranges in heard.answers for r in ranges.values()]
+    again, policy = StartRanges(), make_policy(heard.answers[0][0].settings)
+    for snapshot, ranges in heard.answers:
+        assert again.update(snapshot, run_cycle(snapshot, policy)) == ranges

@@ -36,8 +36,8 @@ class Sender:
         self._file.write_text(yaml.safe_dump_all(manifests))
         arguments = ["submit", str(self._file), "--kubeconfig", self._kubeconfig, *flags.split()]
         status = await asyncio.to_thread(main, arguments)
-        said = self._capsys.readouterr()
-        return status, said.out, said.err
+        captured = self._capsys.readouterr()
+        return status, captured.out, captured.err
 
     @property
     def sent(self) -> list[str]:
@@ -65,7 +65,7 @@ async def test_one_wrong_job_keeps_all_from_being_sent(sender: Sender) -> None:
     assert sender.sent == []
 
 
-async def test_what_the_api_server_refuses_is_told_before_anything_is_sent(sender: Sender) -> None:
+async def test_a_refusal_of_the_server_is_printed_before_anything_is_sent(sender: Sender) -> None:
     sender.api.faults.add(Fault(status=422, reason="Invalid"), writes)
     status, _, err = await sender.submit(job())
     assert status == 1
@@ -89,22 +89,22 @@ async def test_errors_name_the_field(sender: Sender, manifest: dict[str, Any], w
     assert words in err
 
 
-async def test_a_closed_queue_is_told(sender: Sender) -> None:
+async def test_a_closed_queue_is_named(sender: Sender) -> None:
     spec = {"metadata": {"name": "shut"}, "spec": {"state": "Closed"}}
     sender.api.store.create(QUEUES, ("", "shut"), spec)
     _, _, err = await sender.submit(job(queue="shut"))
     assert "queue 'shut' is closed" in err
 
 
-async def test_hints_are_told_and_do_not_keep_it_from_being_sent(sender: Sender) -> None:
+async def test_hints_are_printed_and_do_not_keep_it_from_being_sent(sender: Sender) -> None:
     manifest = job(estimatedDuration=None)
     pod = manifest["spec"]["tasks"][0]["template"]["spec"]
     pod |= {"nodeName": "n1", "schedulerName": "other", "restartPolicy": "Always"}
     del pod["containers"][0]["resources"]
     status, _, err = await sender.submit(manifest)
     assert status == 0
-    said = [line.split(": ")[2].rpartition(".")[2] for line in err.splitlines()]
-    assert said == ["estimatedDuration", "nodeName", "schedulerName", "restartPolicy", "resources"]
+    hints = [line.split(": ")[2].rpartition(".")[2] for line in err.splitlines()]
+    assert hints == ["estimatedDuration", "nodeName", "schedulerName", "restartPolicy", "resources"]
 
 
 async def test_check_sends_nothing(sender: Sender) -> None:

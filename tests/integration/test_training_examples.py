@@ -41,7 +41,7 @@ def jobs_of(found: list[dict[str, Any]]) -> list[str]:
 
 
 def train(found: list[dict[str, Any]], folder: Path, swapped: dict[str, str]) -> str:
-    """What the programs of these pods write, here and together, until all have ended well."""
+    """Output of the programs of these pods, run here together until all have ended well."""
     log = folder / "log"
     (port,) = free_ports(1)
     here = {**swapped, "29500": str(port)}
@@ -83,8 +83,8 @@ async def test_the_elastic_example_trains_to_its_end_and_takes_less_loss(
     (tmp_path / "train.py").write_text(config["data"]["train.py"])
     found = (await admitted(api, [job], tmp_path))[:2]
     swapped = {"/workspace": str(tmp_path), "/state": str(tmp_path), "200000": "300"}
-    said = re.findall(
+    losses = re.findall(
         r"^step (\d+), loss (\S+), 2 processes$", train(found, tmp_path, swapped), re.MULTILINE
     )
-    assert [int(step) for step, _ in said] == [100, 200, 300]
-    assert float(said[-1][1]) < float(said[0][1])
+    assert [int(step) for step, _ in losses] == [100, 200, 300]
+    assert float(losses[-1][1]) < float(losses[0][1])

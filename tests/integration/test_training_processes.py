@@ -20,9 +20,9 @@ LONGEST_SECONDS = 300
 
 
 def torchrun(*program: str) -> str:
-    """What two processes that torchrun starts on this machine write."""
+    """Output of two processes that torchrun starts on this machine."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    told = subprocess.run(
+    done = subprocess.run(
         [*command, *program],
         env={
             **os.environ,
@@ -35,13 +35,13 @@ def torchrun(*program: str) -> str:
         timeout=LONGEST_SECONDS,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder that two processes trained in, and what they said."""
+    """The folder that two processes trained in, and their output."""
     folder = tmp_path_factory.mktemp("run")
     return folder, torchrun("-m", "bireme.training", RECIPE, "--out", str(folder / "run"))
 
@@ -61,8 +61,8 @@ def test_two_processes_end_with_equal_weights_that_one_alone_would_not_have(
 def test_curves_and_checkpoint_exist_once_and_count_the_samples_of_both(
     trained: tuple[Path, str],
 ) -> None:
-    folder, said = trained
-    assert said.count("trained ") == 1
+    folder, printed = trained
+    assert printed.count("trained ") == 1
     with (folder / "run/curves.csv").open(newline="") as lines:
         steps = [int(row["step"]) for row in csv.DictReader(lines)]
     assert steps == [2 * 2 * ENVS * n for n in range(1, UPDATES + 1)]
@@ -84,12 +84,12 @@ def test_two_processes_resume_what_they_trained(trained: tuple[Path, str]) -> No
 
 
 def test_gradients_are_averaged_and_numbers_agreed_on() -> None:
-    said = torchrun(__file__)
-    assert said.count("agreed") == 2
+    printed = torchrun(__file__)
+    assert printed.count("agreed") == 2
 
 
 def _agree() -> None:
-    """What each of the two processes of the test before asserts."""
+    """Assertions of each of the two processes of the test before."""
     mine, other = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(2))
     mine.grad = torch.full((2, 3), 1.0 + 2.0 * rank())
     if rank() == 0:

@@ -35,12 +35,12 @@ def python_spec(program: str, *, cpu: str = "50m", **spec: Any) -> Manifest:
 
 
 def logs(tenant: Tenant, pod: str) -> str:
-    """What the pod has printed."""
+    """The pod's output so far."""
     return tenant.cluster.kubectl("logs", pod, f"--namespace={tenant.namespace}")
 
 
 def await_end(tenant: Tenant, pod: str) -> Manifest:
-    """How the first container of a pod ended, once it has: ``exitCode``, ``reason``."""
+    """The end of a pod's first container, once it has ended: ``exitCode``, ``reason``."""
 
     def terminated() -> Manifest:
         statuses = tenant.status(pod, "Pod").get("containerStatuses") or [{"state": {}}]

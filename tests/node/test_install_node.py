@@ -52,7 +52,7 @@ class StartTime:
 
 
 def _times(pid: int) -> tuple[float, float]:
-    """When a process started, in seconds since boot, and its processor seconds so far."""
+    """A process's start, in seconds since boot, and its processor seconds so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system, began = int(fields[11]), int(fields[12]), int(fields[19])
     return began / TICKS_PER_SECOND, (user + system) / TICKS_PER_SECOND

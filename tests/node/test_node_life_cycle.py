@@ -1,4 +1,4 @@
-"""What a real node leaves on the machine: nothing, however it ends."""
+"""Traces of a real node on the machine: none, however it ends."""
 
 import os
 import secrets
@@ -50,7 +50,7 @@ def run_a_pod(cluster: Cluster) -> Path:
 
 
 def traces(name: str) -> set[str]:
-    """What there is on the machine of a node of the cluster ``name``, by kind."""
+    """Traces on the machine of a node of the cluster ``name``, by kind."""
     lines = [" ".join(line) for line in processes().values()]
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     found = {

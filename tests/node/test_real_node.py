@@ -1,4 +1,4 @@
-"""What a real node has to do before anything about Bireme's own pods can be believed."""
+"""Duties of a real node that tests of Bireme's own pods rely on."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ def test_a_pod_runs_answers_exec_and_tells_its_exit_code(tenant: Tenant) -> None
     tenant.create(python_pod("fails", "raise SystemExit(3)"))
     pod = await_ready(tenant, "stays")
     assert pod["spec"]["nodeName"] == tenant.cluster.node.name
-    tenant.eventually(lambda: logs(tenant, "stays"), lambda said: said == "here\n")
+    tenant.eventually(lambda: logs(tenant, "stays"), lambda text: text == "here\n")
     where = ("stays", f"--namespace={tenant.namespace}", "--")
     assert tenant.cluster.kubectl("exec", *where, "hostname") == "stays\n"
     assert await_end(tenant, "fails")["exitCode"] == 3
@@ -129,9 +129,9 @@ def test_nothing_outside_the_machine_is_reached(tenant: Tenant) -> None:
     """
     tenant.create(python_pod("caller", program))
     assert await_end(tenant, "caller")["exitCode"] == 0
-    said = logs(tenant, "caller").splitlines()
-    assert said[0] == "OSError [Errno 101] Network is unreachable"
-    assert said[1].startswith("gaierror")
+    lines = logs(tenant, "caller").splitlines()
+    assert lines[0] == "OSError [Errno 101] Network is unreachable"
+    assert lines[1].startswith("gaierror")
 
 
 def test_fake_nodes_take_those_pods_only_that_tolerate_them(tenant: Tenant) -> None:
@@ -161,4 +161,4 @@ def test_pods_outlive_a_restart_of_what_runs_them(tenant: Tenant, program: str) 
     assert await_end(tenant, "next")["exitCode"] == 0
     after = await_ready(tenant, "stays")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
-    tenant.eventually(lambda: logs(tenant, "stays"), lambda said: said == "here\n")
+    tenant.eventually(lambda: logs(tenant, "stays"), lambda text: text == "here\n")

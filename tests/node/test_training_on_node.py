@@ -84,8 +84,8 @@ def test_parameter_servers_chief_and_worker_train_and_say_how_far_they_are(
     running = tenant.await_phase("regression", "Running")
     assert set(nodes_of(tenant.pods("regression")).values()) == {tenant.cluster.node.name}
     assert running["attempt"] == 0
-    told = tenant.eventually(lambda: tenant.status("regression").get("progress"))
-    assert told["loss"] < 10
+    progress = tenant.eventually(lambda: tenant.status("regression").get("progress"))
+    assert progress["loss"] < 10
     done = tenant.await_phase("regression", "Succeeded", LONGEST_SECONDS)
     assert (done["progress"]["step"], done["progress"]["totalSteps"]) == (150, 150)
     found = losses(logs(tenant, "regression-chief-0"))

@@ -1,4 +1,4 @@
-"""What a cycle costs, counted in calls: no times, so that a busy machine changes nothing.
+"""The cost of a cycle, counted in calls: no times, so that a busy machine changes nothing.
 
 Calls into numpy stand for the work on whole clusters, calls of any function for the work per gang.
 """

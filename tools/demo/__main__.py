@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe would get 80, and broken lines
-    # Being told to end is like Ctrl-C: what was started is stopped on the way out.
+    # SIGTERM is handled like Ctrl-C: what was started is stopped on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(options, console)

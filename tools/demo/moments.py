@@ -29,7 +29,7 @@ class Moments:
     """All moments so far; ``take`` it every record once."""
 
     found: list[Moment] = field(default_factory=list)
-    _told: set[tuple[Any, ...]] = field(default_factory=set)
+    _seen: set[tuple[Any, ...]] = field(default_factory=set)
 
     @property
     def turns(self) -> list[Moment]:
@@ -70,9 +70,9 @@ class Moments:
 
     def _tell(self, record: Record, kind: str, job: Key, text: str, *once: Any) -> None:
         """Keep a moment once for each ``once``, without it once for its text."""
-        told = (kind, *(once or (job, text)))
-        if told not in self._told:
-            self._told.add(told)
+        key = (kind, *(once or (job, text)))
+        if key not in self._seen:
+            self._seen.add(key)
             self.found.append(Moment(record.seconds, kind, job[1], text))
 
 

@@ -17,7 +17,7 @@ class Plain:
     def __init__(self, timeline: Timeline, say: Callable[[str], None]) -> None:
         self._timeline = timeline
         self._say = say
-        self._told: dict[Key, tuple[str, str]] = {}
+        self._shown: dict[Key, tuple[str, str]] = {}
         self._totals_at = 0.0
         self._moments = 0
 
@@ -29,9 +29,9 @@ class Plain:
         story = self._timeline.stories[record.key]
         status = record.manifest.get("status", {})
         what = (status.get("phase") or "submitted", status.get("reason") or "")
-        if self._told.get(record.key) == what:
+        if self._shown.get(record.key) == what:
             return
-        self._told[record.key] = what
+        self._shown[record.key] = what
         words = about(story, record.seconds)
         if not status:
             words = f"{story.gpus} GPU{'s' * (story.gpus != 1)}, queue {story.queue}"

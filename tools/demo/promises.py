@@ -200,7 +200,7 @@ class _Story:
             yield f"{victim.name} does not say for whom it was stopped"
         waits = self._moments("waits for room", urgent)
         if not any(f"{NAMESPACE}/{victim.name}" in m.text for m in waits):
-            yield f"{urgent.name} never said that it waits for {victim.name} to leave"
+            yield f"{urgent.name} never reported that it waits for {victim.name} to leave"
 
     def resizes(self) -> Promise:
         """Check that the elastic job grows and gives back within one run; events say why."""

@@ -32,15 +32,15 @@ def tables(images: Images) -> str:
     """Return two Markdown tables: layers, then the largest packages; MB are a million bytes."""
     lines = ["| image | layer | MB unpacked | MB packed |", "|---|---|---:|---:|"]
     packages: Counter[str] = Counter()
-    told: set[str] = set()
+    counted: set[str] = set()
     for image in images.all:
         name = image.name.rpartition("/")[2].partition(":")[0]
         found = list(layers(image))
         contents = (name,) if image is images.scheduler else CONTENTS
         for layer, content in zip(found, contents, strict=False):
             # A node has a layer once, however many images share it.
-            if layer.digest not in told:
-                told.add(layer.digest)
+            if layer.digest not in counted:
+                counted.add(layer.digest)
                 packages += layer.packages
                 lines.append(_row(name, content, layer.unpacked, layer.packed))
         unpacked, packed = (sum(getattr(x, size) for x in found) for size in ("unpacked", "packed"))

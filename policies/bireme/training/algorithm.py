@@ -1,4 +1,4 @@
-"""What all algorithms share: play, learn from it, report, and do so again.
+"""The loop of all algorithms: play, learn from it, report, and do so again.
 
 The words are those of stable-baselines3: an algorithm is made from a policy, an environment and a
 configuration; ``learn`` runs it, ``state_dict`` and ``load_state_dict`` (see

@@ -54,8 +54,8 @@ def _found(registry: CollectorRegistry) -> Iterator[Metric]:
         for family in collector.collect():
             if family.name.startswith(_PROCESS):
                 continue
-            told = family.samples[0].labels if family.samples else ()
-            labels = tuple(getattr(collector, "_labelnames", told))
+            present = family.samples[0].labels if family.samples else ()
+            labels = tuple(getattr(collector, "_labelnames", present))
             ending = "_total" if family.type == "counter" else ""
             yield Metric(family.name + ending, family.type, labels, family.documentation)
 

@@ -35,7 +35,7 @@ kubectl wait --for=condition=Finished btj/NAME --timeout=24h
 _GANGS: Final = """In `status.reason` and condition `Admitted` of TrainingJobs and PodGroups, and in
 `bireme_gangs_waiting{reason}`. """
 _SECTIONS: Final = (
-    (Reason.QUEUE_NOT_FOUND, "Configuration faults", _GANGS + "No waiting mends them."),
+    (Reason.QUEUE_NOT_FOUND, "Configuration faults", _GANGS + "Waiting does not resolve them."),
     (Reason.WAITING_FOR_CAPACITY, "Gangs that wait", _GANGS.strip()),
     (
         Reason.ADMITTED,
@@ -69,8 +69,8 @@ scheduler `bireme`, and `bireme_extender_refusals_total{reason}` counts them.
 
 def page() -> str:
     """Return the whole page; KeyError for a reason without a docstring."""
-    told = docstrings(RefusalReason)
-    refusals = ((code(each.value), told[each.name]) for each in RefusalReason)
+    meanings = docstrings(RefusalReason)
+    refusals = ((code(each.value), meanings[each.name]) for each in RefusalReason)
     return "".join(
         [
             _HEAD.format(conditions=table(("kind", "its conditions"), _conditions())),
@@ -91,7 +91,7 @@ def _conditions() -> Iterator[tuple[str, str]]:
 
 
 def _sections() -> Iterator[str]:
-    reasons, told = list(Reason), docstrings(Reason)
+    reasons, meanings = list(Reason), docstrings(Reason)
     # A section reaches to the first reason of the next, so that a new reason falls into one.
     starts = [reasons.index(first) for first, _, _ in _SECTIONS]
     for (_, title, where), (start, end) in zip(
@@ -99,7 +99,7 @@ def _sections() -> Iterator[str]:
     ):
         columns = ("reason", "event", "means", "what helps")
         rows = (
-            (code(each.value), type_of(each) or "", told[each.name], remedy(each))
+            (code(each.value), type_of(each) or "", meanings[each.name], remedy(each))
             for each in reasons[start:end]
         )
         yield f"\n## {title}\n\n{where}\n\n{table(columns, rows)}"

@@ -45,14 +45,14 @@ def comments(text: str) -> dict[str, str]:
     return found
 
 
-def _rows(values: dict[str, Any], said: dict[str, str], path: str) -> Iterator[tuple[str, ...]]:
+def _rows(values: dict[str, Any], meanings: dict[str, str], path: str) -> Iterator[tuple[str, ...]]:
     for key, value in values.items():
         here = f"{path}{key}"
-        meaning = said.get(here, _USUAL.get(key, ""))
+        meaning = meanings.get(here, _USUAL.get(key, ""))
         if isinstance(value, dict) and value and key not in _WHOLE:
             if meaning:
                 yield code(here), "", meaning
-            yield from _rows(value, said, f"{here}.")
+            yield from _rows(value, meanings, f"{here}.")
         else:
             yield code(here), code(value) or '`""`', meaning
 

@@ -1,4 +1,4 @@
-"""How RLPTO is trained: a simple rule is copied, then improved by PPO with an adaptive KL penalty.
+"""The recipe of RLPTO: a simple rule is copied, then improved by PPO with an adaptive KL penalty.
 
 One network serves both clusters of the paper and every beta: envs differ in both, and beta is an
 input. Eight replicas of every sequence of tasks are each other's baseline, since how long tasks
