@@ -33,7 +33,7 @@ def faults_of_list(
     is_irrelevant: Irrelevant,
     shuffle: Random,
 ) -> Iterator[str]:
-    """What is wrong with the order of a list, in words."""
+    """The faults of the order of a list, in words."""
     first = _order(orderer, gangs, snapshot)
     if sorted(first) != sorted(gang.uid for gang in gangs):
         yield f"not total: {len(gangs)} gangs were given, {first} came back"
@@ -52,7 +52,7 @@ def faults_of_list(
 def faults_of_pairs(
     orderer: Orderer, gangs: Sequence[Gang], snapshot: ClusterSnapshot
 ) -> Iterator[str]:
-    """What is wrong with the comparator of an orderer, in words."""
+    """The faults of the comparator of an orderer, in words."""
     before = {
         (one.uid, other.uid): _order(orderer, [one, other], snapshot)[:1] == [one.uid]
         for one, other in permutations(gangs, 2)
@@ -222,7 +222,7 @@ class RockPaperScissors:
 
 
 class ByDistanceFromTheMean:
-    """What a gang is depends on who else is there."""
+    """Orders by distance from the mean of all gangs: the key of one depends on the others."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         mean = sum(gang.arrived for gang in gangs) / max(1, len(gangs))

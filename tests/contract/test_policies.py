@@ -1,4 +1,4 @@
-"""What every registered policy owes the cycle: pure, deterministic, complete, whole."""
+"""The contract of every registered policy with the cycle: pure, deterministic, complete, whole."""
 
 import random
 from dataclasses import replace
@@ -134,7 +134,7 @@ def elastic(gang: Gang) -> Gang:
 @sizers
 @contract
 @given(random_snapshots.cases())
-def test_a_sizer_names_whole_sizes_of_gangs_it_was_told_and_changes_nothing(
+def test_a_sizer_names_whole_sizes_of_gangs_it_was_given_and_changes_nothing(
     sizer_name: str, case: SnapshotCase
 ) -> None:
     gangs = [elastic(gang) for gang in sound(case)]

@@ -1,4 +1,4 @@
-"""Gangs that hold places in a random world, told by hand: replica by replica, node by node."""
+"""Gangs that hold places in a random world, summed up by hand: replica by replica, node by node."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Held:
         return {node for nodes in self.places.values() for node in nodes}
 
     def running(self, nodes: Sequence[Node], levels: Sequence[str]) -> RunningGang | None:
-        """What it is in a cluster of ``nodes``; None when it holds nothing there."""
+        """The gang as it runs in a cluster of ``nodes``; None when it holds nothing there."""
         ordered = sorted(nodes, key=lambda node: node.name)
         row = {node.name: number for number, node in enumerate(ordered)}
         tasks = []
@@ -119,7 +119,7 @@ CLASSES: Mapping[str, int] = {"low": -5, "high": 1000}
 
 @dataclass
 class RandomCluster:
-    """A cluster under construction: every ``add_*`` tells it both ways."""
+    """A cluster under construction: every ``add_*`` adds to both descriptions."""
 
     nodes: tuple[Node, ...]
     settings: SchedulingSettings
@@ -156,7 +156,7 @@ class RandomCluster:
             held[name] = held.get(name, 0) + units
 
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as told by hand."""
+        """The cluster as summed up by hand."""
         levels = self.settings.topology_levels
         table = NodeTable(self.nodes, levels)
         used = np.zeros_like(table.allocatable)
@@ -224,7 +224,7 @@ LEVELS = (SchedulingSettings().topology_levels, (HOSTNAME_LABEL,), (RACK,), (RAC
 
 
 def requests() -> st.SearchStrategy[Request]:
-    """What a replica asks, the pod itself included: mostly modest, sometimes anything."""
+    """Requests of a replica, the pod itself included: mostly modest, sometimes anything."""
     modest = st.fixed_dictionaries(
         {"pods": st.just(1), "cpu": st.sampled_from((500, 1000)), GPU: st.sampled_from((0, 1, 2))}
     )
@@ -449,7 +449,7 @@ def _foreign_pod(group: str, shape: _Shape, number: int, node: str, is_gated: bo
 
 
 def _made(number: int) -> float:
-    """When the pod of that number was: some before their group was."""
+    """The creation time of the pod of that number: some before that of their group."""
     return NOW - 90 + 30 * number
 
 
@@ -728,7 +728,7 @@ def _publish(draw: st.DrawFn, world: RandomCluster, gang: Gang, plan: PlanFacts)
 
 
 def _holder(gang: Gang, class_name: str | None, fate: str) -> Gang:
-    """The gang as it would wait now, or what its plan alone tells once the job is gone."""
+    """The gang as it would wait now, or as its plan alone describes it once the job is gone."""
     if fate != "gone":
         priority = CLASSES.get(class_name or "", 0)
         is_running = fate != "Failed"

@@ -86,7 +86,7 @@ def starts_in(end: DeepRmState, world: int) -> IntArray:
         (shortest_first, 50, ShortestJob(), GREEDY),
         (in_order_of_arrival, 10, Fifo(), STRICT),
     ],
-    ids=["shortest first, whoever fits", "strict arrival"],
+    ids=["shortest first, any that fits", "strict arrival"],
 )
 def test_equal_arrivals_start_at_the_same_times(
     rule: Rule, queue_slots: int, orderer: Orderer, decide: Decide

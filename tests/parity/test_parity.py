@@ -1,6 +1,6 @@
 """A cluster read from Kubernetes JSON is the cluster: same arrays, same gangs, same decisions.
 
-Each world is told twice (:mod:`tests.parity.random_clusters`): summed up by hand as a snapshot,
+Each world is built twice (:mod:`tests.parity.random_clusters`): summed up by hand as a snapshot,
 and written
 as the objects an API server would hold. Reading those through the wire types and ClusterState
 must give the very same snapshot, whatever the order of events, and the cycle must decide alike.
@@ -94,13 +94,13 @@ def places(placement: Placement, snapshot: ClusterSnapshot) -> tuple[object, ...
     return placement.by_task(snapshot.nodes), placement.level, placement.domain
 
 
-def told(decision: Decision, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
+def as_values(decision: Decision, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
     """A decision as plain values that can be compared."""
-    story = [_told(action, snapshot) for action in decision.actions]
+    story = [_action_values(action, snapshot) for action in decision.actions]
     return [*story, {"fallback": decision.fallback}]
 
 
-def _told(action: Action, snapshot: ClusterSnapshot) -> dict[str, Any]:
+def _action_values(action: Action, snapshot: ClusterSnapshot) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "kind": type(action).__name__,
         "reason": action.reason,
@@ -149,8 +149,8 @@ def test_no_gang_holds_more_than_is_in_use(world: RandomCluster) -> None:
 def test_the_operators_path_decides_as_the_core_does(world: RandomCluster) -> None:
     by_hand, as_read = world.snapshot(), read(world, state_of(world))
     policy = make_policy(world.settings)
-    expected = told(run_cycle(by_hand, policy), by_hand)
-    assert told(run_cycle(as_read, policy), as_read) == expected
+    expected = as_values(run_cycle(by_hand, policy), by_hand)
+    assert as_values(run_cycle(as_read, policy), as_read) == expected
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

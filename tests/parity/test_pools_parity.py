@@ -39,7 +39,7 @@ MOST = 4
 
 @dataclass
 class StandIn:
-    """A target that does as it is told, at once."""
+    """A target that does what it is asked for, at once."""
 
     replicas: int
     is_busy: bool = False
@@ -82,7 +82,7 @@ class Twin:
         self.looks = 0
 
     def replicas(self, pool: SimulatedPool, away: set[str], now: float) -> int:
-        """What the operator's target asks for after a look at what was seen last."""
+        """The replicas that the operator's target asks for after a look at what was seen last."""
         assert self.seen is not None
         snapshot, decision = self.seen
         there = [node for node in snapshot.nodes.nodes if node.name not in away]

@@ -128,7 +128,7 @@ def trace_of(end: TapFingerPools, world: int) -> Trace:
 
 
 def simulated(end: TapFingerPools, world: int, most: int, fewest: int) -> list[float | None]:
-    """When every job finished."""
+    """The time at which every job finished."""
     decide = PlainGreedy(most, fewest, end.jobs.reaches[world], end.jobs.kind[world] == 1)
     nodes = [
         a_node(f"pool-{number}", gpus, cpu_millis=1000 * cpus)

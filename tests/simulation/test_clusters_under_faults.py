@@ -47,9 +47,9 @@ def test_without_faults_every_job_starts_within_seconds_of_room_and_nothing_rest
 ) -> None:
     outcome = run(seed, faults=False)
     assert outcome.violations == ()
-    said = [r.manifest.get("status") or {} for r in outcome.records if r.kind == "TrainingJob"]
+    statuses = [r.manifest.get("status") or {} for r in outcome.records if r.kind == "TrainingJob"]
     losses = {Reason.GANG_NOT_BOUND_IN_TIME, Reason.NODE_LOST, Reason.POD_LOST}
-    lost = {status["message"] for status in said if status.get("reason") in losses}
+    lost = {status["message"] for status in statuses if status.get("reason") in losses}
     # Pods that are not Bireme's may be bound to a place in the moment between plan and bind.
     assert all(message.endswith("room was taken by another pod") for message in lost), lost
 
@@ -90,5 +90,5 @@ def test_faults_of_every_kind_strike_within_a_few_seeds() -> None:
     cluster = SimulatedCluster(0, loop)
     known = set(FaultInjector(cluster, Tenants(cluster)).all())
     loop.close()
-    told = {line for seed in range(10) for _, line in run(seed).story}
-    assert {f"fault: {name}" for name in known} <= told
+    lines = {line for seed in range(10) for _, line in run(seed).story}
+    assert {f"fault: {name}" for name in known} <= lines

@@ -97,8 +97,8 @@ def _deaf_to_gone(original: Any) -> Any:
 
 def _same_attempt(original: Any) -> Any:
     def moved(before: Any, job: Any, move: Transition, now: float) -> Any:
-        said = original(before, job, move, now)
-        return {**said, "attempt": job.attempt}
+        changed = original(before, job, move, now)
+        return {**changed, "attempt": job.attempt}
 
     return moved
 

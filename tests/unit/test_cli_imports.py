@@ -9,7 +9,7 @@ LOADED = "import sys; from bireme.cli import parser_for; parser_for({given}); pr
 
 
 def loaded_for(given: list[str]) -> set[str]:
-    """Which modules a fresh Python has loaded to understand the command line ``given``."""
+    """The modules that a fresh Python has loaded to understand the command line ``given``."""
     command = [sys.executable, "-c", LOADED.format(given=given)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return set(done.stdout.split())

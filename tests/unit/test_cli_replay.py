@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def replayed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
-    """What ``--json -`` prints."""
+    """The report that ``--json -`` prints."""
     assert main(["replay", *map(str, arguments), "--json", "-"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
@@ -130,7 +130,7 @@ def test_record_of_an_idle_cluster_has_no_waits(
     assert "No gang came in this record" in capsys.readouterr().out
 
 
-def test_torn_line_and_lost_cycles_are_said(
+def test_torn_line_and_lost_cycles_are_reported(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = a_writer(folder, run="next", settings=PATIENT)
@@ -140,13 +140,13 @@ def test_torn_line_and_lost_cycles_are_said(
     first, _ = record_files(folder)
     first.write_bytes(first.read_bytes()[:-3])
     assert main(["replay", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert "7 cycles more could not be recorded." in said
-    assert "1 last line cut off and left out." in said
-    assert "The operator began anew 1 time." in said
+    printed = capsys.readouterr().out
+    assert "7 cycles more could not be recorded." in printed
+    assert "1 last line cut off and left out." in printed
+    assert "The operator began anew 1 time." in printed
 
 
-def test_record_that_is_decided_otherwise_is_said_with_its_place(
+def test_record_that_is_decided_otherwise_is_reported_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Somebody recorded that nothing was decided."""
@@ -156,9 +156,9 @@ def test_record_that_is_decided_otherwise_is_said_with_its_place(
     (path,) = record_files(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'"outline":{', b'"outline":{"holds":{"one":"x"},'))
     assert main(["replay", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert f"{OWN} decides 0 of 1 cycles exactly as recorded." in said
-    assert f"The first other one: {path} line 2." in said
+    printed = capsys.readouterr().out
+    assert f"{OWN} decides 0 of 1 cycles exactly as recorded." in printed
+    assert f"The first other one: {path} line 2." in printed
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_wrong_argument_is_one_line_and_status_2(
 ) -> None:
     record(tmp_path, a_snapshot([a_node("n0")]))
     assert main(["replay", *(word.format(folder=tmp_path) for word in arguments)]) == 2
-    said = capsys.readouterr().err
-    assert says.format(folder=tmp_path) in said
-    assert said.startswith("bireme: ")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert says.format(folder=tmp_path) in printed
+    assert printed.startswith("bireme: ")
+    assert printed.count("\n") == 1
 
 
 def test_damaged_line_is_one_line_and_status_2(

@@ -35,7 +35,7 @@ class Unmakeable(LastFirst):
 
 
 def numbers(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What ``--json -`` prints."""
+    """The report that ``--json -`` prints."""
     assert main([*SMALL, *arguments, "--json", "-"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document

@@ -1,4 +1,4 @@
-"""What pages of the documentation show: code is run, objects are read, tests they name exist."""
+"""Examples on pages of the documentation: code is run, objects are read, tests they name exist."""
 
 import doctest
 import re

@@ -17,7 +17,7 @@ DATA = ROOT.parent / "shared" / "data"
 NAMES = ("simulator", "learning", "forecasting", "policies")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 OWN = {"response_ratio": "docs/simulator.md", "widest_first": "README.md"}
-"""The module that a page's own policy is said to be in."""
+"""The module that a page names for its own policy."""
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -46,10 +46,10 @@ def lies_here(source: str) -> bool:
 def as_read(command: str) -> list[str]:
     """The arguments of ``command`` as a shell reads them."""
     script = f"printf '%s\\n' {command.partition(' ')[2]}"
-    told = subprocess.run(
+    shell = subprocess.run(
         ["sh", "-c", script], env={"DATA": str(DATA)}, capture_output=True, text=True, check=True
     )
-    return told.stdout.splitlines()
+    return shell.stdout.splitlines()
 
 
 def arguments(command: str) -> list[str]:

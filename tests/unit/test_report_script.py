@@ -1,4 +1,4 @@
-"""What training scripts import: it sends the latest, and never costs a training anything."""
+"""The module of training scripts: it sends the latest, and never costs a training anything."""
 
 import json
 import shutil

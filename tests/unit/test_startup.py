@@ -1,4 +1,4 @@
-"""What programs do to start sooner."""
+"""Measures of programs to start sooner."""
 
 import gc
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from bireme.startup import importing
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """What a test froze is collected again after it."""
+    """Unfreezes after a test, so that its objects are collected again."""
     yield
     gc.unfreeze()
 

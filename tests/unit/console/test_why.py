@@ -1,4 +1,4 @@
-"""What ``bireme why`` and ``bireme queue`` say about gangs, from what stands on their objects."""
+"""Reports of ``bireme why`` and ``bireme queue`` about gangs, from what stands on their objects."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def job(name: str, **status: Any) -> dict[str, Any]:
 
 
 def waiting(name: str, position: int, **more: Any) -> dict[str, Any]:
-    said = {"phase": "Pending", "reason": "WaitingForCapacity", "queuePosition": position}
-    return job(name, **said, gpus=8, queuedTime="2026-11-22T11:30:00Z", **more)
+    status = {"phase": "Pending", "reason": "WaitingForCapacity", "queuePosition": position}
+    return job(name, **status, gpus=8, queuedTime="2026-11-22T11:30:00Z", **more)
 
 
 def explained(manifest: dict[str, Any], *others: dict[str, Any], **more: Any) -> Explanation:
@@ -30,28 +30,28 @@ def explained(manifest: dict[str, Any], *others: dict[str, Any], **more: Any) ->
 
 
 def test_the_dominant_reason_comes_first_with_what_helps() -> None:
-    told = explained(waiting("a", 1, message="asks 8 GPUs, 4 missing")).text().splitlines()
-    assert told[0] == "TrainingJob team/a: Pending, queue q, 8 GPUs"
-    assert told[2:4] == ["WaitingForCapacity", "  asks 8 GPUs, 4 missing"]
-    assert told[4].startswith("  What helps: time, as others end.")
+    shown = explained(waiting("a", 1, message="asks 8 GPUs, 4 missing")).text().splitlines()
+    assert shown[0] == "TrainingJob team/a: Pending, queue q, 8 GPUs"
+    assert shown[2:4] == ["WaitingForCapacity", "  asks 8 GPUs, 4 missing"]
+    assert shown[4].startswith("  What helps: time, as others end.")
 
 
 def test_the_chain_tells_position_factors_and_who_is_ahead() -> None:
     factors = [{"name": "job", "value": 0.5, "weight": 0.35, "contribution": 0.175}]
     own = waiting("c", 3, priority={"score": 0.175, "factors": factors})
-    told = explained(own, waiting("b", 2), waiting("a", 1)).text()
-    assert "waits     30 min\norder     position 3 of 3\n" in told
-    assert "priority  0.175 = job 0.5 x 0.35\n" in told
+    shown = explained(own, waiting("b", 2), waiting("a", 1)).text()
+    assert "waits     30 min\norder     position 3 of 3\n" in shown
+    assert "priority  0.175 = job 0.5 x 0.35\n" in shown
     ahead = "ahead     1. team/a: 8 GPUs, waits 30 min, WaitingForCapacity\n          2. team/b:"
-    assert ahead in told
+    assert ahead in shown
 
 
 def test_only_the_first_five_ahead_are_named() -> None:
     others = [waiting(f"j{n}", n) for n in range(1, 9)]
-    told = explained(waiting("last", 9), *others).text()
-    assert "5. team/j5" in told
-    assert "6. team/j6" not in told
-    assert "and 3 more" in told
+    shown = explained(waiting("last", 9), *others).text()
+    assert "5. team/j5" in shown
+    assert "6. team/j6" not in shown
+    assert "and 3 more" in shown
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_learned_range_says_how_many_starts_such_ranges_hold(
 ) -> None:
     start = {"earliest": f"2026-11-22T{earliest}Z", "latest": "2026-11-22T13:00:00Z"}
     manifest = waiting("a", 1, estimatedStart=start | {"coveragePercent": 90})
-    told = explained(manifest)
-    assert f"expected {words}; such ranges hold 90 % of starts\n" in told.text()
-    assert told.to_json()["estimatedStart"] == start | {"coveragePercent": 90}
+    shown = explained(manifest)
+    assert f"expected {words}; such ranges hold 90 % of starts\n" in shown.text()
+    assert shown.to_json()["estimatedStart"] == start | {"coveragePercent": 90}
     assert f"  {cell}  " in table(in_line([manifest]), NOW)
 
 
-def test_a_start_of_which_nobody_can_say_anything_is_told_as_such() -> None:
+def test_a_start_of_which_nobody_can_say_anything_is_shown_as_such() -> None:
     assert "nobody can say" in explained(waiting("a", 1)).text()
 
 
@@ -96,42 +96,42 @@ def test_the_queue_shows_what_it_holds_and_what_is_full() -> None:
         "spec": {"limit": {"nvidia.com/gpu": 16, "cpu": "64"}},
         "status": {"usage": {"nvidia.com/gpu": "16", "cpu": "32"}, "admitted": 2, "pending": 1},
     }
-    told = explained(waiting("a", 1), queue=queue).text()
-    assert "queue     q: 2 admitted, 1 pending; holds 32 of 64 cpu, 16 of 16 nvidia.com/gpu (full)" in told  # fmt: skip  # noqa: E501
+    shown = explained(waiting("a", 1), queue=queue).text()
+    assert "queue     q: 2 admitted, 1 pending; holds 32 of 64 cpu, 16 of 16 nvidia.com/gpu (full)" in shown  # fmt: skip  # noqa: E501
 
 
 def test_one_that_runs_tells_where_and_how_far() -> None:
-    told = explained(
+    shown = explained(
         job("a", phase="Running", reason="GangRunning", ready="4/4",
             placement={"summary": "n1, n2 (rack r1)"}, progress={"percentage": 41.6}, restarts=2)
     ).text()  # fmt: skip
-    assert "ready     4/4\non        n1, n2 (rack r1)\ndone      42 %\n" in told
-    assert "so far    2 restarts" in told
-    assert "waits" not in told
+    assert "ready     4/4\non        n1, n2 (rack r1)\ndone      42 %\n" in shown
+    assert "so far    2 restarts" in shown
+    assert "waits" not in shown
 
 
 def test_a_job_nobody_has_looked_at_asks_for_the_operator() -> None:
     assert "is the operator running" in explained(job("new")).text()
 
 
-def test_where_others_may_not_be_seen_the_own_place_is_still_told() -> None:
-    told = Explanation(line_of(waiting("a", 4)), None, None, NOW)
-    assert "position 4\n" in told.text()
-    assert told.to_json()["ahead"] == []
-    assert told.to_json()["waiting"] is None
+def test_where_others_may_not_be_seen_the_own_place_is_still_shown() -> None:
+    shown = Explanation(line_of(waiting("a", 4)), None, None, NOW)
+    assert "position 4\n" in shown.text()
+    assert shown.to_json()["ahead"] == []
+    assert shown.to_json()["waiting"] is None
 
 
 def test_the_data_says_the_same() -> None:
-    told = explained(waiting("b", 2, preemptions=1), waiting("a", 1)).to_json()
-    assert (told["position"], told["waiting"], told["ahead"]) == (2, 2, ["team/a"])
-    assert (told["waitSeconds"], told["preemptions"]) == (1800, 1)
-    assert told["helps"] == remedy("WaitingForCapacity")
+    shown = explained(waiting("b", 2, preemptions=1), waiting("a", 1)).to_json()
+    assert (shown["position"], shown["waiting"], shown["ahead"]) == (2, 2, ["team/a"])
+    assert (shown["waitSeconds"], shown["preemptions"]) == (1800, 1)
+    assert shown["helps"] == remedy("WaitingForCapacity")
 
 
 def test_text_from_objects_cannot_steer_the_terminal() -> None:
-    told = explained(waiting("a", 1, message="x\x1b[2Jy\nz")).text()
-    assert "\x1b" not in told
-    assert "x [2Jy z" in told
+    shown = explained(waiting("a", 1, message="x\x1b[2Jy\nz")).text()
+    assert "\x1b" not in shown
+    assert "x [2Jy z" in shown
 
 
 def test_every_reason_to_be_without_places_has_a_remedy() -> None:

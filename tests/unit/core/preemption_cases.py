@@ -1,4 +1,4 @@
-"""Small clusters in which somebody must make room, and what is said of the decision."""
+"""Small clusters in which somebody must make room, and checks of the decision."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -86,7 +86,7 @@ def test_short_gangs_may_sit_on_both_and_leave_less_beside() -> None:
     assert admitted(half_full(*gangs)) == ["a-short", "c-long"]
 
 
-def test_a_gang_that_fits_but_must_wait_is_told_so_with_or_without_words() -> None:
+def test_a_gang_that_fits_but_must_wait_is_held_with_or_without_words() -> None:
     snapshot = half_full(gang("long", 8, 500.0))
     assert reason(snapshot, "long", explain=True) is Reason.WAITING_BEHIND
     assert reason(snapshot, "long", explain=False) is Reason.WAITING_BEHIND

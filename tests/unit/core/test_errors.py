@@ -1,4 +1,4 @@
-"""How errors are told, and the hint for who meant another name."""
+"""Descriptions of errors, and the hint where another name was meant."""
 
 import pytest
 

@@ -48,7 +48,7 @@ def estimate(history: RuntimeHistory, user: str = "ann", template: str = "bert")
     return found
 
 
-def test_nothing_is_said_before_there_are_a_few_runs_of_anybody() -> None:
+def test_nothing_is_estimated_before_there_are_a_few_runs_of_anybody() -> None:
     assert a_history(*equal_runs(FEWEST_RUNS - 1)).estimate("ann", "bert") is None
     assert estimate(a_history(*equal_runs(FEWEST_RUNS))) == pytest.approx(100.0)
 

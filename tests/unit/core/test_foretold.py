@@ -1,4 +1,4 @@
-"""What a gang will ask once all its pods are there: told at once where they would come in vain."""
+"""Requests of a gang once all its pods are there: refused at once where they would come in vain."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ QUEUES = {
 
 
 @pytest.mark.parametrize(
-    ("queue", "foretold", "said"),
+    ("queue", "foretold", "message"),
     [
         pytest.param(
             "default",
@@ -56,14 +56,14 @@ QUEUES = {
         pytest.param("free", (), "1 of 3", id="nothing-foretold"),
     ],
 )
-def test_a_gang_whose_pods_would_come_in_vain_is_told_so_while_it_waits_for_them(
-    queue: str, foretold: Request, said: str
+def test_a_gang_whose_pods_would_come_in_vain_is_reported_while_it_waits_for_them(
+    queue: str, foretold: Request, message: str
 ) -> None:
     fault = (Reason.WAITING_FOR_PODS, "1 of 3")
     gang = replace(a_gang("few", a_task(1)), fault=fault, foretold=foretold, queue=queue)
     hold = hold_on(replace(a_snapshot(racks(1, 2), gang), queues=QUEUES))
-    assert hold.message.startswith(said)
-    assert hold.reason is (fault[0] if said == fault[1] else Reason.NEVER_FITS)
+    assert hold.message.startswith(message)
+    assert hold.reason is (fault[0] if message == fault[1] else Reason.NEVER_FITS)
     assert hold.position is None
 
 

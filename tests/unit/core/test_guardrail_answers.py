@@ -1,4 +1,4 @@
-"""What placers and sizers answer is checked: nothing wrong of it reaches a gang."""
+"""Answers of placers and sizers are checked: nothing wrong of them reaches a gang."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -143,7 +143,7 @@ def test_a_rack_mate_is_near_enough_where_the_rack_is_asked_for() -> None:
 
 
 class Wants:
-    """A sizer that wants what a function says of the uids it is told."""
+    """A sizer that wants what a function says of the uids it is given."""
 
     def __init__(self, answer: Callable[[list[str]], Any]) -> None:
         self.answer = answer
@@ -194,7 +194,7 @@ def test_what_a_sizer_wants_is_kept_between_minimum_and_maximum(wanted: int, sta
     assert starts_with(sizer, elastic(4, 2, 8)) == (started, "")
 
 
-def test_a_size_that_is_no_whole_number_is_told_with_its_gang_and_task() -> None:
+def test_a_size_that_is_no_whole_number_is_reported_with_its_gang_and_task() -> None:
     _, fault = starts_with(Wants(lambda _: {"job": {"worker": 2.5}}), elastic(4, 1, 8))
     assert fault.endswith("it wants 2.5 worker replicas of default/job, no whole number")
 
@@ -230,21 +230,21 @@ def test_a_gang_that_cannot_be_resized_gets_no_more_than_it_asks_for() -> None:
     assert starts_with(sizer, replace(elastic(4, 2, 8), is_elastic=False)) == (4, "")
 
 
-def test_a_sizer_is_told_of_all_gangs_in_their_order_waiting_or_running() -> None:
-    told: list[str] = []
+def test_a_sizer_receives_all_gangs_in_their_order_waiting_or_running() -> None:
+    received: list[str] = []
 
     def listen(uids: list[str]) -> dict[str, dict[str, int]]:
-        told.extend(uids)
+        received.extend(uids)
         return {}
 
     gangs = a_gang("young", arrived=5.0), a_gang("old", arrived=1.0)
     snapshot = a_snapshot(NODES, *gangs, now=10.0)
     runs = a_running(a_gang("runs", arrived=3.0), snapshot.nodes, {"n0": 1})
     run_cycle(with_running(snapshot, runs), Policy(Fifo(), Packing(), Wants(listen)))
-    assert told == ["old", "runs", "young"]
+    assert received == ["old", "runs", "young"]
 
 
-def test_all_that_went_wrong_is_told() -> None:
+def test_all_that_went_wrong_is_reported() -> None:
     policy = Policy(Wrong(fails), answers(), Wants(fails), rules=RULES)
     decision = run_cycle(a_snapshot(NODES, a_gang("job")), policy)
     assert admitted(decision) == ["job"]
@@ -255,7 +255,7 @@ def test_all_that_went_wrong_is_told() -> None:
     ]
 
 
-def test_a_gang_that_a_failing_placer_cannot_place_now_is_told_why_by_the_rules() -> None:
+def test_a_gang_that_a_failing_placer_cannot_place_now_gets_the_reason_of_the_rules() -> None:
     gang = a_gang("huge", a_task(3, 8))
     (hold,) = run_cycle(a_snapshot(NODES, gang), Policy(Fifo(), answers(), rules=RULES)).held
     assert hold.reason is Reason.NEVER_FITS

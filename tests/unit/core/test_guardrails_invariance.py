@@ -1,4 +1,4 @@
-"""What a decision does not depend on, and what it leaves as it was."""
+"""Invariance of decisions: inputs they do not depend on, and state they leave as it was."""
 
 import random
 from dataclasses import replace
@@ -34,7 +34,7 @@ def states(draw: st.DrawFn) -> ClusterSnapshot:
 def story(decision: Decision, with_words: bool = True) -> list[object]:
     """A decision as plain values, to compare."""
 
-    def told(action: Admit | Hold | Resize | Preempt) -> list[object]:
+    def values(action: Admit | Hold | Resize | Preempt) -> list[object]:
         gang = action.gang if isinstance(action, Admit | Hold) else action.running.gang
         facts: list[object] = [type(action).__name__, gang, action.reason]
         if isinstance(action, Admit | Resize):
@@ -42,7 +42,7 @@ def story(decision: Decision, with_words: bool = True) -> list[object]:
         if isinstance(action, Hold):
             kept = action.reservation
             if kept is not None and not with_words:
-                kept = replace(kept, sooner=None)  # it is only told
+                kept = replace(kept, sooner=None)  # it is only reported
             facts += [action.position, repr(kept)]
         if isinstance(action, Preempt):
             facts.append(action.beneficiary)
@@ -50,7 +50,7 @@ def story(decision: Decision, with_words: bool = True) -> list[object]:
             facts.append(action.passed)
         return [*facts, action.message] if with_words else facts
 
-    return [*(told(action) for action in decision.actions), decision.fallback]
+    return [*(values(action) for action in decision.actions), decision.fallback]
 
 
 @given(states(), st.randoms(use_true_random=False))

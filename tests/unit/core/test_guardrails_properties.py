@@ -161,7 +161,7 @@ def test_everything_that_fits_finishes_and_nobody_is_stopped_too_often(
 
 
 def never_ending(todo: Sequence[Arrival]) -> SmallCluster:
-    """What has become of gangs that never end after a thousand seconds."""
+    """The cluster of gangs that never end after a thousand seconds."""
     world = SmallCluster(NODES, COMBINED, PATIENT, QUEUES)
     for at, gang, _ in todo:
         world.advance(float(at))
@@ -183,7 +183,7 @@ def test_when_nothing_happens_any_more_nobody_is_moved_any_more(todo: list[Arriv
 def test_where_estimates_are_outrun_again_and_again_nobody_is_stopped_beyond_the_budget(
     todo: list[Arrival],
 ) -> None:
-    """When an estimate is raised, places may change hands; it is something that happens."""
+    """Places may change hands as an estimate is raised; it is something that happens."""
     world = never_ending(todo)
     evictions = [gang.evictions for gang in world.waiting.values()]
     evictions += [running.gang.evictions for running in world.running.values()]

@@ -1,4 +1,4 @@
-"""A gang whose run time the history tells says so where that matters."""
+"""A gang whose run time comes from the history says so where that matters."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 
-def told(seconds: float, is_learned: bool) -> str:
-    """What a gang of that estimate is told: n0 is free, n1 for long not, and one wants both."""
+def message_of(seconds: float, is_learned: bool) -> str:
+    """The message of a gang of that estimate: n0 is free, n1 for long not, and one wants both."""
     wide = a_gang("wide", a_task(2, 6), arrived=0.0)
     gang = a_gang("gang", a_task(8), arrived=1.0, estimated_seconds=seconds)
     gang = replace(gang, is_learned_estimate=is_learned)
@@ -26,8 +26,8 @@ def told(seconds: float, is_learned: bool) -> str:
 
 def test_a_gang_that_passes_another_by_the_history_says_so() -> None:
     passes = "8 worker planned on node n0, ahead of default/wide without delaying it"
-    assert told(2500.0, is_learned=False) == passes
-    assert told(2500.0, is_learned=True) == (
+    assert message_of(2500.0, is_learned=False) == passes
+    assert message_of(2500.0, is_learned=True) == (
         f"{passes}; expected to run 42 min, as nine in ten of like runs"
     )
 
@@ -35,8 +35,8 @@ def test_a_gang_that_passes_another_by_the_history_says_so() -> None:
 def test_a_gang_that_must_wait_because_of_the_history_says_so() -> None:
     waits = "fits now, but would take places kept for default/wide from 1970-01-01T02:46:40Z on; "
     remedy = "a spec.estimatedDuration that ends before lets it start; 1 ahead"
-    assert told(20_000.0, is_learned=False) == f"{waits}{remedy}"
-    assert told(20_000.0, is_learned=True) == (
+    assert message_of(20_000.0, is_learned=False) == f"{waits}{remedy}"
+    assert message_of(20_000.0, is_learned=True) == (
         f"{waits}expected to run 6 h, as nine in ten of like runs; {remedy}"
     )
 
@@ -55,5 +55,5 @@ def test_a_gang_that_must_wait_because_of_the_history_says_so() -> None:
         (3.2e8, "3704 days"),
     ],
 )
-def test_a_span_of_time_is_told_in_a_unit_that_suits_it(seconds: float, words: str) -> None:
+def test_a_span_of_time_is_shown_in_a_unit_that_suits_it(seconds: float, words: str) -> None:
     assert times.duration(seconds) == words

@@ -30,7 +30,7 @@ def test_the_verdict_of_a_gang_stopped_by_fragments_names_the_task_without_room(
     assert "no room left for 1 of 2 worker" in decide(blocked).held[0].message
 
 
-def test_tasks_that_fit_singly_now_but_not_together_are_told_so() -> None:
+def test_tasks_that_fit_singly_now_but_not_together_are_reported() -> None:
     gang = a_gang("job", a_task(1, 5, name="a"), a_task(1, 3, name="b", cpu_millis=90_000))
     used = np.zeros((2, 5), dtype=np.int64)
     snapshot = a_snapshot(racks(1, 2), gang, used=used)
@@ -83,7 +83,7 @@ def test_tasks_that_fit_singly_now_but_not_together_are_told_so() -> None:
         ),
     ],
 )
-def test_a_gang_too_large_for_the_empty_cluster_is_told_what_would_fit(
+def test_the_message_of_a_gang_too_large_for_the_empty_cluster_names_what_would_fit(
     tasks: tuple[Task, ...], text: str
 ) -> None:
     used = np.zeros((4, 5), dtype=np.int64)
@@ -102,7 +102,7 @@ def test_the_largest_that_would_fit_indeed_fits_and_one_more_does_not() -> None:
         assert len(decide(a_snapshot(nodes, a_gang("job", a_task(most, gpus)))).admitted) == 1
 
 
-def test_tasks_that_fit_singly_but_never_together_are_told_so() -> None:
+def test_tasks_that_fit_singly_but_never_together_are_reported() -> None:
     gang = a_gang("job", a_task(1, 8, name="a"), a_task(1, 8, name="b"))
     (hold,) = decide(a_snapshot([a_node("only")], gang)).held
     assert hold.message == "asks 1 a + 1 b; the empty cluster cannot hold them together"

@@ -1,4 +1,4 @@
-"""When nobody disturbs a cluster any more, what is decided comes to rest: a variant says why.
+"""Decisions come to rest once nobody disturbs a cluster any more: a variant says why.
 
 Let jobs no longer come or end. With b the evictions that jobs have left in their budgets, l the
 jobs that are leaving and w those that wait, every move makes 3 b + 2 l + w smaller:

@@ -147,7 +147,7 @@ def test_empty_nodes_stay_as_far_as_the_floor_asks_for_them() -> None:
         ({"forecast": hours(-1.0)}, "the forecast is no number of nodes and not used"),
     ],
 )
-def test_a_forecast_that_cannot_be_used_counts_for_nothing_and_is_told(
+def test_a_forecast_that_cannot_be_used_counts_for_nothing_and_is_reported(
     change: dict[str, object], words: str
 ) -> None:
     decision = floor(BOUNDS, replace(forecast(9.0), **change), NOW)  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def test_equal_rack_names_in_two_zones_are_two_racks() -> None:
     assert partition(table, 2) == {frozenset({"a0", "a1"}), frozenset({"b0"})}
 
 
-def test_a_rack_is_told_apart_by_every_wider_level_not_only_the_next() -> None:
+def test_a_rack_is_distinguished_by_every_wider_level_not_only_the_next() -> None:
     nodes = [
         a_node("a", rack="r", zone="za", labels={BLOCK: "b"}),
         a_node("b", rack="r", zone="zb", labels={BLOCK: "b"}),

@@ -223,7 +223,7 @@ def test_the_gang_of_a_queue_that_is_gone_is_stopped_like_others() -> None:
 
 
 def test_a_gang_without_places_left_is_no_victim_and_no_obstacle() -> None:
-    """All its nodes are gone; it is still said to run."""
+    """All its nodes are gone; its status still says that it runs."""
     snapshot = a_world(urgent(8), nodes=NODES[:1])
     lost = a_running(a_gang("lost", a_task(8)), snapshot.nodes, {"n0": 8})
     empty = replace(lost, placement=replace(lost.placement, tasks=()))

@@ -1,4 +1,4 @@
-"""What a gang says of itself moves what is apply_progress_report about it, within a factor."""
+"""Progress reports of a gang move its estimate, within a factor."""
 
 from dataclasses import replace
 
@@ -17,9 +17,9 @@ from bireme.testing import a_gang, a_node, a_running_gang, a_task
 NODES = NodeTable((a_node("n0"),), ())
 
 
-def reporting(estimate: float | None, **said: float) -> Gang:
-    told = TrainingProgress(**{"reported": 1000.0, **said})
-    return replace(a_gang("job", a_task(2), estimated_seconds=estimate), progress=told)
+def reporting(estimate: float | None, **report: float) -> Gang:
+    progress = TrainingProgress(**{"reported": 1000.0, **report})
+    return replace(a_gang("job", a_task(2), estimated_seconds=estimate), progress=progress)
 
 
 def running(gang: Gang, **given: float) -> RunningGang:
@@ -63,8 +63,8 @@ def test_no_report_moves_an_estimate_by_more_than_the_factor(
     known: float, remaining: float, started: float, fraction: float | None
 ) -> None:
     gang = reporting(known)
-    said = TrainingProgress(1000.0, fraction=fraction, remaining_seconds=remaining)
-    gang = replace(gang, progress=said)
+    report = TrainingProgress(1000.0, fraction=fraction, remaining_seconds=remaining)
+    gang = replace(gang, progress=report)
     seconds = apply_progress_report(gang, running(gang, started=started)).estimated_seconds
     assert seconds is not None
     assert known / MOST_SHIFT <= seconds <= known * MOST_SHIFT
@@ -93,7 +93,7 @@ def test_steps_are_those_when_the_present_size_began(resized: float, run: float)
     assert (seen.done_steps, seen.remaining_steps) == (5000 - run, 3000 + run)
 
 
-def test_steps_of_a_gang_that_waits_are_as_told() -> None:
+def test_steps_of_a_gang_that_waits_are_as_reported() -> None:
     seen = apply_progress_report(reporting(None, steps=5000.0, remaining_steps=3000.0))
     assert (seen.done_steps, seen.remaining_steps) == (5000, 3000)
 

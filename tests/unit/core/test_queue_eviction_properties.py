@@ -106,7 +106,7 @@ STEPS = 200
 def last_state(
     world: World, running: frozenset[int], budget: float = math.inf
 ) -> frozenset[int] | None:
-    """Where evictions end if nobody is evicted more than ``budget`` times; None if they do not."""
+    """The last state if nobody is evicted more than ``budget`` times; None if there is none."""
     evicted: Counter[int] = Counter()
     for _ in range(STEPS):
         spent = frozenset(gang for gang in evicted if evicted[gang] >= budget)

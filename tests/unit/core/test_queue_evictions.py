@@ -1,4 +1,4 @@
-"""Who may make whom go: guarantees are taken back, never broken into, and it comes to an end."""
+"""Evictions between queues: guarantees are taken back, never broken into, and it ends."""
 
 import pytest
 from hypothesis import settings

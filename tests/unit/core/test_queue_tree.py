@@ -61,7 +61,7 @@ def test_a_limit_holds_for_the_whole_branch(
     assert found == (None if level is None else (level[0], {"gpu": level[1]}))
 
 
-def test_what_would_pass_a_limit_even_alone_is_told_apart_from_what_must_wait() -> None:
+def test_what_would_pass_a_limit_even_alone_is_distinguished_from_what_must_wait() -> None:
     tree = a_tree(*TEAMS, other={"gpu": 9})
     assert tree.excess_when_empty("user", {"gpu": 6}) is None
     assert tree.excess_when_empty("other", {"gpu": 11}) == ("org", {"gpu": (11, 0, 10)})

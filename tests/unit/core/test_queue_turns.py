@@ -1,4 +1,4 @@
-"""Whose turn it is: guarantees first, then weighted shares, then the policy's order."""
+"""Turns of queues: guarantees first, then weighted shares, then the policy's order."""
 
 from collections.abc import Sequence
 

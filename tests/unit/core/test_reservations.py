@@ -224,7 +224,7 @@ def test_nothing_is_kept_when_enough_is_free_at_the_minimum() -> None:
 
 
 @pytest.mark.parametrize("estimate", [1e13, float("inf")])
-def test_an_absurd_estimate_is_told_like_any_other(estimate: float) -> None:
+def test_an_absurd_estimate_is_shown_like_any_other(estimate: float) -> None:
     snapshot = held(a_snapshot(NODES[:1], whole_node(), now=10.0), "a", {"n0": 8}, estimate)
     hold = hold_of(decide(snapshot), "wide")
     assert hold.message.endswith("kept for it: node n0, expected free at the year 10000")

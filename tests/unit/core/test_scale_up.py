@@ -1,4 +1,4 @@
-"""Growth: which nodes of which pools are asked for, for whom, and what the gang is told."""
+"""Growth: which nodes of which pools are asked for, for whom, and the message to the gang."""
 
 from bireme.core.gangs import Role
 from bireme.core.reasons import Reason
@@ -100,7 +100,7 @@ def test_nodes_that_come_in_any_pool_count_before_new_ones() -> None:
     )
 
 
-def test_late_nodes_are_asked_of_another_pool_and_the_gang_is_told() -> None:
+def test_late_nodes_are_asked_of_another_pool_and_the_gang_reports_it() -> None:
     late = a_pool("a", coming=2, asked_at=-200.0)
     decision = after([], a_gang("job", a_task(16)), growable=(late, a_pool("b")))
     assert asked(decision) == [("job", "b", 2)]

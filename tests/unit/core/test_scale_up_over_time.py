@@ -39,7 +39,7 @@ class GrowingCluster(SmallCluster):
         self.nodes = [*self.nodes, *(a_node(name, 4, is_ready=False) for name in POOL)]
 
     def snapshot(self) -> ClusterSnapshot:
-        """What the cycle may know."""
+        """The snapshot that the cycle may know."""
         room, asked_at = BOUNDS.maximum - self.replicas, min(self.coming.values(), default=None)
         patience = BOUNDS.patience_seconds
         coming, template = len(self.coming), a_node("new", 4)
@@ -48,7 +48,7 @@ class GrowingCluster(SmallCluster):
 
     @property
     def next_end(self) -> float:
-        """When something changes by itself; infinite when nothing will."""
+        """The time at which something changes by itself; infinite when nothing will."""
         cool = (at + BOUNDS.cool_down_seconds for at in self.empty_since.values())
         return min(super().next_end, *self.coming.values(), *cool, math.inf)
 
@@ -106,7 +106,7 @@ class GrowingCluster(SmallCluster):
 
 
 def _moves(decision: Decision) -> list[list[str]]:
-    """Who starts and who stops. Elastic gangs may keep their size for one that waits for nodes."""
+    """Starts and stops. Elastic gangs may keep their size for one that waits for nodes."""
     starts = [action.gang.uid for action in decision.admitted]
     return [starts, [action.gang.uid for action in decision.preempted]]
 

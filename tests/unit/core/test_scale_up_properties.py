@@ -55,8 +55,8 @@ def test_growth_starts_nobody_and_stays_within_the_room(
     for growth in decision.node_requests:
         asked[growth.pool] += growth.nodes
     assert all(asked[pool.name] <= pool.room for pool in pools)
-    told = {h.gang.uid for h in decision.held if h.reason is Reason.SCALING_UP}
-    assert told == {growth.gang.uid for growth in decision.node_requests}
+    scaling_up = {h.gang.uid for h in decision.held if h.reason is Reason.SCALING_UP}
+    assert scaling_up == {growth.gang.uid for growth in decision.node_requests}
     assert decision.kept_nodes <= set(growing.nodes.names)
 
 
@@ -69,10 +69,10 @@ def test_growth_does_not_depend_on_what_is_remembered_or_how_pools_are_listed(
     first = decide(growing)
     fresh = a_snapshot(case.nodes, settings=growing.settings).nodes
     again = decide(replace(growing, nodes=fresh, growable=pools[::-1]))
-    assert [_told(one) for one in (first, decide(growing), again)] == [_told(first)] * 3
+    assert [_values(one) for one in (first, decide(growing), again)] == [_values(first)] * 3
 
 
-def _told(decision: Decision) -> list[object]:
+def _values(decision: Decision) -> list[object]:
     growth = [(one.gang.uid, one.pool, one.nodes) for one in decision.node_requests]
     return [*growth, *((hold.gang.uid, hold.reason, hold.message) for hold in decision.held)]
 

@@ -23,7 +23,7 @@ def test_a_wait_is_never_negative(arrived: float, wait: float) -> None:
 
 
 def test_the_wait_of_a_running_gang_ends_with_its_start() -> None:
-    """How overdue it was protects it for as long as it runs, and its run time gives it no rank."""
+    """Its overdue time protects it for as long as it runs, and its run time gives it no rank."""
     gang = a_gang(arrived=10.0)
     bare = a_snapshot([a_node("n0")], settings=SchedulingSettings(wait_bound_seconds=20), now=95.0)
     snapshot = with_running(bare, a_running_gang(gang, bare.nodes, started=60.0))

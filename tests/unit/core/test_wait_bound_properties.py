@@ -69,7 +69,7 @@ class Greedy:
 
 @dataclass
 class Promise:
-    """Who is first in line, and who ran at that moment (uid and start).
+    """The gang that is first in line, and those that ran at that moment (uid and start).
 
     ``stop_seconds`` is how long it takes to stop a gang.
     """

@@ -1,4 +1,4 @@
-"""Which pods are verified, and the named reason of every refusal."""
+"""Verification of pods, and the named reason of every refusal."""
 
 from typing import Any
 

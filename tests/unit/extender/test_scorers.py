@@ -1,4 +1,4 @@
-"""Which scorer a SchedulingPolicy stands for, and when it takes over."""
+"""The scorer that a SchedulingPolicy stands for, and when it takes over."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -22,7 +22,7 @@ ALL = [f"n{number}" for number in range(6)]
 
 
 class Fixed:
-    """A scorer that answers what it is told, wrong or not."""
+    """A scorer that answers what it was given, wrong or not."""
 
     def __init__(self, answer: Callable[[ScoreQuestion], Any]) -> None:
         self.answer = answer

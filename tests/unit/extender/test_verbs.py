@@ -132,7 +132,7 @@ async def test_names_count_when_names_and_nodes_both_come() -> None:
     assert (await Lab().filter(a_pod(), ["n2"], {"items": None}))["NodeNames"] == ["n2"]
 
 
-async def test_scheduler_that_sends_whole_nodes_is_told_its_remedy() -> None:
+async def test_scheduler_that_sends_whole_nodes_is_answered_with_the_remedy() -> None:
     lab = Lab()
     nodes = {"items": [{"metadata": {"name": "n2"}, "status": {}}]}
     reply = await lab.filter(a_pod(), None, nodes)
@@ -251,7 +251,7 @@ async def test_fault_of_our_own_is_a_refusal_not_a_failed_call() -> None:
     "body",
     [b"", b"null", b"[]", b"{", b'{"Pod": 1}', b'{"Pod": {}}', b"\xff"],
 )
-async def test_malformed_body_is_told_apart_from_a_refusal(body: bytes) -> None:
+async def test_malformed_body_is_distinguished_from_a_refusal(body: bytes) -> None:
     lab = Lab()
     for verb in (lab.verbs.filter, lab.verbs.prioritize):
         with pytest.raises(protocol.MALFORMED):

@@ -56,7 +56,7 @@ def test_accuracies_are_those_of_the_papers() -> None:
     assert tested.accuracy_wape == pytest.approx(1 - 12 / 30)
 
 
-def test_accuracies_that_are_not_defined_are_not_told() -> None:
+def test_accuracies_that_are_not_defined_are_not_shown() -> None:
     assert of([1.0, 1.0], [0.0, 2.0]).accuracy_mape is None
     assert of([1.0], [0.0]).accuracy_wape is None
 

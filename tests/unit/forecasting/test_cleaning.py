@@ -1,4 +1,4 @@
-"""What becomes of hours that were counted badly, or not at all."""
+"""Cleaning of hours that were counted badly, or not at all."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +38,7 @@ def cleaned(
     return clean(start, values.copy(), now, clock, "nodes", notes), notes
 
 
-def test_what_was_counted_well_stays_as_it_is_and_nothing_is_said() -> None:
+def test_what_was_counted_well_stays_as_it_is_and_nothing_is_reported() -> None:
     values = a_history()
     found, notes = cleaned(values)
     np.testing.assert_array_equal(found.series.values, values)
@@ -56,7 +56,7 @@ def test_hours_that_are_not_over_do_not_count() -> None:
 # --- gaps -------------------------------------------------------------------------------------
 
 
-def test_a_short_gap_is_filled_with_the_same_hours_of_the_week_before_and_said() -> None:
+def test_a_short_gap_is_filled_with_the_same_hours_of_the_week_before_and_reported() -> None:
     values = a_history() + np.arange(24 * DAYS) // 168
     expected = values.copy()
     expected[400:410] = values[400 - 168 : 410 - 168]

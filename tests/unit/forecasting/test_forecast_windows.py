@@ -1,4 +1,4 @@
-"""What a forecasting network is shown: no future, and everything relative to the last season."""
+"""Inputs of a forecasting network: no future, and everything relative to the last season."""
 
 import numpy as np
 import pytest

@@ -27,8 +27,8 @@ class Off:
         return self
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        told: FloatArray = SERIES.values[np.minimum(origins[:, None] + np.arange(steps), 99)]
-        return told + self.by
+        forecast: FloatArray = SERIES.values[np.minimum(origins[:, None] + np.arange(steps), 99)]
+        return forecast + self.by
 
 
 class Unfit:

@@ -21,7 +21,7 @@ def test_seasonal_naive_repeats_the_last_whole_season_beyond_its_length() -> Non
     assert forecasts.tolist() == [[1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0]]
 
 
-def test_seasonal_naive_takes_the_season_that_said_most() -> None:
+def test_seasonal_naive_takes_the_season_that_explained_most() -> None:
     weekdays_and_weekends = np.tile(np.repeat([5.0, 0.0], [5, 2]), 6)
     model = SeasonalNaive().fit(Series(weekdays_and_weekends, 86_400, (2, 7)))
     assert model.period == 7

@@ -1,4 +1,4 @@
-"""What is forecast for a pool, and what is said where nothing can be."""
+"""Nightly forecasts of a pool, and the message where nothing can be forecast."""
 
 from datetime import UTC, datetime
 
@@ -76,7 +76,7 @@ def test_forty_eight_hours_follow_from_the_hour_under_way() -> None:
     assert found.is_made
 
 
-def test_a_model_that_beats_the_season_is_used_and_said() -> None:
+def test_a_model_that_beats_the_season_is_used_and_named() -> None:
     found = forecast(history(noisy(28)), candidates=(Persistence(), Truth(), Broken()))
     assert (found.reason, found.model) == (Reason.FORECAST_MADE, "truth")
     assert found.skill is not None
@@ -89,7 +89,7 @@ def test_a_model_that_beats_the_season_is_used_and_said() -> None:
     np.testing.assert_allclose(medians, np.tile(a_day(1), 2), atol=0.5)
 
 
-def test_without_a_better_model_the_season_is_repeated_and_said() -> None:
+def test_without_a_better_model_the_season_is_repeated_and_named() -> None:
     found = forecast(history(a_day(28)), candidates=(Persistence(), Broken()))
     assert (found.reason, found.model) == (Reason.SEASONAL_NAIVE_USED, "seasonal-naive")
     assert [h.p50 for h in found.hours] == list(np.tile(a_day(1), 2))
@@ -147,13 +147,13 @@ def test_a_long_gap_lately_is_named_as_what_is_wrong() -> None:
     assert (found.is_made, found.reason) == (False, Reason.HISTORY_HAS_GAPS)
 
 
-def test_what_could_not_be_read_and_what_was_repaired_is_said() -> None:
+def test_what_could_not_be_read_and_what_was_repaired_is_reported() -> None:
     values = noisy(28)
     values[300] = -3
     known = PoolHistory(START, values, values, ("day 'x' is no date",))
-    said = forecast(known).message
-    assert "day 'x' is no date" in said
-    assert "1 values refused, first -3 nodes at 2026-09-19T12:00:00Z" in said
+    message = forecast(known).message
+    assert "day 'x' is no date" in message
+    assert "1 values refused, first -3 nodes at 2026-09-19T12:00:00Z" in message
 
 
 @pytest.mark.parametrize("days", [14, 15, 20])
@@ -241,7 +241,7 @@ def test_the_rate_is_taken_from_hours_that_can_be(wrong: float) -> None:
 # --- in a few words ---------------------------------------------------------------------------
 
 
-def test_tomorrow_is_told_within_the_bounds_of_the_pool() -> None:
+def test_tomorrow_is_forecast_within_the_bounds_of_the_pool() -> None:
     known = history(a_day(28))
     assert forecast(known).tomorrow == "Tue 6-12 nodes, most at 08:00, by seasonal-naive"
     assert (

@@ -17,7 +17,7 @@ SERIES = Series(VALUES, 3600, (24,))
 
 @dataclass
 class Teller:
-    """Tells the values themselves, with an error of its own."""
+    """Forecasts the values themselves, with an error of its own."""
 
     name: str
     error: FloatArray
@@ -30,15 +30,15 @@ class Teller:
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         ahead = np.minimum(origins[:, None] + np.arange(steps), len(VALUES) - 1)
-        told: FloatArray = np.maximum(VALUES[ahead] + self.error[ahead], 0.0)
-        return told
+        forecast: FloatArray = np.maximum(VALUES[ahead] + self.error[ahead], 0.0)
+        return forecast
 
 
 def noisy(name: str, deviation: float) -> Teller:
     return Teller(name, CHANCE.normal(0, deviation, len(VALUES)))
 
 
-def test_the_best_of_the_last_days_is_used_and_said() -> None:
+def test_the_best_of_the_last_days_is_used_and_named() -> None:
     chosen = choose(SERIES, [noisy("fair", 0.8), noisy("good", 0.2)], 6, 7 * 24, 0.9)
     assert chosen.name == "good"
     assert chosen.summary.startswith("good: ")
@@ -46,7 +46,7 @@ def test_the_best_of_the_last_days_is_used_and_said() -> None:
     assert (chosen.skill or 0) > 0.5
 
 
-def test_where_all_are_worse_the_season_is_used_and_said() -> None:
+def test_where_all_are_worse_the_season_is_used_and_named() -> None:
     chosen = choose(SERIES, [noisy("poor", 9.0)], 6, 7 * 24, 0.9)
     assert chosen.name == chosen.baseline == "seasonal-naive"
     assert chosen.summary == "seasonal-naive: none of poor did better over the last 7 days"
@@ -67,7 +67,7 @@ def test_what_cannot_be_fitted_is_left_out_and_named() -> None:
     assert chosen.faults == {"lame": "lame cannot take 312 values"}
 
 
-def test_where_the_best_fails_on_all_values_the_season_is_used_and_said() -> None:
+def test_where_the_best_fails_on_all_values_the_season_is_used_and_named() -> None:
     chosen = choose(SERIES, [Teller("brief", 0 * VALUES, 400)], 6, 7 * 24, 0.9)
     assert chosen.name == "seasonal-naive"
     assert chosen.summary == (

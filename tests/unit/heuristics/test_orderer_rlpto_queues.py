@@ -64,7 +64,7 @@ def test_only_gangs_urgent_by_their_class_have_a_claim_to_the_places_of_others()
 
 
 def stopped_for(newcomer: Gang, *running: tuple[Gang, float]) -> list[str]:
-    """Who stops for ``newcomer`` on a node that is full."""
+    """The gangs that stop for ``newcomer`` on a node that is full."""
     snapshot = a_snapshot([a_node("n", len(running))], newcomer, now=NOW, settings=EVEN)
     runs = [a_running_gang(gang, snapshot.nodes, started=since) for gang, since in running]
     decision = run_cycle(with_running(snapshot, *runs), Policy(RlptoQueues(), Packing()))

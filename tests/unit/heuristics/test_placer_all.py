@@ -1,4 +1,4 @@
-"""What every registered placer owes: whole gangs, within capacity, whenever one kind fits."""
+"""The contract of every registered placer: whole gangs, within capacity, whenever one kind fits."""
 
 from collections import Counter
 

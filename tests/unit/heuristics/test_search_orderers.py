@@ -126,7 +126,7 @@ def test_one_lesson_writes_the_rewards_into_the_table() -> None:
 
 
 def test_values_of_later_states_flow_back() -> None:
-    """What follows is worth -0.15, of which the discount leaves -0.1425."""
+    """The states that follow are worth -0.15, of which the discount leaves -0.1425."""
     state = RiflingState()
     state.values[BOTH_WAIT] = np.array([0.0, -9.0, 0.0, 0.0])
     state.values[LONG_WAITS] = np.array([0.0, -0.15, 0.0, 0.0])

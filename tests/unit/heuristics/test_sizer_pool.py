@@ -204,7 +204,7 @@ def test_every_sizer_stays_within_bounds_and_within_the_cluster(
 def planned_use(
     snapshot: ClusterSnapshot, gangs: Mapping[str, Gang], proposal: Mapping[str, Mapping[str, int]]
 ) -> IntArray:
-    """What the cluster would use, were the proposal carried out; shape (resources,)."""
+    """The usage of the cluster, were the proposal carried out; shape (resources,)."""
     use: IntArray = snapshot.used.sum(axis=0)
     for uid, sizes in proposal.items():
         held = snapshot.running_by_uid[uid].sizes if uid in snapshot.running_by_uid else {}

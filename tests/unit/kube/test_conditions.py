@@ -1,4 +1,4 @@
-"""What conditions say, and when they say it began."""
+"""Conditions of a status: their content and transition times."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from bireme.kube.conditions import cleaned, with_condition
 CREATED, LATER = 1_000_000.0, 1_000_100.0
 
 
-def conditions(said: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
     """Type to (status, reason, transition time)."""
     return {
-        c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in said["conditions"]
+        c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in status["conditions"]
     }
 
 
@@ -35,13 +35,13 @@ def test_a_long_message_is_cut_with_a_mark() -> None:
 
 
 def test_a_condition_keeps_its_transition_time_until_its_truth_changes() -> None:
-    said: dict[str, Any] = {}
-    with_condition(said, "Admitted", False, Reason.WAITING_FOR_CAPACITY, "a", CREATED)
-    with_condition(said, "Admitted", False, Reason.OVER_QUEUE_LIMIT, "b", LATER)
+    status: dict[str, Any] = {}
+    with_condition(status, "Admitted", False, Reason.WAITING_FOR_CAPACITY, "a", CREATED)
+    with_condition(status, "Admitted", False, Reason.OVER_QUEUE_LIMIT, "b", LATER)
     first = quantities.format_timestamp(CREATED)
-    assert conditions(said) == {"Admitted": ("False", "OverQueueLimit", first)}
-    with_condition(said, "Admitted", True, Reason.ADMITTED, "c", LATER)
-    assert conditions(said) == {
+    assert conditions(status) == {"Admitted": ("False", "OverQueueLimit", first)}
+    with_condition(status, "Admitted", True, Reason.ADMITTED, "c", LATER)
+    assert conditions(status) == {
         "Admitted": ("True", "Admitted", quantities.format_timestamp(LATER))
     }
 

@@ -1,4 +1,4 @@
-"""Which gangs PodDisruptionBudgets protect, counted as the API server counts."""
+"""Gangs that PodDisruptionBudgets protect, counted as the API server counts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ MINE = {names.POD_GROUP_LABEL: "job"}
 def budgets(
     name: str = "keep", allowed: int = 0, *, observed: int = 1, selector: object = None
 ) -> tuple[Budget, ...]:
-    """One budget over the pods of ``job`` unless told otherwise, as it comes off the wire."""
+    """One budget over the pods of ``job`` unless given otherwise, as it comes off the wire."""
     chosen = {"matchLabels": MINE} if selector is None else selector
     manifest = {
         "metadata": {"name": name, "generation": 1},

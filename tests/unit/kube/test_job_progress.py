@@ -1,4 +1,4 @@
-"""What a job has reported: into its status, thinned and bounded, and from there to the core."""
+"""Reports of a job: into its status, thinned and bounded, and from there to the core."""
 
 import math
 from typing import Any
@@ -72,7 +72,7 @@ def test_worst_loss_is_never_forgotten() -> None:
     assert status["progress"]["worstLoss"] == 3.0
 
 
-def test_share_is_told_by_the_steps_where_no_percentage_is() -> None:
+def test_share_is_computed_from_the_steps_where_no_percentage_is() -> None:
     reported = reported_progress(after((10, ProgressReport(step=50, total_steps=200))))
     assert reported is not None
     assert reported.progress.fraction == 0.25
@@ -158,7 +158,7 @@ def test_first_word_on_the_end_is_kept() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"reportedTime": "yesterday"}, {"percentage": 400}, None])
-def test_what_cannot_be_read_is_as_if_nothing_had_been_told(given: Any) -> None:
+def test_what_cannot_be_read_is_as_if_nothing_had_been_reported(given: Any) -> None:
     assert reported_progress({"progress": given}) is None
 
 
@@ -200,7 +200,7 @@ def test_an_expected_run_time_of_an_earlier_version_is_bounded() -> None:
 
 
 def test_tiny_steps_tell_no_speed() -> None:
-    """Whose square nobody can hold; nor do those that an earlier version wrote."""
+    """Steps whose square no float can hold; nor do those that an earlier version wrote."""
     reported = reported_progress(
         after((0, ProgressReport(step=0)), (20, ProgressReport(step=1e-315)))
     )

@@ -1,4 +1,4 @@
-"""What pods use on every node: recomputed, so nothing can leave a ghost behind."""
+"""Usage of every node by pods: recomputed, so nothing can leave a ghost behind."""
 
 import numpy as np
 from hypothesis import given

@@ -159,7 +159,7 @@ def test_an_extension_keeps_those_who_live_and_adds_the_new() -> None:
     assert merged.demand == {"cpu": 3}
 
 
-def test_a_digest_depends_on_what_is_said_not_on_the_order_of_keys() -> None:
+def test_a_digest_depends_on_the_content_not_on_the_order_of_keys() -> None:
     one = [{"name": "w", "replicas": 1, "template": {"a": 1, "b": 2}}]
     same = [{"template": {"b": 2, "a": 1}, "replicas": 1, "name": "w"}]
     other = [{**one[0], "replicas": 2}]

@@ -197,7 +197,7 @@ def test_a_group_waits_for_each_task_of_min_task_member_whatever_its_shapes() ->
     assert gang.at_minimum.replicas == 3, "both shapes are needed for two workers"
 
 
-def test_what_a_plan_cannot_hold_is_said_and_the_largest_it_holds_is_made() -> None:
+def test_what_a_plan_cannot_hold_is_reported_and_the_largest_it_holds_is_made() -> None:
     kinds = [gated_pod(f"p{n}", labels={names.TASK_LABEL: f"t{n}"}) for n in range(33)]
     assert found(a_group(1), *kinds[:32]).fault is None
     fault = found(a_group(1), *kinds).fault

@@ -256,7 +256,7 @@ def test_a_failure_names_the_container_that_failed_first() -> None:
         ({"phase": "Running", "message": "all is well"}, ""),
     ],
 )
-def test_a_failure_without_a_container_is_told_by_the_pod(
+def test_a_failure_without_a_container_is_described_by_the_pod(
     status: dict[str, Any], expected: str
 ) -> None:
     assert facts(status).failure == expected

@@ -1,4 +1,4 @@
-"""A gang that fits only beside pods that will never leave is told so, instead of waiting."""
+"""A gang that fits only beside pods that will never leave gets that reason, instead of waiting."""
 
 import msgspec
 

@@ -69,7 +69,7 @@ async def test_what_is_wanted_no_more_while_it_is_loaded_comes_to_nothing() -> N
         ),
     ],
 )
-async def test_a_failure_is_told_in_words(error: Exception, words: str) -> None:
+async def test_a_failure_is_described_in_words(error: Exception, words: str) -> None:
     loader, policy = Loader(), facts_of("bad")
     loader.faults["bad"] = error
     loader.loads.want([policy, facts_of("good")])

@@ -1,4 +1,4 @@
-"""What a pool was asked for, hour by hour, as its status keeps it."""
+"""Demand of a pool, hour by hour, as its status keeps it."""
 
 import math
 from datetime import UTC, datetime
@@ -86,7 +86,7 @@ def test_an_hour_begins_at_a_whole_hour() -> None:
         NO_HISTORY.with_hour(1.5, 0.0, 0.0)
 
 
-def test_words_that_are_no_numbers_are_gaps_and_said() -> None:
+def test_words_that_are_no_numbers_are_gaps_and_reported() -> None:
     history = read(day("2026-11-20", "1 nan inf 1e999 two -3", "1 1 1 1 1 1"))
     assert np.isnan(history.demand[1:5]).all()
     assert history.demand[[0, 5]].tolist() == [1, -3], "its users refuse what is negative"
@@ -95,13 +95,13 @@ def test_words_that_are_no_numbers_are_gaps_and_said() -> None:
     ]
 
 
-def test_days_that_are_no_dates_or_there_twice_are_left_out_and_said() -> None:
+def test_days_that_are_no_dates_or_there_twice_are_left_out_and_reported() -> None:
     history = read(day("2026-11-20", "1"), day("yesterday", "2"), day("2026-11-20", "3"))
     assert history.demand.tolist() == [1]
     assert [note[:15] for note in history.notes] == ["day 'yesterday'", "day '2026-11-20"]
 
 
-def test_days_out_of_order_are_sorted_and_said() -> None:
+def test_days_out_of_order_are_sorted_and_reported() -> None:
     history = read(day("2026-11-21", "2"), day("2026-11-20", "1"))
     assert (history.demand[0], history.demand[24]) == (1, 2)
     assert history.notes == ("the days are not in order; sorted",)

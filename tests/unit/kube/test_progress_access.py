@@ -1,4 +1,4 @@
-"""What pods are given to report with: an address and a token for it, unless they want none."""
+"""The means of pods to report progress: an address and a token for it, unless they want none."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def environment(spec: dict[str, Any]) -> dict[str, str]:
     return {v["name"]: v["value"] for v in spec["containers"][0].get("env", ())}
 
 
-def test_every_container_is_told_where_and_by_which_token() -> None:
+def test_every_container_gets_the_address_and_the_token() -> None:
     spec = made(task())
     assert environment(spec) == {
         "BIREME_PROGRESS_URL": URL,
@@ -46,7 +46,7 @@ def test_every_container_is_told_where_and_by_which_token() -> None:
     assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
 
 
-def test_without_an_authority_of_its_own_nothing_is_said_of_one() -> None:
+def test_without_an_authority_of_its_own_none_is_configured() -> None:
     spec = made(task(), ProgressAccess("http://10.0.0.1:8082"))
     assert not any("CA" in name for name in environment(spec))
     assert len(spec["volumes"][0]["projected"]["sources"]) == 1

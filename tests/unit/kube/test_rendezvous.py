@@ -1,4 +1,4 @@
-"""How the replicas of a gang find each other."""
+"""Rendezvous of the replicas of a gang."""
 
 import json
 from collections.abc import Iterator
@@ -110,7 +110,7 @@ def configs(job: JobFacts) -> list[dict[str, Any]]:
     return [json.loads(e["TF_CONFIG"]) for e in environments(job)]
 
 
-def test_tensorflow_is_told_the_cluster_and_who_it_is() -> None:
+def test_tensorflow_gets_the_cluster_and_its_own_task() -> None:
     job = a_job(
         task("chief"), task("ps", 2), task("worker", 2), task("evaluator"), rendezvous="tensorflow"
     )
@@ -149,8 +149,8 @@ def test_two_tensorflow_tasks_of_one_role_share_its_numbering() -> None:
         "job-big-0",
         "job-big-1",
     ]
-    told = [addresses[c["task"]["index"]] for c in found if c["task"]["type"] == "worker"]
-    assert [t.split(".")[0] for t in told] == [
+    ordered = [addresses[c["task"]["index"]] for c in found if c["task"]["type"] == "worker"]
+    assert [t.split(".")[0] for t in ordered] == [
         "job-big-0",
         "job-big-1",
         "job-small-0",
@@ -213,9 +213,9 @@ def test_the_first_replica_of_an_elastic_gang_is_rank_zero_whatever_tasks_are_ca
 
 def test_elastic_agents_have_met_again_long_before_the_next_resize_may_come() -> None:
     (conf,) = {e["PET_RDZV_CONF"].partition(",")[2] for e in environments(elastic())}
-    told = {name: int(value) for name, value in (part.split("=") for part in conf.split(","))}
-    missed_seconds = told["keep_alive_interval"] * told["keep_alive_max_attempt"]
-    stands_still_seconds = missed_seconds + told["last_call_timeout"]
+    settings = {name: int(value) for name, value in (part.split("=") for part in conf.split(","))}
+    missed_seconds = settings["keep_alive_interval"] * settings["keep_alive_max_attempt"]
+    stands_still_seconds = missed_seconds + settings["last_call_timeout"]
     assert 3 * stands_still_seconds < SchedulingSettings().resize_settle_seconds
 
 
@@ -223,13 +223,13 @@ def test_min_available_is_the_fewest_agents_of_an_elastic_gang() -> None:
     assert {e["PET_NNODES"] for e in environments(elastic(minAvailable=3))} == {"3:7"}
 
 
-def test_an_elastic_replica_is_told_nothing_that_a_resize_would_make_wrong() -> None:
+def test_an_elastic_replica_gets_no_variable_that_a_resize_would_make_wrong() -> None:
     job = elastic()
     plan = a_plan(job)
     small = replace(plan, members=plan.members[:2])
     assert list(environments(job, plan))[:2] == list(environments(job, small))
-    told = set(next(environments(job)))
-    assert told.isdisjoint({"RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NODE_RANK"})
+    variables = set(next(environments(job)))
+    assert variables.isdisjoint({"RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NODE_RANK"})
 
 
 def test_every_start_of_an_elastic_gang_meets_anew() -> None:

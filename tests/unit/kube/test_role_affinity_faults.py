@@ -23,7 +23,7 @@ def read(affinity: dict[str, str], *roles: str) -> JobFacts:
 
 
 @pytest.mark.parametrize(
-    ("affinity", "roles", "said"),
+    ("affinity", "roles", "message"),
     [
         pytest.param(
             {"mode": "Required"}, ("ps", "worker", "worker"), "not 1 and 2", id="two worker tasks"
@@ -37,13 +37,13 @@ def read(affinity: dict[str, str], *roles: str) -> JobFacts:
     ],
 )
 def test_affinity_that_cannot_be_kept_is_a_fault(
-    affinity: dict[str, str], roles: tuple[str, ...], said: str
+    affinity: dict[str, str], roles: tuple[str, ...], message: str
 ) -> None:
     fault = read(affinity, *roles).fault
 
     assert fault is not None
     assert fault[0] is Reason.SPEC_INVALID
-    assert said in fault[1]
+    assert message in fault[1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What finished jobs teach about those to come: whose runs count, once each, and what is alike."""
+"""Run times learned from finished jobs: whose runs count, once each, and what is alike."""
 
 import copy
 import random
@@ -118,7 +118,7 @@ def test_those_that_ended_last_count_whatever_the_order_in_which_they_are_listed
     assert taught(jobs[at] for at in order).of_job(a_job()) == HOUR
 
 
-# --- who is told ------------------------------------------------------------------------------
+# --- estimates of jobs ------------------------------------------------------------------------
 
 
 def test_the_word_of_the_owner_counts_for_more() -> None:
@@ -135,9 +135,9 @@ def test_like_runs_of_the_same_namespace_weigh_more_than_those_of_others() -> No
     run_times.learn(mine)
     other = run_times.of_job(a_job())
     assert other is not None
-    told = run_times.of_job(mine[0])
-    assert told is not None
-    assert told < other
+    expected = run_times.of_job(mine[0])
+    assert expected is not None
+    assert expected < other
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_who_submits_the_same_again_under_other_names_has_the_same_template(
     spec = shuffled({**spec, "nodeSelector": selector}, random.Random(seed))  # noqa: S311
     wanted = task(f"w{seed}", 2, role="worker", spec=spec, fake=annotations("5s"), priority=seed)
     metadata = {"labels": marks, "annotations": marks}
-    said: Manifest = {} if duration is None else {"estimatedDuration": duration}
-    job = a_job(wanted, name=name, metadata=metadata, queue=queue, **said)
+    duration_field: Manifest = {} if duration is None else {"estimatedDuration": duration}
+    job = a_job(wanted, name=name, metadata=metadata, queue=queue, **duration_field)
     assert job.fault is None
     assert job.template == template()
 

@@ -1,4 +1,4 @@
-"""Which SchedulingPolicy decides, and which are only compared."""
+"""Choice of the SchedulingPolicy that decides, and of those only compared."""
 
 from typing import Any
 
@@ -45,17 +45,17 @@ def test_only_the_oldest_shadows_count() -> None:
 
 
 def test_a_status_alone_is_no_change() -> None:
-    policies, told = SchedulingPolicies(), []
-    policies.on_change = lambda: told.append(name_of_active(policies))
+    policies, notified = SchedulingPolicies(), []
+    policies.on_change = lambda: notified.append(name_of_active(policies))
     put(policies, "a")
     put(policies, "a", status={"decisions": 5})
     assert policies.known["a"].status == {"decisions": 5}
-    assert told == ["a"]
+    assert notified == ["a"]
     put(policies, "a", generation=2, orderer="srtf")
     put(policies, "a", generation=2, uid="another", orderer="srtf")
     delete(policies, "a")
     delete(policies, "a")
-    assert told == ["a", "a", "a", ""]
+    assert notified == ["a", "a", "a", ""]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.manifests import GPU, priority_class, queue
 
 
-class Told:
-    """A Tenancy, and how often it said that something changed."""
+class Counted:
+    """A Tenancy, and how often it announced a change."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -40,12 +40,12 @@ class Told:
 
 
 def test_a_queue_without_a_spec_is_open_to_all_and_unlimited() -> None:
-    assert Told().queue("q") == Queue("q", wait_bound_seconds=86_400)
+    assert Counted().queue("q") == Queue("q", wait_bound_seconds=86_400)
 
 
 def test_a_queue_is_read_in_the_cores_units_and_never_grants_a_fraction() -> None:
     limit = {"cpu": "1500m", "memory": "1Gi", GPU: "7.9"}
-    found = Told().queue("q", limit=limit, userPriority=90, waitBoundSeconds=60, state="Closed")
+    found = Counted().queue("q", limit=limit, userPriority=90, waitBoundSeconds=60, state="Closed")
     assert found == Queue(
         "q",
         limit={"cpu": 1500, "memory": 2**30, GPU: 7},
@@ -56,7 +56,7 @@ def test_a_queue_is_read_in_the_cores_units_and_never_grants_a_fraction() -> Non
 
 
 def test_the_place_of_a_queue_in_the_tree_is_read_with_it() -> None:
-    found = Told().queue("q", parent="org", weight=3, guaranteed={"cpu": "1.5", GPU: "7.9"})
+    found = Counted().queue("q", parent="org", weight=3, guaranteed={"cpu": "1.5", GPU: "7.9"})
     assert (found.parent, found.weight) == ("org", 3)
     assert found.guaranteed == {"cpu": 1500, GPU: 7}
 
@@ -75,79 +75,79 @@ def test_the_place_of_a_queue_in_the_tree_is_read_with_it() -> None:
     ],
 )
 def test_a_queue_nobody_can_read_admits_nobody(spec: dict[str, Any]) -> None:
-    assert Told().queue("q", **spec) == Queue("q", is_open=False)
+    assert Counted().queue("q", **spec) == Queue("q", is_open=False)
 
 
 def test_a_queue_admits_the_namespaces_it_selects_as_they_come_and_go() -> None:
-    told = Told()
+    tenancy = Counted()
     selects = {"matchLabels": {"team": "a"}}
-    assert told.queue("q", namespaceSelector=selects).namespaces == frozenset()
-    told.namespace("one", team="a")
-    told.namespace("two", team="b")
-    assert told.standing.queues["q"].namespaces == frozenset({"one"})
-    told.namespace("two", team="a")
-    assert told.standing.queues["q"].namespaces == frozenset({"one", "two"})
+    assert tenancy.queue("q", namespaceSelector=selects).namespaces == frozenset()
+    tenancy.namespace("one", team="a")
+    tenancy.namespace("two", team="b")
+    assert tenancy.standing.queues["q"].namespaces == frozenset({"one"})
+    tenancy.namespace("two", team="a")
+    assert tenancy.standing.queues["q"].namespaces == frozenset({"one", "two"})
     gone = wire.MetadataOnly(metadata=wire.V1ObjectMeta(name="one"))
-    told.standing.delete_namespace(("", "one"), gone)
-    assert told.standing.queues["q"].namespaces == frozenset({"two"})
+    tenancy.standing.delete_namespace(("", "one"), gone)
+    assert tenancy.standing.queues["q"].namespaces == frozenset({"two"})
 
 
 def test_an_empty_selector_selects_every_namespace_that_exists() -> None:
-    told = Told()
-    told.namespace("one")
-    assert told.queue("q", namespaceSelector={}).namespaces == frozenset({"one"})
+    tenancy = Counted()
+    tenancy.namespace("one")
+    assert tenancy.queue("q", namespaceSelector={}).namespaces == frozenset({"one"})
 
 
-def test_only_changes_that_matter_are_told() -> None:
-    told = Told()
-    told.queue("q")
-    assert told.times == 1
-    told.queue("q")
-    told.namespace("one", any="label")
-    assert told.times == 1
-    told.queue("q", userPriority=60)
-    assert told.times == 2
-    told.standing.delete_queue(("", "q"), told.standing.queue_manifests["q"])
-    assert (told.times, told.standing.queues) == (3, {})
+def test_only_changes_that_matter_are_announced() -> None:
+    tenancy = Counted()
+    tenancy.queue("q")
+    assert tenancy.times == 1
+    tenancy.queue("q")
+    tenancy.namespace("one", any="label")
+    assert tenancy.times == 1
+    tenancy.queue("q", userPriority=60)
+    assert tenancy.times == 2
+    tenancy.standing.delete_queue(("", "q"), tenancy.standing.queue_manifests["q"])
+    assert (tenancy.times, tenancy.standing.queues) == (3, {})
 
 
-def test_a_priority_class_is_found_by_name_or_said_to_be_missing() -> None:
-    told = Told()
-    told.priority("high", 1000)
-    assert told.standing.priority("high") == (1000, None)
-    value, fault = told.standing.priority("higher")
+def test_a_priority_class_is_found_by_name_or_reported_missing() -> None:
+    tenancy = Counted()
+    tenancy.priority("high", 1000)
+    assert tenancy.standing.priority("high") == (1000, None)
+    value, fault = tenancy.standing.priority("higher")
     assert value == 0
     assert fault is not None
     assert fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND
     assert "'higher'" in fault[1]
-    told.standing.delete_priority_class(
+    tenancy.standing.delete_priority_class(
         ("", "high"), wire.V1PriorityClass(metadata=wire.V1ObjectMeta(name="high"))
     )
-    assert told.standing.priority("high")[1] is not None
+    assert tenancy.standing.priority("high")[1] is not None
 
 
 def test_without_a_class_the_clusters_default_holds() -> None:
-    told = Told()
-    assert told.standing.priority(None) == (0, None)
-    told.priority("plain", 7)
-    assert told.standing.priority(None) == (0, None)
-    told.priority("usual", 50, globalDefault=True)
-    told.priority("also", 20, globalDefault=True)
-    assert told.standing.priority(None) == (20, None), "the lowest, as the API server has it"
+    tenancy = Counted()
+    assert tenancy.standing.priority(None) == (0, None)
+    tenancy.priority("plain", 7)
+    assert tenancy.standing.priority(None) == (0, None)
+    tenancy.priority("usual", 50, globalDefault=True)
+    tenancy.priority("also", 20, globalDefault=True)
+    assert tenancy.standing.priority(None) == (20, None), "the lowest, as the API server has it"
 
 
 def test_a_class_says_whether_others_may_be_stopped_for_its_gangs() -> None:
-    told = Told()
-    told.priority("bold", 9, preemptionPolicy="PreemptLowerPriority")
-    told.priority("meek", 9, preemptionPolicy="Never")
-    assert [told.standing.may_preempt(name) for name in ("bold", "meek", "gone", None)] == [
+    tenancy = Counted()
+    tenancy.priority("bold", 9, preemptionPolicy="PreemptLowerPriority")
+    tenancy.priority("meek", 9, preemptionPolicy="Never")
+    assert [tenancy.standing.may_preempt(name) for name in ("bold", "meek", "gone", None)] == [
         True,
         False,
         True,
         True,
     ]
-    told.priority("usual", 5, preemptionPolicy="Never", globalDefault=True)
-    assert not told.standing.may_preempt(None)
+    tenancy.priority("usual", 5, preemptionPolicy="Never", globalDefault=True)
+    assert not tenancy.standing.may_preempt(None)
 
 
 # --- nodes ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which gangs a ClusterState says are waiting, and what it says has changed."""
+"""Waiting gangs of a ClusterState, and the changes it announces."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""bireme convert: what becomes of Volcano's manifests, and what is said about it."""
+"""bireme convert: what becomes of Volcano's manifests, and the notes about it."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def job(**spec: Any) -> tuple[dict[str, Any], list[Note]]:
     return made[-1], list(notes)
 
 
-def said(notes: list[Note], field: str) -> str:
+def text_of(notes: list[Note], field: str) -> str:
     return "; ".join(note.text for note in notes if note.field == field)
 
 
@@ -75,13 +75,13 @@ def test_the_retries_of_a_job_that_says_nothing_are_volcanos_default() -> None:
 def test_fewer_available_than_replicas_becomes_a_minimum_of_the_largest_task() -> None:
     made, notes = job(minAvailable=4, tasks=[task("ps", 2), task("worker", 6)])
     assert [t.get("minReplicas") for t in made["spec"]["tasks"]] == [None, 2]
-    assert "starts with 4 of 8" in said(notes, "spec.minAvailable")
+    assert "starts with 4 of 8" in text_of(notes, "spec.minAvailable")
 
 
 def test_a_task_always_keeps_one_replica() -> None:
     made, notes = job(minAvailable=1, tasks=[task("a", 2), task("b", 3)])
     assert [t.get("minReplicas") for t in made["spec"]["tasks"]] == [1, 1]
-    assert "starts with 2" in said(notes, "spec.minAvailable")
+    assert "starts with 2" in text_of(notes, "spec.minAvailable")
 
 
 def test_roles_come_from_the_plugin_then_from_the_name() -> None:
@@ -109,7 +109,7 @@ def test_what_serves_until_one_task_has_ended_serves_like_a_parameter_server() -
     ends = [{"event": "TaskCompleted", "action": "CompleteJob"}]
     made, notes = job(tasks=[task("mpimaster", 1, policies=ends), task("mpiworker", 2)])
     assert [t["role"] for t in made["spec"]["tasks"]] == ["worker", "ps"]
-    assert "mpiworker became role ps" in said(notes, "spec.tasks[].policies")
+    assert "mpiworker became role ps" in text_of(notes, "spec.tasks[].policies")
 
 
 def test_a_script_that_reads_its_index_finds_it() -> None:
@@ -145,7 +145,7 @@ def test_a_claim_that_volcano_would_have_made_is_an_object_of_its_own() -> None:
     )  # fmt: skip
     mounts = made[1]["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert [m["mountPath"] for m in mounts] == ["/in", "/out"]
-    assert "outlives" in said(list(notes), "spec.volumes[1]")
+    assert "outlives" in text_of(list(notes), "spec.volumes[1]")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_claim_that_volcano_would_have_made_is_an_object_of_its_own() -> None:
 )
 def test_a_policy_is_kept_or_named(policy: dict[str, Any], is_kept: bool) -> None:
     _, notes = job(policies=[policy])
-    assert bool(said(notes, "spec.policies[0]")) is not is_kept
+    assert bool(text_of(notes, "spec.policies[0]")) is not is_kept
 
 
 def test_a_job_that_stops_at_the_first_failure_is_not_tried_again() -> None:

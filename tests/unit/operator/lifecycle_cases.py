@@ -55,8 +55,8 @@ def failed(index: int = 0, also_leaving: bool = False, **status: Any) -> Pods:
         leaving = (
             {"deletionTimestamp": quantities.format_timestamp(CREATED)} if also_leaving else {}
         )
-        said = {"containerStatuses": [ended], **status}
-        made[at] = a_pod(job, plan, plan.members[at], "Failed", status=said, **leaving)
+        pod_status = {"containerStatuses": [ended], **status}
+        made[at] = a_pod(job, plan, plan.members[at], "Failed", status=pod_status, **leaving)
         return made
 
     return pods

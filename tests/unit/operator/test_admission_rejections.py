@@ -1,4 +1,4 @@
-"""How long a verdict of the API server counts, and what is not done for a job meanwhile."""
+"""Verdicts of the API server: how long they count, and what is not done for a job meanwhile."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a job keeps saying about its admission while it runs: where it sits, and whom it passed."""
+"""The admission of a job in its status while it runs: its places, and the gang it passed."""
 
 from bireme.core.decision import Admit
 from bireme.core.gangs import Gang
@@ -13,30 +13,30 @@ from tests.support.objects.facts import CREATED, a_job, a_plan, a_view
 NODES = a_snapshot(racks(1, 2), now=CREATED).nodes
 
 
-def said_once_it_runs(passed: Gang | None, learned_seconds: float | None = None) -> str:
+def message_once_it_runs(passed: Gang | None, learned_seconds: float | None = None) -> str:
     """The message of the condition Admitted of a job that was admitted and runs."""
     job = a_job()
     gang = job.gang(0, learned_seconds=learned_seconds)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "", passed=passed)
     view = a_view(job, a_plan(job, ("r0-n0",)), [])
-    said = status.admitted(job, view, NODES, admit)
-    said = status.moved(said, job, Transition("Running", Reason.GANG_RUNNING, "runs"), CREATED + 9)
-    (message,) = [c["message"] for c in said["conditions"] if c["type"] == "Admitted"]
+    body = status.admitted(job, view, NODES, admit)
+    body = status.moved(body, job, Transition("Running", Reason.GANG_RUNNING, "runs"), CREATED + 9)
+    (message,) = [c["message"] for c in body["conditions"] if c["type"] == "Admitted"]
     return str(message)
 
 
 def test_job_that_started_around_a_blocked_one_says_so_while_it_runs() -> None:
-    told = said_once_it_runs(a_gang("large", a_task(8)))
-    assert told == "1 on r0-n0 (hostname r0-n0); ahead of default/large without delaying it"
+    message = message_once_it_runs(a_gang("large", a_task(8)))
+    assert message == "1 on r0-n0 (hostname r0-n0); ahead of default/large without delaying it"
 
 
 def test_job_that_passed_a_blocked_one_by_the_history_of_run_times_says_so_too() -> None:
-    told = said_once_it_runs(a_gang("large", a_task(8)), learned_seconds=2500.0)
-    assert told == (
+    message = message_once_it_runs(a_gang("large", a_task(8)), learned_seconds=2500.0)
+    assert message == (
         "1 on r0-n0 (hostname r0-n0); ahead of default/large without delaying it; expected to run "
         "42 min, as nine in ten of like runs"
     )
 
 
 def test_job_that_passed_nobody_says_where_it_sits() -> None:
-    assert said_once_it_runs(None) == "1 on r0-n0 (hostname r0-n0)"
+    assert message_once_it_runs(None) == "1 on r0-n0 (hostname r0-n0)"

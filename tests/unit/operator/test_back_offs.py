@@ -1,4 +1,4 @@
-"""When failed work is tried again: ever later, unless the gang moves or the server says when."""
+"""Retries of failed work: ever later, unless the gang moves or the server says when."""
 
 from collections.abc import Callable
 

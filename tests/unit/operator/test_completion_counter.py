@@ -1,4 +1,4 @@
-"""Which gangs count as jobs that a pool has finished."""
+"""Gangs that count as jobs that a pool has finished."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ KEY = ("default", "train")
 
 @pytest.fixture
 def state() -> Any:
-    """What is known of jobs and groups; nothing has finished."""
+    """The known jobs and groups; nothing has finished."""
     job = SimpleNamespace(uid="train", is_finished=False)
     group = SimpleNamespace(uid="other", plan="a plan")
     return SimpleNamespace(jobs={KEY: job}, groups={("default", "other"): group})

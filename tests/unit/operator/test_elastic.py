@@ -1,4 +1,4 @@
-"""Which losses a running elastic gang goes on without, and which start it again."""
+"""Losses that a running elastic gang goes on without, and those that start it again."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""When a waiting job should start, as its object tells it, and how seldom that is written anew."""
+"""The estimated start in the status of a waiting job, and how seldom it is written anew."""
 
 import pytest
 
@@ -24,27 +24,27 @@ def stamp(seconds: float) -> str:
 
 def written(start: StartRange | None, before: StartRange | None = None) -> status.Status:
     """The status of a waiting job that says ``before`` and should say ``start``."""
-    said = {} if before is None else {"estimatedStart": status.estimated_start(before)}
-    job = a_job(status=said)
+    body = {} if before is None else {"estimatedStart": status.estimated_start(before)}
+    job = a_job(status=body)
     hold = Hold(job.gang(0), Reason.WAITING_FOR_CAPACITY, "waits", 1)
     return status.waiting(job, hold, NOW, start)
 
 
 def test_a_waiting_job_says_when_it_should_start() -> None:
-    said = written(FORESEEN)
-    TrainingJobStatus.model_validate(said)
-    assert said["estimatedStart"] == {"earliest": stamp(SOON), "latest": stamp(SOON + 60)}
+    body = written(FORESEEN)
+    TrainingJobStatus.model_validate(body)
+    assert body["estimatedStart"] == {"earliest": stamp(SOON), "latest": stamp(SOON + 60)}
     assert "estimatedStart" not in written(None, FORESEEN)
 
 
 def test_it_says_how_many_starts_a_learned_range_holds() -> None:
-    said = written(LEARNED)
-    TrainingJobStatus.model_validate(said)
+    body = written(LEARNED)
+    TrainingJobStatus.model_validate(body)
     ends = {"earliest": stamp(SOON), "latest": stamp(SOON + 60)}
-    assert said["estimatedStart"] == {**ends, "coveragePercent": 90}
+    assert body["estimatedStart"] == {**ends, "coveragePercent": 90}
 
 
-def test_a_latest_start_that_nobody_knows_is_not_told() -> None:
+def test_a_latest_start_that_nobody_knows_is_not_shown() -> None:
     assert written(StartRange(SOON, None))["estimatedStart"] == {"earliest": stamp(SOON)}
 
 
@@ -53,8 +53,8 @@ def test_an_estimate_is_written_anew_only_if_it_moves_by_a_twentieth_of_what_is_
     moved: int, is_written: bool
 ) -> None:
     after = StartRange(SOON, SOON + 60 + moved, 0.9)
-    said = written(after, LEARNED)["estimatedStart"]
-    assert said == status.estimated_start(after if is_written else LEARNED)
+    body = written(after, LEARNED)["estimatedStart"]
+    assert body == status.estimated_start(after if is_written else LEARNED)
 
 
 @pytest.mark.parametrize(("moved", "is_written"), [(-30, False), (30, False), (31, True)])
@@ -62,8 +62,8 @@ def test_an_estimate_of_minutes_is_written_anew_if_it_moves_by_more_than_half_a_
     moved: int, is_written: bool
 ) -> None:
     before, after = StartRange(NOW + 60, None), StartRange(NOW + 60 + moved, None)
-    said = written(after, before)["estimatedStart"]
-    assert said == status.estimated_start(after if is_written else before)
+    body = written(after, before)["estimatedStart"]
+    assert body == status.estimated_start(after if is_written else before)
 
 
 @pytest.mark.parametrize("after", [StartRange(SOON, None), LEARNED])
@@ -74,21 +74,21 @@ def test_an_estimate_that_says_less_or_more_than_before_is_written_anew(after: S
 def test_an_estimate_that_cannot_be_read_is_written_anew() -> None:
     job = a_job(status={"estimatedStart": {"earliest": "soon", "latest": stamp(SOON)}})
     hold = Hold(job.gang(0), Reason.WAITING_FOR_CAPACITY, "waits", 1)
-    said = status.waiting(job, hold, NOW, FORESEEN)
-    assert said["estimatedStart"] == status.estimated_start(FORESEEN)
+    body = status.waiting(job, hold, NOW, FORESEEN)
+    assert body["estimatedStart"] == status.estimated_start(FORESEEN)
 
 
 def test_a_job_that_has_its_places_or_pauses_is_expected_no_more() -> None:
     job = a_job(status={"phase": "Pending", "estimatedStart": {"earliest": stamp(SOON)}})
     view = a_view(job, a_plan(job), [])
-    said = status.admitted(job, view, a_snapshot(racks(1, 1)).nodes, None)
-    assert "estimatedStart" not in said
+    body = status.admitted(job, view, a_snapshot(racks(1, 1)).nodes, None)
+    assert "estimatedStart" not in body
     pause = Transition("Suspended", Reason.SUSPENDED, "paused")
     assert "estimatedStart" not in status.moved(job.status, job, pause, NOW)
 
 
 @pytest.mark.parametrize("seconds", [3.6e12, 1e300, float("inf")])
-def test_a_start_after_the_year_9999_is_told_as_its_last_second(seconds: float) -> None:
-    said = written(StartRange(seconds, seconds))
-    TrainingJobStatus.model_validate(said)
-    assert said["estimatedStart"] == dict.fromkeys(("earliest", "latest"), "9999-12-31T23:59:59Z")
+def test_a_start_after_the_year_9999_is_shown_as_its_last_second(seconds: float) -> None:
+    body = written(StartRange(seconds, seconds))
+    TrainingJobStatus.model_validate(body)
+    assert body["estimatedStart"] == dict.fromkeys(("earliest", "latest"), "9999-12-31T23:59:59Z")

@@ -1,4 +1,4 @@
-"""What a PodGroup of others says about itself."""
+"""The status of a PodGroup of others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +39,7 @@ def a_view(**where: tuple[str, str]) -> GangView:
     return allocations.view_of(("default", "group"), "", PLAN, found)
 
 
-def said(group: GroupFacts, view: GangView) -> Mapping[str, Any]:
+def status_of(group: GroupFacts, view: GangView) -> Mapping[str, Any]:
     status = progress_status(group, view, CREATED)
     PodGroupStatus.model_validate(status)
     return status
@@ -48,12 +48,12 @@ def said(group: GroupFacts, view: GangView) -> Mapping[str, Any]:
 def test_a_group_runs_once_enough_of_it_is_on_nodes() -> None:
     inqueue = a_group(phase="Inqueue", plan=plans.to_manifest(PLAN))
     one = a_view(a=("n0", "Running"), b=("", "Pending"))
-    assert said(inqueue, one) == inqueue.status
+    assert status_of(inqueue, one) == inqueue.status
     both = a_view(a=("n0", "Running"), b=("n1", "Pending"))
-    status = said(inqueue, both)
+    status = status_of(inqueue, both)
     assert (status["phase"], status["reason"]) == ("Running", "GangBound")
     assert status["message"] == "2 members are on their nodes"
-    ended = said(a_group(**status), a_view(a=("n0", "Succeeded"), b=("n1", "Failed")))
+    ended = status_of(a_group(**status), a_view(a=("n0", "Succeeded"), b=("n1", "Failed")))
     assert ended["phase"] == "Completed"
     (condition,) = ended["conditions"]
     assert (condition["type"], condition["status"]) == ("Running", "False")
@@ -62,12 +62,12 @@ def test_a_group_runs_once_enough_of_it_is_on_nodes() -> None:
 
 def test_fewer_members_than_min_member_run_when_the_others_are_gone() -> None:
     group = a_group(min_member=5, phase="Inqueue")
-    assert said(group, a_view(a=("n0", "Running")))["phase"] == "Running"
+    assert status_of(group, a_view(a=("n0", "Running")))["phase"] == "Running"
 
 
 def test_a_running_group_says_nothing_new_as_members_end() -> None:
     group = a_group(phase="Running", reason="GangBound", message="2 members are on their nodes")
-    assert said(group, a_view(a=("n0", "Succeeded"), b=("n1", "Running"))) == group.status
+    assert status_of(group, a_view(a=("n0", "Succeeded"), b=("n1", "Running"))) == group.status
 
 
 def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> None:
@@ -82,7 +82,7 @@ def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> N
 
     both, joined = a_view(a=("n0", "Running"), b=("n1", "Running")), a_group(**status)
     assert progress_status(joined, both, CREATED, joins=True) == status
-    after = said(joined, both)
+    after = status_of(joined, both)
     assert (after["phase"], after["reason"]) == ("Running", "GangBound")
     assert after["message"] == "2 members are on their nodes"
     assert "queuePosition" not in after
@@ -95,7 +95,7 @@ def test_a_group_whose_members_have_all_ended_gives_its_plan_back(
     there: dict[str, tuple[str, str]],
 ) -> None:
     group = a_group(phase="Running", plan=plans.to_manifest(PLAN), queuePosition=1)
-    status = said(group, a_view(**there))
+    status = status_of(group, a_view(**there))
     assert (status["phase"], status["message"]) == ("Completed", "all members have ended")
     assert status.keys().isdisjoint({"plan", "queuePosition"})
 

@@ -1,4 +1,4 @@
-"""What is told about gangs, and that nobody can make it more than so many series."""
+"""Metrics of gangs, and the bound on their number of series."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -59,7 +59,7 @@ def show_waiting(board: Board, holds: Iterable[Hold], now: float = 100.0) -> Non
     board.metrics.show_waiting(holds, a_snapshot([a_node("n0")], now=now, queues=queues))
 
 
-def test_the_longest_wait_of_every_queue_is_told_and_how_far_it_is_past_its_bound() -> None:
+def test_the_longest_wait_of_every_queue_is_shown_and_how_far_it_is_past_its_bound() -> None:
     board = Board()
     show_waiting(
         board,
@@ -78,7 +78,7 @@ def test_a_gang_with_a_fault_is_in_no_line_and_counts_by_its_reason() -> None:
     assert board.values("queue_oldest_wait_seconds", "queue") == []
 
 
-def test_who_waits_no_more_is_told_no_more() -> None:
+def test_who_waits_no_more_is_listed_no_more() -> None:
     board = Board()
     show_waiting(board, [held("a", "default", 0.0)])
     show_waiting(board, [])
@@ -135,7 +135,7 @@ def test_a_gang_that_gives_its_places_back_is_not_partial(job: Any) -> None:
 # --- bounds -----------------------------------------------------------------------------------
 
 
-def test_a_thousand_queues_are_told_as_the_first_few_and_all_others() -> None:
+def test_a_thousand_queues_are_counted_as_the_first_few_and_all_others() -> None:
     board = Board()
     show_waiting(board, [held(name, name, 0.0, 1) for name in HOSTILE])
     snapshot = a_snapshot([a_node("n0")], now=5.0)
@@ -156,14 +156,14 @@ def test_a_thousand_queues_are_told_as_the_first_few_and_all_others() -> None:
     assert board.says("queue_gangs", queue=OTHER, state="pending") == left
 
 
-def test_a_thousand_pools_and_policies_are_told_as_the_first_by_name() -> None:
+def test_a_thousand_pools_and_policies_are_counted_as_the_first_by_name() -> None:
     metrics = OperatorMetrics()
     show({metrics.pools.nodes: dict.fromkeys(HOSTILE, 1.0)})
     show({metrics.policies.regret: dict.fromkeys(HOSTILE, 1.0)})
     metrics.pools.show_forecast({name: {"0.5": 1.0, "0.9": 2.0} for name in HOSTILE})
     samples = [s for family in metrics.registry.collect() for s in family.samples]
-    told = {s.labels.get("pool", s.labels.get("policy")) for s in samples} - {None}
-    assert told == set(HOSTILE[:MOST_NAMES])
+    names = {s.labels.get("pool", s.labels.get("policy")) for s in samples} - {None}
+    assert names == set(HOSTILE[:MOST_NAMES])
 
 
 def test_any_status_of_an_answer_is_one_of_a_few_classes() -> None:

@@ -1,4 +1,4 @@
-"""Which nodes can be trusted with what was planned on them."""
+"""Health of nodes: those that can be trusted with what was planned on them."""
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import wire

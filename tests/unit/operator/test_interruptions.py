@@ -1,4 +1,4 @@
-"""What interrupts a gang from outside, its deadline, and which change wins when several apply."""
+"""Interruptions of a gang from outside, its deadline, and the change that wins of several."""
 
 from dataclasses import replace
 from typing import Any
@@ -202,10 +202,10 @@ def test_a_pod_of_a_stranger_is_not_looked_at() -> None:
 def test_a_stopped_gang_keeps_the_service_it_has_had() -> None:
     """Or an order by service would let it stop, in turn, the gang that it made room for."""
     stopped = Transition("Restarting", Reason.PREEMPTED, "for another", preemptions=1)
-    said: dict[str, Any] = {"phase": "Running", "runSeconds": 40}
-    said["admittedTime"] = quantities.format_timestamp(CREATED + 100)
-    said = status.moved(said, a_job(status=said), stopped, CREATED + 160)
-    assert said["runSeconds"] == 100
-    again = a_job(status=said)
+    body: dict[str, Any] = {"phase": "Running", "runSeconds": 40}
+    body["admittedTime"] = quantities.format_timestamp(CREATED + 100)
+    body = status.moved(body, a_job(status=body), stopped, CREATED + 160)
+    assert body["runSeconds"] == 100
+    again = a_job(status=body)
     assert again.gang(0).attained_seconds == 100.0
-    assert status.moved(said, again, stopped, CREATED + 999)["runSeconds"] == 100, "it did not run"
+    assert status.moved(body, again, stopped, CREATED + 999)["runSeconds"] == 100, "it did not run"

@@ -1,4 +1,4 @@
-"""When a TrainingJob changes its phase: every branch, and which one wins when several apply."""
+"""Phase changes of a TrainingJob: every branch, and the one that wins when several apply."""
 
 from typing import Any
 
@@ -194,8 +194,8 @@ def test_a_replica_that_somebody_deletes_is_lost_not_failed() -> None:
 
 
 def test_a_failure_message_of_any_length_is_cut() -> None:
-    said = {"exitCode": 1, "message": "x" * 5000}
-    statuses = [{"name": "train", "state": {"terminated": said}}]
+    terminated = {"exitCode": 1, "message": "x" * 5000}
+    statuses = [{"name": "train", "state": {"terminated": terminated}}]
     job, view = gang(pods=failed(0, containerStatuses=statuses))
     move = transition(job, view, situation())
     assert move is not None

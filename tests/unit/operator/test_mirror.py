@@ -127,7 +127,7 @@ Lives = list[tuple[str, int, str]]
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Lives, Lives]:
-    """What happened to one name, and the same as it arrives: in order within each uid alone."""
+    """The history of one name, and the same as it arrives: in order within each uid alone."""
     true: Lives = []
     version = 0
     for number in range(draw(st.integers(1, 4))):

@@ -1,4 +1,4 @@
-"""How long something has lasted, whatever is done to the wall clock meanwhile."""
+"""Ages that stay right, whatever is done to the wall clock meanwhile."""
 
 from bireme.testing import ManualClock
 from bireme_operator.reconcile import MonotonicAge
@@ -6,7 +6,7 @@ from bireme_operator.reconcile import MonotonicAge
 KEY = ("default", "job")
 
 
-def test_a_time_before_this_leader_is_told_by_the_wall_clock() -> None:
+def test_a_time_before_this_leader_is_measured_by_the_wall_clock() -> None:
     assert MonotonicAge(ManualClock()).seconds(KEY, 1000.0, 1060.0) == 60
 
 

@@ -1,4 +1,4 @@
-"""What remains to be done for a job in its recorded phase; a crash anywhere asks for it again."""
+"""Pending actions of a job in its recorded phase; a crash anywhere asks for them again."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def asked(
     lost: Callable[[str], str] = lambda _: "",
     group: GroupFacts | None = None,
 ) -> PendingAction:
-    """What ``job`` asks for with this plan in its group and these pods there."""
+    """The action that ``job`` asks for with this plan in its group and these pods there."""
     group = group or a_group(job, plan)
     view = a_view(job, plan, pods) if plan is not None and group.job_uid == job.uid else None
     return pending_action(job, group, view, pods, now, lost)
@@ -161,14 +161,14 @@ def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
 
 def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
     preempted = {"phase": "Restarting", "reason": "Preempted", "attempt": 1}
-    said = {**preempted, "queuedTime": quantities.format_timestamp(CREATED)}
-    job = a_job(task("worker", 2), status=said)
+    reported = {**preempted, "queuedTime": quantities.format_timestamp(CREATED)}
+    job = a_job(task("worker", 2), status=reported)
     plan = a_plan(job, attempt=0)
     pods = running(job, plan)
     assert asked(job, plan, pods, now=CREATED + EVICTING_SECONDS - 1).evicts
     late = asked(job, plan, pods, now=CREATED + EVICTING_SECONDS)
     assert late == PendingAction(delete_pods=tuple(pods))
-    deleted = a_job(task("worker", 2), status=said, metadata=LEAVING)
+    deleted = a_job(task("worker", 2), status=reported, metadata=LEAVING)
     assert not asked(deleted, plan, pods).evicts
 
 

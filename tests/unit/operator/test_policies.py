@@ -22,7 +22,7 @@ WRONG = Decision(fallback="the orderer failed: nan")
 
 
 class Desk:
-    """Policies whose loads fail for the names in ``bad``, and what they said."""
+    """Policies whose loads fail for the names in ``bad``, and what they reported."""
 
     def __init__(self) -> None:
         self.bad: set[str] = set()

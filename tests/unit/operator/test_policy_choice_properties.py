@@ -22,7 +22,7 @@ AGES = {"old": 60.0, "middle": 30.0, "young": 0.0}
 
 @dataclass(frozen=True)
 class Edit:
-    """What an administrator does to a policy; neither good nor bad deletes it."""
+    """An edit of a policy by an administrator; neither good nor bad deletes it."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ def load(facts: PolicyFacts) -> LoadedPolicy:
 
 
 def expected(kinds: dict[str, tuple[str, int]], before: str) -> str:
-    """Whose spec decides when all is loaded: of the oldest Active if it is good, else as before."""
+    """The deciding spec when all is loaded: of the oldest Active if it is good, else as before."""
     active = [name for name in AGES if kinds.get(name, ("shadow", 0))[0] != "shadow"]
     if not active:
         return ""

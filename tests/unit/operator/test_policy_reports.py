@@ -1,4 +1,4 @@
-"""What a SchedulingPolicy says about itself."""
+"""The status of a SchedulingPolicy."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def policies() -> Policies:
     return Policies(Policy(Fifo(), Packing()), load, OperatorMetrics().policies, lambda: None)
 
 
-async def said(policies: Policies, name: str, later: float = 0.0) -> dict[str, Any]:
+async def status_of(policies: Policies, name: str, later: float = 0.0) -> dict[str, Any]:
     """The status of a policy once there is something to say, with its conditions by type."""
     facts = policies.known.known[name]
     await settled(lambda: policy_status(facts, policies, CREATED) is not None)
@@ -42,17 +42,17 @@ async def said(policies: Policies, name: str, later: float = 0.0) -> dict[str, A
     return {**status, "conditions": {c["type"]: c for c in status["conditions"]}}
 
 
-def told(status: dict[str, Any], condition: str) -> tuple[str, str, str]:
+def condition_of(status: dict[str, Any], condition: str) -> tuple[str, str, str]:
     found = status["conditions"][condition]
     return found["status"], found["reason"], found["message"]
 
 
 async def test_a_policy_that_decides_says_so_with_its_checkpoint(policies: Policies) -> None:
     facts = put(policies.known, "a", generation=3)
-    assert policy_status(facts, policies, CREATED) is None, "nothing is said while it is loaded"
-    status = await said(policies, "a")
-    assert told(status, "Loaded") == ("True", "PolicyLoaded", "it decides")
-    assert told(status, "Degraded") == ("False", "AnswersValid", "")
+    assert policy_status(facts, policies, CREATED) is None, "nothing is reported while it is loaded"
+    status = await status_of(policies, "a")
+    assert condition_of(status, "Loaded") == ("True", "PolicyLoaded", "it decides")
+    assert condition_of(status, "Degraded") == ("False", "AnswersValid", "")
     assert status["checkpointSha256"] == DIGEST
     assert (status["observedGeneration"], status["decisions"], status["fallbacks"]) == (3, 0, 0)
     assert "shadow" not in status
@@ -60,12 +60,12 @@ async def test_a_policy_that_decides_says_so_with_its_checkpoint(policies: Polic
 
 async def test_a_policy_that_is_overruled_says_why(policies: Policies) -> None:
     put(policies.known, "a")
-    before = await said(policies, "a")
+    before = await status_of(policies, "a")
     policies.deciding.stats.add(Decision(fallback="the orderer failed:\x00 nan"))
     put(policies.known, "a", status={**before, "conditions": list(before["conditions"].values())})
-    status = await said(policies, "a", later=60.0)
+    status = await status_of(policies, "a", later=60.0)
     words = "the rules answered in its place: the orderer failed:  nan"
-    assert told(status, "Degraded") == ("True", "PolicyOverruled", words)
+    assert condition_of(status, "Degraded") == ("True", "PolicyOverruled", words)
     assert status["fallbacks"] == 1
     times = [status["conditions"][c]["lastTransitionTime"] for c in ("Loaded", "Degraded")]
     assert times == ["1970-01-12T13:46:40Z", "1970-01-12T13:47:40Z"], "only one of them changed"
@@ -73,25 +73,25 @@ async def test_a_policy_that_is_overruled_says_why(policies: Policies) -> None:
 
 async def test_a_policy_that_cannot_be_loaded_says_why_and_who_decides(policies: Policies) -> None:
     put(policies.known, "bad")
-    status = await said(policies, "bad")
+    status = await status_of(policies, "bad")
     words = "its networks are NaN; the settings decide"
-    assert told(status, "Loaded") == ("False", "LoadFailed", words)
+    assert condition_of(status, "Loaded") == ("False", "LoadFailed", words)
     assert "Degraded" not in status["conditions"]
     put(policies.known, "bad", stage="Shadow", generation=2, orderer="fifo")
-    status = await said(policies, "bad")
-    assert told(status, "Loaded")[2] == "its networks are NaN; it is not compared"
+    status = await status_of(policies, "bad")
+    assert condition_of(status, "Loaded")[2] == "its networks are NaN; it is not compared"
     await policies.close()
 
 
 async def test_the_spec_loaded_last_goes_on_beside_one_that_cannot_be(policies: Policies) -> None:
     put(policies.known, "a", age=60.0)
-    await said(policies, "a")
+    await status_of(policies, "a")
     put(policies.known, "bad", age=90.0)
     words = "its networks are NaN; SchedulingPolicy a, as last loaded, decides"
-    assert told(await said(policies, "bad"), "Loaded")[2] == words
-    status = await said(policies, "a")
+    assert condition_of(await status_of(policies, "bad"), "Loaded")[2] == words
+    status = await status_of(policies, "a")
     words = "SchedulingPolicy bad is Active too and older; delete one of them"
-    assert told(status, "Loaded") == ("False", "Superseded", words)
+    assert condition_of(status, "Loaded") == ("False", "Superseded", words)
     assert (status["decisions"], status["checkpointSha256"]) == (0, DIGEST), "it still decides"
     await policies.close()
 
@@ -100,26 +100,26 @@ async def test_a_superseded_policy_claims_nothing_of_what_it_once_did(policies: 
     put(policies.known, "old", age=60.0)
     once = [{"type": "Degraded", "status": "True", "reason": "PolicyOverruled", "message": ""}]
     put(policies.known, "young", status={"conditions": once, "decisions": 7, "fallbacks": 1})
-    await said(policies, "old")
-    status = await said(policies, "young")
+    await status_of(policies, "old")
+    status = await status_of(policies, "young")
     assert set(status) == {"conditions", "observedGeneration"}
     assert set(status["conditions"]) == {"Loaded"}
 
 
 async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     put(policies.known, "s", stage="Shadow", orderer="fifo")
-    status = await said(policies, "s")
-    assert told(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
+    status = await status_of(policies, "s")
+    assert condition_of(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
     assert "shadow" not in status
     (shadow,) = policies.shadows
     found = Difference(1.0, None, 0.0), Difference(0.5, 0.25, 12.34)
     shadow.stats.shadow.add_sizes(found[0])
-    assert "shadow" not in await said(policies, "s")
+    assert "shadow" not in await status_of(policies, "s")
     shadow.stats.shadow.add_sizes(found[1])
-    assert (await said(policies, "s"))["shadow"] == {"sizeAgreement": 0.25}
+    assert (await status_of(policies, "s"))["shadow"] == {"sizeAgreement": 0.25}
     for each in found:
         shadow.stats.shadow.add(each)
-    status = await said(policies, "s")
+    status = await status_of(policies, "s")
     assert status["shadow"] == {
         "decisions": 2,
         "agreement": 0.75,
@@ -132,9 +132,9 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
 async def test_one_shadow_too_many_is_not_loaded(policies: Policies) -> None:
     for index in range(MOST_SHADOWS + 1):
         put(policies.known, f"s{index}", age=-float(index), stage="Shadow", orderer="fifo")
-    status = await said(policies, f"s{MOST_SHADOWS}")
+    status = await status_of(policies, f"s{MOST_SHADOWS}")
     words = f"only the {MOST_SHADOWS} oldest shadows are loaded"
-    assert told(status, "Loaded") == ("False", "TooManyShadows", words)
+    assert condition_of(status, "Loaded") == ("False", "TooManyShadows", words)
 
 
 def test_numbers_and_words_are_no_news_but_conditions_and_checkpoints_are() -> None:

@@ -26,7 +26,7 @@ REFERENCE = ScaleTarget(api_version="v1", kind="Pool", name="p")
 
 
 class Asked(ScaleRequester):
-    """A target that remembers what it was asked for, and does it when told."""
+    """A target that remembers what it was asked for, and does it on demand."""
 
     def __init__(self, replicas: int) -> None:
         nobody: Any = None
@@ -74,7 +74,7 @@ def decide(
     grows: int | None = None,
     **more: Any,
 ) -> list[int | None]:
-    """What the target was asked for in this decision, with replicas on the ``busy`` nodes."""
+    """The requests to the target in this decision, with replicas on the ``busy`` nodes."""
     needed = np.zeros(pool.nodes.count, dtype=np.bool_)
     needed[list(busy)] = True
     growth = () if grows is None else (NodeRequest("p", grows, a_gang("waits")),)
@@ -89,14 +89,14 @@ def forecast(pool: ManagedPool, upper: float) -> None:
     pool.facts.status.update(forecast=hours, forecastTime=quantities.format_timestamp(NOW))
 
 
-def said(pool: ManagedPool, now: float = NOW) -> dict[str, Any]:
+def status_of(pool: ManagedPool, now: float = NOW) -> dict[str, Any]:
     status = pool_status(pool.facts, pool, now)
     assert status is not None
     return {**status, "conditions": {c["type"]: c for c in status["conditions"]}}
 
 
 def scaling(pool: ManagedPool) -> tuple[str, str]:
-    found = said(pool)["conditions"]["Scaling"]
+    found = status_of(pool)["conditions"]["Scaling"]
     return found["status"], found["reason"]
 
 
@@ -201,7 +201,7 @@ def test_what_a_forecast_raised_counts_for_an_hour_against_the_step() -> None:
 def test_a_pool_says_what_it_has_what_it_needs_and_why() -> None:
     pool = a_pool(3, 3)
     decide(pool, busy=[0, 1])
-    status = said(pool)
+    status = status_of(pool)
     numbers = [status[name] for name in ("nodes", "needed", "floor", "replicas")]
     assert numbers == [3, 2, 2, 3]
     assert status["observedGeneration"] == 3
@@ -213,7 +213,7 @@ def test_a_pool_says_raised_until_its_nodes_have_come() -> None:
     pool = a_pool(2, 5)
     decide(pool)
     assert scaling(pool) == ("True", "Raised")
-    assert said(pool)["why"].endswith("; 3 are coming")
+    assert status_of(pool)["why"].endswith("; 3 are coming")
 
 
 def test_a_fault_of_the_target_goes_before_what_the_floor_would_be() -> None:
@@ -222,10 +222,10 @@ def test_a_fault_of_the_target_goes_before_what_the_floor_would_be() -> None:
     pool.requester.fault = ScaleFault(Reason.TARGET_FORBIDDEN, "ManagedPool p: no")
     decide(pool)
     assert scaling(pool) == ("False", "TargetForbidden")
-    assert said(pool)["why"].startswith("ManagedPool p: no; the floor is 4: from 2 to 4 nodes")
+    assert status_of(pool)["why"].startswith("ManagedPool p: no; the floor is 4: from 2 to 4 nodes")
 
 
-def test_a_spec_that_cannot_be_read_is_said() -> None:
+def test_a_spec_that_cannot_be_read_is_reported() -> None:
     facts = PoolFacts("p", "u", 1, "1", "", None, "spec.max: too large", {"nodes": 2})
     status = pool_status(facts, None, NOW)
     assert status is not None
@@ -237,9 +237,9 @@ def test_hours_that_are_over_join_those_that_were_written() -> None:
     pool = a_pool(1, 1)
     decide(pool)
     pool.facts.status["history"] = {"days": [{"date": "2026-11-20", "demand": "4", "tasks": "1"}]}
-    assert "history" in said(pool)
+    assert "history" in status_of(pool)
     pool.hourly.over[NOW - HOUR] = (2.5, 7.0)
-    history = history_of(said(pool))
+    history = history_of(status_of(pool))
     assert (history.demand[0], history.demand[-1], history.tasks[-1]) == (4.0, 2.5, 7.0)
     assert history.end == NOW
 
@@ -248,10 +248,10 @@ def test_a_forecast_that_is_a_day_old_and_no_newer_came_is_called_stale() -> Non
     pool = a_pool(1, 1)
     forecast(pool, 2.0)
     decide(pool)
-    assert "Forecast" not in said(pool)["conditions"]
-    told = said(pool, NOW + 27 * HOUR)["conditions"]["Forecast"]
-    assert (told["status"], told["reason"]) == ("False", "Stale")
-    assert told["message"].startswith("made 27 h ago and not used")
+    assert "Forecast" not in status_of(pool)["conditions"]
+    condition = status_of(pool, NOW + 27 * HOUR)["conditions"]["Forecast"]
+    assert (condition["status"], condition["reason"]) == ("False", "Stale")
+    assert condition["message"].startswith("made 27 h ago and not used")
 
 
 def test_a_forecast_that_cannot_be_read_in_part_is_used_in_part() -> None:

@@ -1,4 +1,4 @@
-"""Which node of a pool tells what one more would be, and which are not there yet."""
+"""The node of a pool that one more would be like, and the nodes that are not there yet."""
 
 from bireme.core.gangs import Taint
 from bireme.core.nodes import Node, NodeTable

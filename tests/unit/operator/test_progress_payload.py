@@ -13,7 +13,7 @@ from bireme.kube.training_jobs import ProgressReport
 from bireme_operator.progress import PayloadError, decode
 
 
-def said(**status: Any) -> bytes:
+def sent(**status: Any) -> bytes:
     return json.dumps({"trainerStatus": status}).encode()
 
 
@@ -22,7 +22,7 @@ def metric(name: str, value: Any) -> dict[str, Any]:
 
 
 def test_report_of_kubeflow_trainer_is_read() -> None:
-    body = said(
+    body = sent(
         progressPercentage=42,
         estimatedRemainingSeconds=120,
         metrics=[metric("loss", "0.123"), metric("accuracy", "0.95"), metric("lr", "x")],
@@ -33,7 +33,7 @@ def test_report_of_kubeflow_trainer_is_read() -> None:
 
 def test_names_of_the_transformers_trainer_are_known() -> None:
     metrics = [metric("global_step", 7), metric("max_steps", 10), metric("eval_accuracy", 0.5)]
-    assert decode(said(metrics=metrics)) == ProgressReport(step=7, total_steps=10, accuracy=0.5)
+    assert decode(sent(metrics=metrics)) == ProgressReport(step=7, total_steps=10, accuracy=0.5)
 
 
 @given(
@@ -46,7 +46,7 @@ def test_numbers_out_of_range_are_clipped(
 ) -> None:
     names = ("step", "total_steps", "loss", "accuracy")
     report = decode(
-        said(
+        sent(
             progressPercentage=percentage,
             estimatedRemainingSeconds=remaining,
             metrics=[metric(name, str(value)) for name in names],
@@ -65,7 +65,7 @@ def test_numbers_out_of_range_are_clipped(
 @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "much", ""])
 def test_what_is_no_finite_number_is_refused_by_name(value: str) -> None:
     with pytest.raises(PayloadError, match="metric 'accuracy' is"):
-        decode(said(metrics=[metric("accuracy", value)]))
+        decode(sent(metrics=[metric("accuracy", value)]))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_what_is_no_finite_number_is_refused_by_name(value: str) -> None:
         (b"{}", "trainerStatus"),
         (b'{"trainerStatus": {"progressPercentage": NaN}}', "no report"),
         (b'{"trainerStatus": {"progressPercentage": 1e999}}', "no report"),
-        (said(progressPercentage="half"), "progressPercentage"),
-        (said(metrics=[{"name": "loss"}]), "value"),
-        (said(metrics=[metric("x", 1)] * 65), "metrics has 65 entries"),
+        (sent(progressPercentage="half"), "progressPercentage"),
+        (sent(metrics=[{"name": "loss"}]), "value"),
+        (sent(metrics=[metric("x", 1)] * 65), "metrics has 65 entries"),
         (b"[" * 8000, "no report"),
     ],
 )

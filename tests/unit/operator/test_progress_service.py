@@ -1,4 +1,4 @@
-"""When what a job has reported is due in its status, and whose reports count."""
+"""Progress reports of jobs: when they are due in the status, and whose count."""
 
 from typing import Any
 
@@ -28,67 +28,67 @@ class Desk:
     def job(self) -> JobFacts:
         return a_job(task("worker", 2), status=self.status)
 
-    def told(self, *, at_once: bool = False, attempt: int = 0) -> dict[str, Any]:
-        """What is due; written, if anything is."""
+    def due_update(self, *, at_once: bool = False, attempt: int = 0) -> dict[str, Any]:
+        """The update that is due; written, if there is any."""
         plan = a_plan(self.job, attempt=attempt)
         view = a_view(self.job, plan, running(self.job, plan))
-        said = self.desk.status_update(self.job, view, at_once=at_once)
-        self.status |= said
-        return said
+        update = self.desk.status_update(self.job, view, at_once=at_once)
+        self.status |= update
+        return update
 
 
 def test_first_report_is_due_at_once_and_then_not_before_the_pause() -> None:
     desk = Desk()
     desk.desk.accept("job-uid", ProgressReport(percentage=10))
-    assert desk.told()["progress"]["percentage"] == 10
+    assert desk.due_update()["progress"]["percentage"] == 10
     desk.clock.advance(29.0)
     desk.desk.accept("job-uid", ProgressReport(percentage=20))
-    assert desk.told() == {}
+    assert desk.due_update() == {}
     desk.clock.advance(1.0)
-    assert desk.told()["progress"]["percentage"] == 20
+    assert desk.due_update()["progress"]["percentage"] == 20
 
 
 def test_what_is_written_is_not_due_again() -> None:
     desk = Desk()
     desk.desk.accept("job-uid", ProgressReport(percentage=10))
-    desk.told()
+    desk.due_update()
     desk.clock.advance(100.0)
-    assert desk.told() == {}
-    assert desk.told(at_once=True) == {}
+    assert desk.due_update() == {}
+    assert desk.due_update(at_once=True) == {}
 
 
-def test_reports_between_two_writes_are_told_together() -> None:
+def test_reports_between_two_writes_are_written_together() -> None:
     desk = Desk()
     desk.desk.accept("job-uid", ProgressReport(percentage=10))
-    desk.told()
+    desk.due_update()
     desk.desk.accept("job-uid", ProgressReport(loss=0.5, remaining_seconds=90))
     desk.desk.accept("job-uid", ProgressReport(accuracy=0.7))
     desk.clock.advance(30.0)
-    said = desk.told()["progress"]
-    assert (said["percentage"], said["loss"], said["accuracy"]) == (10, 0.5, 0.7)
-    assert "remainingSeconds" not in said, "the later report did not say"
+    update = desk.due_update()["progress"]
+    assert (update["percentage"], update["loss"], update["accuracy"]) == (10, 0.5, 0.7)
+    assert "remainingSeconds" not in update, "the later report did not say"
 
 
 def test_end_of_the_job_takes_all_that_is_known_along() -> None:
     desk = Desk()
     desk.desk.accept("job-uid", ProgressReport(percentage=10))
-    desk.told()
+    desk.due_update()
     desk.clock.advance(0.5)
     desk.desk.accept("job-uid", ProgressReport(percentage=100))
-    assert desk.told(at_once=True)["progress"]["percentage"] == 100
+    assert desk.due_update(at_once=True)["progress"]["percentage"] == 100
 
 
 def test_report_of_an_earlier_start_is_not_written_for_the_next() -> None:
     desk = Desk(attempt=1)
     desk.desk.accept("job-uid", ProgressReport(percentage=10))
-    assert desk.told(attempt=0) == {}
+    assert desk.due_update(attempt=0) == {}
 
 
 def test_jobs_that_are_gone_are_forgotten() -> None:
     desk = Desk()
     desk.desk.accept("job-uid", ProgressReport(percentage=10))
     desk.desk.forget(set())
-    assert desk.told() == {}
+    assert desk.due_update() == {}
 
 
 POD = {"metadata": {"namespace": "default", "name": "job-worker-0", "uid": "pod-uid"}}

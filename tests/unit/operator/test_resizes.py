@@ -1,4 +1,4 @@
-"""When a decided resize is carried out, and what is said of it."""
+"""Decided resizes: when they are carried out, and what the status says of them."""
 
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -93,7 +93,7 @@ def test_a_resize_keeps_its_places_while_it_is_written(counts: tuple[int, int]) 
     assert assumed.plan.resized == CREATED + 9
 
 
-def test_a_gang_that_is_being_told_of_is_resized_later() -> None:
+def test_a_gang_whose_status_is_being_written_is_resized_later() -> None:
     desk = Desk()
     desk.is_telling = True
     desk.decide(2, 3)
@@ -150,10 +150,10 @@ def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:
     desk = Desk()
     view = a_view(JOB, PLAN, running(JOB, PLAN))
-    said = status.sized({"gpus": 2, "message": "before"}, view, desk.state.node_table)
-    assert said["gpus"] == 6
-    assert said["message"] == "all 3 replicas run on 2 node(s)"
-    assert said["placement"]["nodes"] == 2
+    reported = status.sized({"gpus": 2, "message": "before"}, view, desk.state.node_table)
+    assert reported["gpus"] == 6
+    assert reported["message"] == "all 3 replicas run on 2 node(s)"
+    assert reported["placement"]["nodes"] == 2
     part = a_view(JOB, PLAN, running(JOB, PLAN)[:2])
     coming = status.sized({"message": "before"}, part, desk.state.node_table)
     assert (coming["gpus"], coming["message"]) == (6, "before")

@@ -1,4 +1,4 @@
-"""What a TrainingJob says about itself, and how soon it must say it."""
+"""The status of a TrainingJob, and how soon it must be written."""
 
 import math
 from typing import Any
@@ -25,11 +25,11 @@ NODES = NodeTable(racks(2, 4), SchedulingSettings().topology_levels)
 LATER = CREATED + 100
 
 
-def conditions(said: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+def conditions(body: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
     """Type to (status, reason, transition time); the whole must be what the CRD allows."""
-    TrainingJobStatus.model_validate(said)
+    TrainingJobStatus.model_validate(body)
     return {
-        c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in said["conditions"]
+        c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in body["conditions"]
     }
 
 
@@ -77,40 +77,40 @@ def test_a_field_that_vanishes_is_a_difference() -> None:
 
 def test_a_waiting_job_says_why_where_and_how_urgent_it_is() -> None:
     job = a_job(task("worker", 3, gpus=2))
-    said = status.waiting(job, hold(job, "8 asked\n4 free"), LATER)
-    assert (said["phase"], said["reason"]) == ("Pending", "WaitingForCapacity")
-    assert said["message"] == "8 asked 4 free"
-    assert (said["queuePosition"], said["gpus"], said["ready"]) == (3, 6, "0/3")
-    assert said["queuedTime"] == quantities.format_timestamp(CREATED)
+    body = status.waiting(job, hold(job, "8 asked\n4 free"), LATER)
+    assert (body["phase"], body["reason"]) == ("Pending", "WaitingForCapacity")
+    assert body["message"] == "8 asked 4 free"
+    assert (body["queuePosition"], body["gpus"], body["ready"]) == (3, 6, "0/3")
+    assert body["queuedTime"] == quantities.format_timestamp(CREATED)
     factor = {"name": "user", "value": 0.1235, "weight": 0.35, "contribution": 0.0432}
-    assert said["priority"] == {"score": 0.9877, "factors": [factor]}
-    assert said["tasks"] == [
+    assert body["priority"] == {"score": 0.9877, "factors": [factor]}
+    assert body["tasks"] == [
         {"name": "worker", "replicas": 3}
         | dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
     ]
-    assert conditions(said)["Admitted"][:2] == ("False", "WaitingForCapacity")
+    assert conditions(body)["Admitted"][:2] == ("False", "WaitingForCapacity")
 
 
 @pytest.mark.parametrize(
     "why", [lambda: 1 / 0, lambda: (ScoreFactor("wait", "1 s", math.nan, 1.0),), lambda: 7]
 )
-def test_a_score_that_its_policy_cannot_explain_is_told_without_factors(why: Any) -> None:
-    said = status.priority(Ranked(a_gang("job"), 1.5, why))
-    Priority.model_validate(said)
-    assert said == {"score": 1.5, "factors": []}
+def test_a_score_that_its_policy_cannot_explain_is_shown_without_factors(why: Any) -> None:
+    body = status.priority(Ranked(a_gang("job"), 1.5, why))
+    Priority.model_validate(body)
+    assert body == {"score": 1.5, "factors": []}
 
 
 def test_a_restarting_job_keeps_its_phase_and_its_counters_while_it_waits() -> None:
     job = a_job(status={"phase": "Restarting", "restarts": 2, "attempt": 2})
-    said = status.waiting(job, hold(job), LATER)
-    assert (said["phase"], said["restarts"], said["attempt"]) == ("Restarting", 2, 2)
+    body = status.waiting(job, hold(job), LATER)
+    assert (body["phase"], body["restarts"], body["attempt"]) == ("Restarting", 2, 2)
 
 
 def test_a_position_that_no_longer_holds_is_taken_away() -> None:
     job = a_job(status={"queuePosition": 1, "priority": {"score": 1}, "placement": {"nodes": 1}})
     fault = Hold(job.gang(0), Reason.QUEUE_NOT_FOUND, "no such queue")
-    said = status.waiting(job, fault, LATER)
-    assert not said.keys() & {"queuePosition", "priority", "placement"}
+    body = status.waiting(job, fault, LATER)
+    assert not body.keys() & {"queuePosition", "priority", "placement"}
 
 
 def test_an_admission_that_was_taken_back_does_not_count_its_wait_twice() -> None:
@@ -122,9 +122,9 @@ def test_an_admission_that_was_taken_back_does_not_count_its_wait_twice() -> Non
             "waitSeconds": 50,
         }
     )
-    said = status.waiting(taken_back, hold(taken_back), LATER)
-    assert "admittedTime" not in said
-    again = a_job(status=said)
+    body = status.waiting(taken_back, hold(taken_back), LATER)
+    assert "admittedTime" not in body
+    again = a_job(status=body)
     assert LATER - again.gang(0).arrived == 50
 
 
@@ -145,27 +145,27 @@ def admitted(job: JobFacts, nodes: tuple[str, ...], since: float = LATER) -> dic
 
 
 def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
-    said = admitted(a_job(task("worker", 3)), ("r0-n0", "r0-n1"))
-    assert said["admittedTime"] == quantities.format_timestamp(LATER)
-    assert said["waitSeconds"] == 100
-    assert said["placement"] == {
+    body = admitted(a_job(task("worker", 3)), ("r0-n0", "r0-n1"))
+    assert body["admittedTime"] == quantities.format_timestamp(LATER)
+    assert body["waitSeconds"] == 100
+    assert body["placement"] == {
         "level": "rack",
         "domain": "r0",
         "nodes": 2,
         "summary": "2 on r0-n0, 1 on r0-n1 (rack r0)",
     }
-    assert conditions(said)["Admitted"] == ("True", "Admitted", quantities.format_timestamp(LATER))
+    assert conditions(body)["Admitted"] == ("True", "Admitted", quantities.format_timestamp(LATER))
 
 
 def test_a_wide_placement_is_summed_up() -> None:
-    said = admitted(a_job(task("worker", 8)), tuple(NODES.names))
-    assert said["placement"]["nodes"] == 8
-    assert said["placement"]["summary"].endswith("1 on r0-n3 and 4 more nodes (cluster)")
+    body = admitted(a_job(task("worker", 8)), tuple(NODES.names))
+    assert body["placement"]["nodes"] == 8
+    assert body["placement"]["summary"].endswith("1 on r0-n3 and 4 more nodes (cluster)")
 
 
 def test_a_placement_on_nodes_that_are_gone_is_still_described() -> None:
-    said = admitted(a_job(), ("vanished",))
-    assert said["placement"]["summary"].startswith("1 on vanished")
+    body = admitted(a_job(), ("vanished",))
+    assert body["placement"]["summary"].startswith("1 on vanished")
 
 
 def test_waits_add_up_over_restarts() -> None:
@@ -179,9 +179,9 @@ def test_replicas_are_counted_by_how_far_they_have_come() -> None:
     plan = a_plan(job)
     pods = running(job, plan, worker_0="Succeeded", worker_1="Failed")[:4]
     pods[3] = a_pod(job, plan, plan.members[3], "Pending", node="")
-    said = status.counted({}, job, a_view(job, plan, pods))
-    assert said["ready"] == "2/5"
-    assert said["tasks"][1] == {
+    body = status.counted({}, job, a_view(job, plan, pods))
+    assert body["ready"] == "2/5"
+    assert body["tasks"][1] == {
         "name": "worker",
         "replicas": 4,
         "planned": 4,
@@ -206,37 +206,37 @@ HAS_RUN = {
 
 def test_a_restart_counts_itself_and_joins_the_queue_anew() -> None:
     move = Transition("Restarting", Reason.POD_FAILED, "it failed", restarts=1)
-    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
-    assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 2, 0)
-    assert said["queuedTime"] == quantities.format_timestamp(LATER)
-    assert said["startTime"] == quantities.format_timestamp(CREATED)
-    assert not said.keys() & {"admittedTime", "placement"}
-    truths = {name: c[0] for name, c in conditions(said).items()}
+    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert (body["attempt"], body["restarts"], body["interruptions"]) == (3, 2, 0)
+    assert body["queuedTime"] == quantities.format_timestamp(LATER)
+    assert body["startTime"] == quantities.format_timestamp(CREATED)
+    assert not body.keys() & {"admittedTime", "placement"}
+    truths = {name: c[0] for name, c in conditions(body).items()}
     assert truths == {"Admitted": "False", "Running": "False"}
 
 
 def test_an_interruption_is_not_counted_as_a_restart() -> None:
     move = Transition("Restarting", Reason.NODE_LOST, "gone", interruptions=1)
-    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
-    assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 1, 1)
+    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert (body["attempt"], body["restarts"], body["interruptions"]) == (3, 1, 1)
 
 
 def test_a_preemption_counts_as_neither_restart_nor_interruption() -> None:
     move = Transition("Restarting", Reason.PREEMPTED, "makes room", preemptions=1)
-    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
-    assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 1, 0)
-    assert (said["phase"], said["reason"], said["preemptions"]) == ("Restarting", "Preempted", 1)
-    assert a_job(status=said).gang(0).evictions == 1
-    assert status.moved(said, a_job(status=said), move, LATER)["preemptions"] == 2
-    assert conditions(said)["Admitted"][:2] == ("False", "Preempted")
+    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert (body["attempt"], body["restarts"], body["interruptions"]) == (3, 1, 0)
+    assert (body["phase"], body["reason"], body["preemptions"]) == ("Restarting", "Preempted", 1)
+    assert a_job(status=body).gang(0).evictions == 1
+    assert status.moved(body, a_job(status=body), move, LATER)["preemptions"] == 2
+    assert conditions(body)["Admitted"][:2] == ("False", "Preempted")
 
 
 def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
     move = Transition("Running", Reason.GANG_RUNNING, "runs")
     assert status.moved({}, a_job(), move, LATER)["startTime"] == quantities.format_timestamp(LATER)
-    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
-    assert said["startTime"] == quantities.format_timestamp(CREATED)
-    assert {name: c[0] for name, c in conditions(said).items()} == {
+    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert body["startTime"] == quantities.format_timestamp(CREATED)
+    assert {name: c[0] for name, c in conditions(body).items()} == {
         "Admitted": "True",
         "Running": "True",
     }
@@ -245,18 +245,18 @@ def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
 @pytest.mark.parametrize(("phase", "well"), [("Succeeded", "True"), ("Failed", "False")])
 def test_a_finished_job_says_when_and_how_it_ended(phase: str, well: str) -> None:
     reason = Reason.SUCCEEDED if phase == "Succeeded" else Reason.BACKOFF_LIMIT_EXCEEDED
-    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), Transition(phase, reason, "the end"), LATER)
-    assert said["completionTime"] == quantities.format_timestamp(LATER)
-    truths = {name: c[0] for name, c in conditions(said).items()}
+    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), Transition(phase, reason, "the end"), LATER)
+    assert body["completionTime"] == quantities.format_timestamp(LATER)
+    truths = {name: c[0] for name, c in conditions(body).items()}
     assert truths == {"Running": "False", "Finished": "True", "Succeeded": well}
-    assert said["attempt"] == 2
+    assert body["attempt"] == 2
 
 
 @pytest.mark.parametrize("phase", ["Suspended", "Pending"])
 def test_a_pause_gives_the_place_back_without_a_new_attempt(phase: str) -> None:
     move = Transition(phase, Reason.SUSPENDED, "paused")
-    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
-    assert said["attempt"] == 2
-    assert not said.keys() & {"admittedTime", "placement"}
-    assert ("queuedTime" in said) == (phase == "Pending")
-    assert conditions(said)["Admitted"][0] == "False"
+    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert body["attempt"] == 2
+    assert not body.keys() & {"admittedTime", "placement"}
+    assert ("queuedTime" in body) == (phase == "Pending")
+    assert conditions(body)["Admitted"][0] == "False"

@@ -153,7 +153,7 @@ def test_gzipped_file_is_read_as_the_plain_one(tmp_path: Path) -> None:
 
 
 def refusal(*paths: Path) -> str:
-    """What is said about a record of ``paths``."""
+    """The error message about a record of ``paths``."""
     with pytest.raises(RecordError) as caught:
         list(open_record(paths).cycles())
     return str(caught.value)
@@ -170,7 +170,7 @@ def damaged(tmp_path: Path, line: int, text: bytes | None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "said"),
+    ("line", "text", "message"),
     [
         (1, None, "line 1: format is '', not 'bireme-record'"),
         (1, b"job_id,submitted\n", "line 1: no first line of a record"),
@@ -187,10 +187,10 @@ def damaged(tmp_path: Path, line: int, text: bytes | None) -> Path:
     ],
 )
 def test_damage_is_named_by_file_and_line(
-    line: int, text: bytes | None, said: str, tmp_path: Path
+    line: int, text: bytes | None, message: str, tmp_path: Path
 ) -> None:
     path = damaged(tmp_path, line, text)
-    assert f"{path} {said}" in refusal(path)
+    assert f"{path} {message}" in refusal(path)
 
 
 def test_truncated_gzip_is_named_by_file_and_line(tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_truncated_gzip_is_named_by_file_and_line(tmp_path: Path) -> None:
     packed = tmp_path / "packed.gz"
     whole = gzip.compress(path.read_bytes())
     packed.write_bytes(whole[: len(whole) // 2])
-    said = refusal(packed)
-    assert said.startswith(f"{packed} line ")
-    assert "ends or is damaged here" in said
+    message = refusal(packed)
+    assert message.startswith(f"{packed} line ")
+    assert "ends or is damaged here" in message
 
 
 def test_missing_file_between_two_is_named(tmp_path: Path) -> None:

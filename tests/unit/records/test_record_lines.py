@@ -61,7 +61,7 @@ def pairs(*snapshots: ClusterSnapshot) -> list[tuple[ClusterSnapshot, RecordedCy
 
 
 def through(*snapshots: ClusterSnapshot) -> list[RecordedCycle]:
-    """What a reader hears of a record of ``snapshots``."""
+    """The cycles that a reader gets of a record of ``snapshots``."""
     return [moment for _, moment in pairs(*snapshots)]
 
 
@@ -128,7 +128,7 @@ def test_line_tells_only_what_has_changed() -> None:
     assert list(line["waiting"]) == ["late"]
 
 
-def test_gang_that_runs_on_is_not_told_again() -> None:
+def test_gang_that_runs_on_is_not_recorded_again() -> None:
     bare = a_snapshot([a_node("n0")], a_gang("wide", a_task(9)))
     before, after = (
         with_running(bare, a_running(a_gang("runs", a_task(2)), bare.nodes, {"n0": 2}))
@@ -168,7 +168,7 @@ def test_queue_that_is_gone_is_gone_for_the_reader() -> None:
 
 def test_what_a_gang_reported_and_what_follows_from_it_is_read_again() -> None:
     gang = replace(
-        a_gang("told"),
+        a_gang("reporting"),
         progress=TrainingProgress(7.0, fraction=0.5, loss=0.25, accuracy_gain=-0.1),
         speed=LinearSpeed(2.0, 0.1),
         loss=InverseQuadratic(0.0, 0.1, 2.0, 0.3),
@@ -191,7 +191,7 @@ def test_two_gangs_of_one_uid_are_refused() -> None:
         Encoder().encode(snapshot, Decision())
 
 
-def test_nodes_asked_for_are_told_by_gang_and_change_the_digest() -> None:
+def test_nodes_asked_for_are_recorded_by_gang_and_change_the_digest() -> None:
     snapshot = a_snapshot([], a_gang("wide", a_task(9)), growable=[a_pool("h200")])
     decision = decided(snapshot)
     outline = outline_of(decision, snapshot.nodes)
@@ -199,7 +199,7 @@ def test_nodes_asked_for_are_told_by_gang_and_change_the_digest() -> None:
     assert outline_of(replace(decision, node_requests=()), snapshot.nodes).digest != outline.digest
 
 
-def test_a_pool_whose_nodes_have_come_is_told_again() -> None:
+def test_a_pool_whose_nodes_have_come_is_recorded_again() -> None:
     before = a_snapshot([], growable=[a_pool("a", coming=1, asked_at=5.0), a_pool("b")])
     line = last_line(before, replace(before, growable=(a_pool("a"),)))
     assert line is not None

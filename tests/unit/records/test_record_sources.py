@@ -38,7 +38,7 @@ def test_every_cycle_is_read_with_the_policy_that_decided_it(tmp_path: Path) -> 
     assert [moment.source for moment in open_record([tmp_path]).cycles()] == sources
 
 
-def test_a_policy_is_only_told_where_it_changes() -> None:
+def test_a_policy_is_only_named_where_it_changes() -> None:
     encoder, lines = Encoder(), []
     for at, source in enumerate([SETTINGS_SOURCE, LEARNED, LEARNED, SETTINGS_SOURCE]):
         lines.append(encoder.encode(seen(at), Decision(), source=source) or b"")

@@ -59,7 +59,7 @@ def contested(*, priority: int = 1000) -> ClusterSnapshot:
     return a_snapshot([a_node("n0")], old, new, now=10.0)
 
 
-def test_other_start_is_told_from_both_sides_with_the_gangs_names(tmp_path: Path) -> None:
+def test_other_start_is_reported_from_both_sides_with_the_gangs_names(tmp_path: Path) -> None:
     record(tmp_path, contested())
     comparison = against(tmp_path, replace(PLAIN, orderer="fifo"))
     assert (comparison.cycles, comparison.same) == (1, 0)
@@ -95,8 +95,8 @@ def test_cycle_that_differs_in_its_order_alone_is_not_the_same(tmp_path: Path) -
 
 def test_every_kind_is_explained_where_users_read_of_it() -> None:
     page = Path(__file__).parents[3] / "docs" / "replay.md"
-    told = page.read_text(encoding="utf-8")
-    assert [kind for kind in KINDS if f"`{kind}`" not in told] == []
+    text = page.read_text(encoding="utf-8")
+    assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
 
 
 PLACES = {"worker": {"n0": 1}}

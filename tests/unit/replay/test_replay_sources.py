@@ -67,9 +67,9 @@ def test_each_cycle_is_decided_again_by_what_decided_it(
     own = found["decisions"]["combined-priority/packing"]
     assert (own["cycles"], own["same"]) == (4, 4)
     assert found["decisions"]["fifo"]["cycles"] == 4
-    told = [(s["name"], s["sha256"], s["cycles"], s["fault"]) for s in found["record"]["sources"]]
+    rows = [(s["name"], s["sha256"], s["cycles"], s["fault"]) for s in found["record"]["sources"]]
     digest = sources[1].sha256
-    assert told == [("", "", 1, ""), ("small", digest, 2, ""), ("rule", "", 1, "")]
+    assert rows == [("", "", 1, ""), ("small", digest, 2, ""), ("rule", "", 1, "")]
 
 
 def test_report_says_who_decided_and_what_cannot_be_asked_again(

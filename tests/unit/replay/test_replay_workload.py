@@ -1,4 +1,4 @@
-"""A record as a workload: who came when, ran how long, and what is said of the others."""
+"""A record as a workload: who came when, ran how long, and the notes on the others."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What every test of learned policies may use."""
+"""Fixtures of all tests of learned policies."""
 
 from collections.abc import Iterator
 

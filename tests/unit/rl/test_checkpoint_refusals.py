@@ -1,4 +1,4 @@
-"""What makes a folder no checkpoint: its card or its files, each fault with its own words."""
+"""Folders that are no checkpoint: by card or by files, each fault with its own words."""
 
 import os
 from collections.abc import Callable
@@ -141,7 +141,7 @@ def test_a_pipe_is_refused_and_not_waited_for(folder: Path) -> None:
         load(folder)
 
 
-def test_an_encoder_that_fails_on_the_trial_run_is_told(
+def test_an_encoder_that_fails_on_the_trial_run_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What DAS sees: by hand, on any size of cluster, and of the order of one."""
+"""Features of DAS: by hand, on any size of cluster, and of the order of one."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What A2cScheduler's scorer sees of a real cluster, and what it must not depend on."""
+"""Inputs of A2cScheduler's scorer in a real cluster, and what they must not depend on."""
 
 from collections.abc import Callable
 from dataclasses import replace

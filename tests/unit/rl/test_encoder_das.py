@@ -1,4 +1,4 @@
-"""What DAS sees of clusters that are not those of its world."""
+"""Inputs of DAS in clusters that are not those of its world."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_replica_is_best_placed_where_the_others_of_its_gang_are() -> None:
     assert places(rest, nodes, one_each_on_y)[:, IN_FASTEST].tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_finished_runs_slow_a_machine_down_for_who_is_told_of_them() -> None:
+def test_finished_runs_slow_a_machine_down_for_policies_that_see_them() -> None:
     nodes, gang = [machine("a"), machine("b")], a_gang("g", a_task(2))
     aware, unaware = DasMachines(), UnawareDasMachines()
     aware.finished = lambda: (np.array([[1.0, 0.0]] * 20), np.full(20, -0.7))

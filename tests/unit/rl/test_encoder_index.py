@@ -1,4 +1,4 @@
-"""What a learned index sees of a gang: nothing of its wait, of others, or of the clock."""
+"""Inputs of a learned index about a gang: nothing of its wait, of others, or of the clock."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def shown(gang: Gang, *others: Gang, now: float = HOUR, started: float | None = 
     return row
 
 
-def test_times_and_sizes_are_told_as_powers_of_two() -> None:
+def test_times_and_sizes_are_encoded_as_powers_of_two() -> None:
     gang = replace(a_gang("g", a_task(4)), estimated_seconds=1024.0, attained_seconds=0.0)
     row = shown(gang, started=HOUR - 256.0)
     assert row[ATTAINED] == pytest.approx(8.0)
@@ -34,7 +34,7 @@ def test_times_and_sizes_are_told_as_powers_of_two() -> None:
     assert row[DEVICES] == pytest.approx(2.0)
 
 
-def test_an_unknown_run_time_is_said_to_be_unknown() -> None:
+def test_an_unknown_run_time_is_shown_as_unknown() -> None:
     assert shown(a_gang())[[WHOLE, IS_KNOWN]].tolist() == [0.0, 0.0]
 
 

@@ -71,8 +71,8 @@ def test_whose_gain_fell_below_beta_gives_one_node_back_and_nobody_else() -> Non
 
 def test_one_report_takes_one_node_only() -> None:
     """The gang was resized since: what it gains at its new size nobody knows yet."""
-    told_before = reporting("flat", 1e-4, reported=NOW - 500)
-    assert sized(REFUSES, running(told_before, size=3, resized=NOW - 400)) == {"flat": 3}
+    reported_before = reporting("flat", 1e-4, reported=NOW - 500)
+    assert sized(REFUSES, running(reported_before, size=3, resized=NOW - 400)) == {"flat": 3}
 
 
 def test_a_gang_that_has_reported_its_accuracy_once_keeps_its_nodes() -> None:

@@ -1,4 +1,4 @@
-"""What runs without learned policies loads nothing of what serves or trains them."""
+"""Programs without learned policies load nothing of what serves or trains them."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "gymnasium", "safetensors
 
 
 def loaded_by(statements: str) -> set[str]:
-    """Which of the heavy libraries a fresh Python has loaded after ``statements``."""
+    """The heavy libraries that a fresh Python has loaded after ``statements``."""
     show = f"\nimport json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
     command = [sys.executable, "-c", statements + show]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -1,4 +1,4 @@
-"""What a network may not contain, each fault with its own words; networks that cannot answer."""
+"""Networks that are refused, each fault with its own words; networks that cannot answer."""
 
 from pathlib import Path
 from typing import Any

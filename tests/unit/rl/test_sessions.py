@@ -57,7 +57,7 @@ def test_equal_rows_have_equal_answers_wherever_and_in_whatever_company_they_sta
         (facts((3e38, 3e38, 3e38)), 1, "1 of 1 answers are not finite"),
     ],
 )
-def test_what_is_no_question_or_no_answer_is_told_in_words(
+def test_what_is_no_question_or_no_answer_is_described_in_words(
     arrays: dict[str, Array], rows: int, words: str
 ) -> None:
     with pytest.raises(AnswerError, match=f"^small/orderer.onnx.*{words}"):

@@ -1,4 +1,4 @@
-"""How far a policy that watches is from the one that decides: by hand, and at the extremes."""
+"""The distance of a policy that watches from the one that decides: by hand, and at the extremes."""
 
 import pytest
 from hypothesis import given

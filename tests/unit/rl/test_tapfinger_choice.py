@@ -1,4 +1,4 @@
-"""Which pool gets a job that several chose."""
+"""The pool that gets a job that several chose."""
 
 import numpy as np
 from hypothesis import given

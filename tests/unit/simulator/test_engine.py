@@ -185,7 +185,7 @@ def test_job_that_never_fits_is_recorded_so_and_the_simulation_ends() -> None:
     assert lifetimes(outcome)["a"] == (0, 10)
 
 
-def test_job_of_an_unknown_queue_is_told_so() -> None:
+def test_job_of_an_unknown_queue_is_reported() -> None:
     assert record_of(run(a_job("a", queue="nowhere")), "a").verdict == "QueueNotFound"
 
 
@@ -253,11 +253,11 @@ def test_history_of_finished_jobs_gives_the_estimates_of_later_ones() -> None:
     assert record_of(outcome, "third").reserved_start == 17
 
 
-def test_progress_is_told_up_to_the_last_job() -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported_up_to_the_last_job() -> None:
+    reported: list[tuple[int, int]] = []
     trace = a_trace(*(a_job(f"j{n}", 1, at=n) for n in range(3)))
-    simulate(trace, ONE_NODE, FIFO, on_progress=lambda done, jobs: told.append((done, jobs)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    simulate(trace, ONE_NODE, FIFO, on_progress=lambda done, jobs: reported.append((done, jobs)))
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_decision_time_is_that_of_the_cycles(monkeypatch: pytest.MonkeyPatch) -> None:

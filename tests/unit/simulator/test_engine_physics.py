@@ -1,4 +1,4 @@
-"""What physics does to a schedule: lost nodes, lost work, restarts, neighbours, chance."""
+"""Effects of physics on a schedule: lost nodes, lost work, restarts, neighbours, chance."""
 
 from dataclasses import dataclass
 
@@ -143,15 +143,15 @@ def test_chance_follows_the_seed_and_the_names_and_nothing_else() -> None:
     jobs = [a_job(f"j{n}", 100 + n, a_task(1 + n % 3, 2), at=n * 7) for n in range(12)]
     nodes = racks(2, 2, gpus=4)
 
-    def told(seed: int, backwards: bool = False) -> dict[str, object]:
+    def outcome_of(seed: int, backwards: bool = False) -> dict[str, object]:
         trace = a_trace(*(reversed(jobs) if backwards else jobs))
         machines = nodes[::-1] if backwards else nodes
         outcome = simulate(trace, machines, FIFO, physics=physics, seed=seed, config=VERIFIED)
         assert list(broken_promises(outcome, nodes)) == []
         return story(outcome)
 
-    assert told(1) == told(1, backwards=True)
-    assert told(1) != told(2)
+    assert outcome_of(1) == outcome_of(1, backwards=True)
+    assert outcome_of(1) != outcome_of(2)
 
 
 def test_job_that_can_never_move_does_not_keep_the_simulation_going() -> None:

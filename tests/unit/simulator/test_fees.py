@@ -1,4 +1,4 @@
-"""What jobs cost: price times GPUs times hours held."""
+"""Fees of jobs: price times GPUs times hours held."""
 
 import pytest
 

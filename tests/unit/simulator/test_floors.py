@@ -1,4 +1,4 @@
-"""How node pools look ahead, by name: what each floor makes of a day that repeats."""
+"""Floors of node pools by name: what each makes of a day that repeats."""
 
 import sys
 from collections.abc import Sequence

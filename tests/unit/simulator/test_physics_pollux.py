@@ -79,7 +79,7 @@ def test_step_times_are_straight_between_batches_replicas_and_nodes(folder: Path
     assert seconds_at(table, 3, 6, 4) == pytest.approx(((2.5 + 5 + 4 / 3) / 2, (1 + 3 + 4 / 3) / 2))
 
 
-def test_nothing_is_said_beyond_what_was_measured(folder: Path) -> None:
+def test_nothing_is_estimated_beyond_what_was_measured(folder: Path) -> None:
     table = PolluxTable.load(folder)
     assert table.batch_range(1, 0) is None
     assert table.batch_range(2, 2) is None

@@ -1,4 +1,4 @@
-"""Jobs of a simulation that tell how far they are: what the cycle sees of it, and when."""
+"""Jobs of a simulation that report progress: what the cycle sees of it, and when."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -50,8 +50,8 @@ class Seen:
         return run_cycle(snapshot, policy)
 
 
-def told(jobs: Sequence[TraceJob], physics: Physics = UNDISTURBED) -> dict[float, Gang]:
-    """What cycles saw of the job called ``job``, by time."""
+def views(jobs: Sequence[TraceJob], physics: Physics = UNDISTURBED) -> dict[float, Gang]:
+    """The gang of the job called ``job`` as cycles saw it, by time."""
     seen = Seen("job")
     config = SimulationConfig(decide=seen, takes_shortcuts=False)
     simulate(a_trace(*jobs), NODES, COMBINED, physics=physics, config=config)
@@ -69,9 +69,9 @@ def others(*moments: float) -> list[TraceJob]:
 
 
 def test_running_job_tells_its_steps_loss_and_accuracy() -> None:
-    said = told([trained(), *others(10.0, 20.0)])[20.0].progress
-    assert said is not None
-    assert asdict(said) == pytest.approx(
+    done = views([trained(), *others(10.0, 20.0)])[20.0].progress
+    assert done is not None
+    assert asdict(done) == pytest.approx(
         {
             "reported": 20.0,
             "fraction": 0.4,
@@ -88,45 +88,45 @@ def test_running_job_tells_its_steps_loss_and_accuracy() -> None:
 
 
 def test_loss_curve_is_known_from_the_start() -> None:
-    assert told([trained()])[0.0].loss is LOSS
+    assert views([trained()])[0.0].loss is LOSS
 
 
 def test_job_without_steps_tells_its_share_alone() -> None:
-    said = told([a_job("job", 50.0, reporting=ProgressReporting()), *others(10.0)])[10.0].progress
-    assert said is not None
-    assert said.fraction == pytest.approx(0.2)
-    assert (said.remaining_seconds, said.steps) == (40.0, None)
+    done = views([a_job("job", 50.0, reporting=ProgressReporting()), *others(10.0)])[10.0].progress
+    assert done is not None
+    assert done.fraction == pytest.approx(0.2)
+    assert (done.remaining_seconds, done.steps) == (40.0, None)
 
 
 def test_job_reports_no_more_often_than_its_script() -> None:
-    seen = told([trained(every_seconds=15.0), *others(10.0, 20.0, 30.0, 40.0)])
+    seen = views([trained(every_seconds=15.0), *others(10.0, 20.0, 30.0, 40.0)])
     reports = [gang.progress.reported for gang in seen.values() if gang.progress]
     assert sorted(set(reports)) == [10.0, 30.0]
 
 
 def test_report_ends_what_nobody_knew() -> None:
     """Without an estimate it may end at any moment; now it ends when it says."""
-    seen = told([trained(), *others(10.0)])
+    seen = views([trained(), *others(10.0)])
     assert seen[10.0].estimated_seconds == pytest.approx(50.0)
 
 
 def test_report_is_what_the_steps_at_the_start_of_the_run_were() -> None:
-    gang = told([trained(), *others(10.0)])[10.0]
+    gang = views([trained(), *others(10.0)])[10.0]
     assert gang.done_steps == pytest.approx(0.0)
     assert gang.remaining_steps == pytest.approx(100.0)
 
 
 def test_slow_start_shows_in_what_is_left() -> None:
-    said = told([trained(), *others(10.0)], Physics(start_seconds=6.0))[10.0].progress
-    assert said is not None
-    assert said.steps == pytest.approx(8.0)
-    assert said.remaining_seconds == pytest.approx(46.0)
+    done = views([trained(), *others(10.0)], Physics(start_seconds=6.0))[10.0].progress
+    assert done is not None
+    assert done.steps == pytest.approx(8.0)
+    assert done.remaining_seconds == pytest.approx(46.0)
 
 
-def test_stopped_job_keeps_what_it_told_last() -> None:
+def test_stopped_job_keeps_what_it_reported_last() -> None:
     slow = a_job("job", 1000.0, gpus=4, reporting=ProgressReporting())
     high = a_job("high", 100.0, at=400.0, gpus=4, priority=1000)
-    waits = told([slow, high])[400.0]
+    waits = views([slow, high])[400.0]
     assert waits.interrupted
     assert waits.progress is not None
     assert waits.progress.reported == 400.0
@@ -134,10 +134,10 @@ def test_stopped_job_keeps_what_it_told_last() -> None:
 
 
 def test_a_false_report_may_be_nearly_done() -> None:
-    said = told([trained(honesty=0.1), *others(10.0)])[10.0].progress
-    assert said is not None
-    assert said.remaining_seconds == pytest.approx(4.0)
-    assert said.remaining_steps == pytest.approx(8.0)
+    done = views([trained(honesty=0.1), *others(10.0)])[10.0].progress
+    assert done is not None
+    assert done.remaining_seconds == pytest.approx(4.0)
+    assert done.remaining_steps == pytest.approx(8.0)
 
 
 def test_honest_reports_of_jobs_whose_run_time_is_known_change_nothing() -> None:

@@ -73,7 +73,7 @@ def waits(outcome: Outcome) -> dict[str, float]:
 
 
 def asked(outcome: Outcome) -> list[tuple[float, float]]:
-    """When how many nodes were there or on their way."""
+    """The times and numbers of nodes that were there or on their way."""
     (pool,) = outcome.pools
     points = list(zip(pool.times.tolist(), pool.asked.tolist(), strict=True))
     return [point for at, point in enumerate(points) if not at or point[1] != points[at - 1][1]]
@@ -158,35 +158,35 @@ def test_forecast_of_the_night_has_nodes_ready_before_the_job_comes() -> None:
 
 
 def test_forecast_is_given_the_mean_demand_of_every_hour_until_then() -> None:
-    told: list[tuple[float, PoolHistory]] = []
+    received: list[tuple[float, PoolHistory]] = []
 
     def listen(now: float, history: PoolHistory) -> list[HourForecast]:
-        told.append((now, history))
+        received.append((now, history))
         return []
 
     half_an_hour = a_job("a", 1700.0, gpus=4)
     pool = a_pool(forecast=listen, least=1)
     run(half_an_hour, a_job("b", 1.0, at=30 * HOUR), pool=pool)
-    assert [now for now, _ in told] == [0.5 * HOUR, 24.5 * HOUR]
-    (_, night), (_, next_night) = told
+    assert [now for now, _ in received] == [0.5 * HOUR, 24.5 * HOUR]
+    (_, night), (_, next_night) = received
     assert len(night.demand) == 0
     assert (next_night.start, len(next_night.demand)) == (0.0, 24)
     assert next_night.demand[:2].tolist() == pytest.approx([1700 / 3600, 0.0])
 
 
 def test_history_from_before_the_start_goes_on() -> None:
-    told: list[PoolHistory] = []
+    received: list[PoolHistory] = []
 
     def listen(_: float, history: PoolHistory) -> list[HourForecast]:
-        told.append(history)
+        received.append(history)
         return []
 
     before = PoolHistory(-24 * HOUR, np.full(24, 3.0), np.full(24, np.nan))
     bounds = PoolBounds(1, 1)
     pool = NodePool(name="pool-0", bounds=bounds, forecast=listen, history=before)
     run(a_job("b", 1.0, at=25 * HOUR), pool=pool)
-    assert (told[0].start, len(told[0].demand)) == (-24 * HOUR, 24)
-    assert told[1].demand.tolist() == [3.0] * 24 + [0.0] * 24
+    assert (received[0].start, len(received[0].demand)) == (-24 * HOUR, 24)
+    assert received[1].demand.tolist() == [3.0] * 24 + [0.0] * 24
     assert len(NO_HISTORY.demand) == 0
 
 

@@ -102,7 +102,7 @@ def test_tapfinger_tasks_reach_one_to_all_pools_equally_often() -> None:
     assert {k: round(n / 6000, 1) for k, n in reached.items()} == {1: 0.3, 2: 0.3, 3: 0.3}
 
 
-def test_das_loads_its_cluster_as_said() -> None:
+def test_das_loads_its_cluster_as_configured() -> None:
     trace = das(cluster="small", jobs=20_000)
     asked = [
         job.duration_seconds * job.tasks[0].replicas * dict(job.tasks[0].request)[GPU]

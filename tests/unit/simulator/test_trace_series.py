@@ -119,7 +119,7 @@ def test_a_time_that_comes_late_still_is_that_of_its_interval(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "options", "told"),
+    ("text", "column", "options", "message"),
     [
         (
             "3\nx\n1\n",
@@ -160,9 +160,9 @@ def test_a_time_that_comes_late_still_is_that_of_its_interval(tmp_path: Path) ->
     ],
 )
 def test_what_is_no_series_is_refused_with_the_remedy(
-    text: str, column: str | None, options: dict[str, object], told: str, tmp_path: Path
+    text: str, column: str | None, options: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(TraceError, match=told):
+    with pytest.raises(TraceError, match=message):
         read(tmp_path, text, column, **options)
 
 

@@ -1,4 +1,4 @@
-"""The history of a workload as a faithful cluster would make it, told job by job, for tests."""
+"""The history of a workload as a faithful cluster would make it, job by job, for tests."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,7 +17,7 @@ Replica = tuple[str, str]
 
 
 class DemoHistory(HistoryBuilder):
-    """Every method takes the name of a job; what is said of a job stays until it is said anew."""
+    """Every method takes the name of a job; the status of a job stays until it is set anew."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -166,8 +166,8 @@ class DemoHistory(HistoryBuilder):
 
 
 def tell_all(workload: Workload) -> DemoHistory:
-    """The whole small story, well told. Of the blocks, those named first start first."""
-    told = DemoHistory(workload)
+    """The whole small history, faithful. Of the blocks, those named first start first."""
+    demo = DemoHistory(workload)
     blocks = [job.name for job in workload.submissions if len(job.after.jobs) == 1]
     elastic, large, short, urgent, flaky, never = (
         workload.named(part)
@@ -175,87 +175,87 @@ def tell_all(workload: Workload) -> DemoHistory:
     )
     waves = [job.name for job in workload.submissions if job.after.jobs == (elastic,)]
     blocks = [name for name in blocks if name not in (*waves, large, short, flaky, urgent)]
-    _fill(told, elastic, never, waves)
+    _fill(demo, elastic, never, waves)
     blocks.remove("fraud-score")
-    _pass(told, large, short, blocks, waves)
-    _stop(told, urgent, flaky, blocks, large)
-    _finish(told, elastic, urgent, flaky, blocks)
-    return told
+    _pass(demo, large, short, blocks, waves)
+    _stop(demo, urgent, flaky, blocks, large)
+    _finish(demo, elastic, urgent, flaky, blocks)
+    return demo
 
 
-def _fill(told: DemoHistory, elastic: str, never: str, waves: list[str]) -> None:
+def _fill(demo: DemoHistory, elastic: str, never: str, waves: list[str]) -> None:
     """The elastic job grows and gives back for a wave that fills the cluster."""
     for name in ("recommender", elastic, never):
-        told.submit(name)
-    told.hold(never, "NeverFits", "asks 19 worker; the cluster holds at most 15 beside the others")
-    told.run("recommender", "gpu-00")
-    told.run(elastic, "gpu-01")
-    told.resize(elastic, 8, "gpu-01", "Grown", "grown by 4 worker into idle capacity")
+        demo.submit(name)
+    demo.hold(never, "NeverFits", "asks 19 worker; the cluster holds at most 15 beside the others")
+    demo.run("recommender", "gpu-00")
+    demo.run(elastic, "gpu-01")
+    demo.resize(elastic, 8, "gpu-01", "Grown", "grown by 4 worker into idle capacity")
     for name in waves:
-        told.submit(name)
-    told.run(waves[0], "gpu-02")
+        demo.submit(name)
+    demo.run(waves[0], "gpu-02")
     room = "once those have left that make room for it: "
-    told.hold(waves[1], "WaitingForPreemption", f"{room}{NAMESPACE}/{elastic}")
-    told.resize(elastic, 4, "", "Shrunk", f"shrunk to make room for {NAMESPACE}/{waves[1]}")
-    told.run(waves[1], "gpu-01", "gpu-03")
+    demo.hold(waves[1], "WaitingForPreemption", f"{room}{NAMESPACE}/{elastic}")
+    demo.resize(elastic, 4, "", "Shrunk", f"shrunk to make room for {NAMESPACE}/{waves[1]}")
+    demo.run(waves[1], "gpu-01", "gpu-03")
 
 
-def _pass(told: DemoHistory, large: str, short: str, blocks: list[str], waves: list[str]) -> None:
+def _pass(demo: DemoHistory, large: str, short: str, blocks: list[str], waves: list[str]) -> None:
     """A large gang is blocked, a short one passes it, the others are held back."""
-    told.submit(large)
-    at = told.stamp(15)
+    demo.submit(large)
+    at = demo.stamp(15)
     kept = f"0 ahead; kept for it: 3 nodes across the cluster, expected free at {at}"
-    told.hold(large, "WaitingForCapacity", kept, estimatedStart={"earliest": at, "latest": at})
+    demo.hold(large, "WaitingForCapacity", kept, estimatedStart={"earliest": at, "latest": at})
     for name in (*blocks, short):
-        told.submit(name)
-    told.end(waves[0])
+        demo.submit(name)
+    demo.end(waves[0])
     behind = f"fits now, but would take places kept for {NAMESPACE}/{large} from {at} on; "
     for name in blocks:
-        told.hold(name, "WaitingBehind", f"{behind}a spec.estimatedDuration that ends before")
-    told.run(short, "gpu-02", passed=large)
-    told.wait(3)
-    told.end(short)
-    told.end(waves[1])
-    told.run(large, "gpu-02", "gpu-03", "gpu-01")
+        demo.hold(name, "WaitingBehind", f"{behind}a spec.estimatedDuration that ends before")
+    demo.run(short, "gpu-02", passed=large)
+    demo.wait(3)
+    demo.end(short)
+    demo.end(waves[1])
+    demo.run(large, "gpu-02", "gpu-03", "gpu-01")
 
 
-def _stop(told: DemoHistory, urgent: str, flaky: str, blocks: list[str], large: str) -> None:
+def _stop(demo: DemoHistory, urgent: str, flaky: str, blocks: list[str], large: str) -> None:
     """Three blocks start one after the other, the last of them is stopped."""
-    told.submit(flaky)
-    told.submit("fraud-score")
-    told.end(large)
-    told.run("fraud-score", "gpu-01")
+    demo.submit(flaky)
+    demo.submit("fraud-score")
+    demo.end(large)
+    demo.run("fraud-score", "gpu-01")
     for name, node in zip(blocks, ("gpu-02", "gpu-03"), strict=False):
-        told.run(name, node)
-        told.wait(1)
-    told.run(flaky, "gpu-01")
-    told.end("recommender")
-    told.run(blocks[2], "gpu-00")
-    told.wait(5)
-    told.again(flaky, "PodFailed", "CUDA error", "restarts")
-    told.submit(urgent)
+        demo.run(name, node)
+        demo.wait(1)
+    demo.run(flaky, "gpu-01")
+    demo.end("recommender")
+    demo.run(blocks[2], "gpu-00")
+    demo.wait(5)
+    demo.again(flaky, "PodFailed", "CUDA error", "restarts")
+    demo.submit(urgent)
     room = f"once those have left that make room for it: {NAMESPACE}/{blocks[2]}"
-    told.hold(urgent, "WaitingForPreemption", room)
-    told.again(
+    demo.hold(urgent, "WaitingForPreemption", room)
+    demo.again(
         blocks[2], "Preempted", f"stopped to make room for {NAMESPACE}/{urgent}", "preemptions"
     )
-    told.run(urgent, "gpu-00")
+    demo.run(urgent, "gpu-00")
 
 
-def _finish(told: DemoHistory, elastic: str, urgent: str, flaky: str, blocks: list[str]) -> None:
+def _finish(demo: DemoHistory, elastic: str, urgent: str, flaky: str, blocks: list[str]) -> None:
     """Everybody has a turn."""
-    told.run(flaky, "gpu-01")
-    told.end(flaky)
-    told.end(elastic)
-    sweeps = [name for name in told.jobs if name.startswith("sweep-")]
+    demo.run(flaky, "gpu-01")
+    demo.end(flaky)
+    demo.end(elastic)
+    sweeps = [name for name in demo.jobs if name.startswith("sweep-")]
     for name in sweeps:
-        told.submit(name)
-        told.run(name, "gpu-01")
+        demo.submit(name)
+        demo.run(name, "gpu-01")
     for old, new in zip(blocks[:2], blocks[3:], strict=True):
-        told.end(old)
-        told.run(new, "gpu-02", "gpu-03")
-    told.end(urgent)
-    told.end("fraud-score")
-    told.run(blocks[2], "gpu-00")
+        demo.end(old)
+        demo.run(new, "gpu-02", "gpu-03")
+    demo.end(urgent)
+    demo.end("fraud-score")
+    demo.run(blocks[2], "gpu-00")
     for name in (*blocks[2:], *sweeps):
-        told.end(name)
+        demo.end(name)

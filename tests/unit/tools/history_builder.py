@@ -11,7 +11,7 @@ GROUP: Final = "bireme.dev"
 
 @dataclass
 class HistoryBuilder:
-    """Writes a history of one gang ``ns/j`` in queue ``q``, unless told otherwise."""
+    """Writes a history of one gang ``ns/j`` in queue ``q``, unless given otherwise."""
 
     records: list[Record] = field(default_factory=list)
     seconds: float = 0.0

@@ -73,9 +73,9 @@ def test_an_unknown_case_is_refused_with_the_names_there_are(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["gang5"])
-    said = capsys.readouterr().err
-    assert "no case 'gang5'" in said
-    assert all(case.name in said for case in CASES)
+    printed = capsys.readouterr().err
+    assert "no case 'gang5'" in printed
+    assert all(case.name in printed for case in CASES)
 
 
 def test_no_repetitions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the case ``training`` reads out of a run's curves."""
+"""The case ``training``: its numbers from a run's curves."""
 
 from pathlib import Path
 
@@ -25,6 +25,6 @@ def test_samples_per_second_are_those_of_the_stage_between_its_first_and_last_ro
 
 
 @pytest.mark.parametrize("rows", [(), ("ppo,100,10,5.0",), ("ppo,100,10,", "ppo,200,20,")])
-def test_run_that_told_too_little_is_an_error(tmp_path: Path, rows: tuple[str, ...]) -> None:
+def test_run_that_reported_too_little_is_an_error(tmp_path: Path, rows: tuple[str, ...]) -> None:
     with pytest.raises(RuntimeError, match="rows of ppo"):
         read_curve(written(tmp_path, *rows))

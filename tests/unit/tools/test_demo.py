@@ -31,7 +31,7 @@ def workload() -> Workload:
 
 
 @pytest.fixture
-def told(workload: Workload) -> DemoHistory:
+def demo(workload: Workload) -> DemoHistory:
     return tell_all(workload)
 
 
@@ -44,8 +44,8 @@ def folded(records: list[Record]) -> Timeline:
 # --- the timeline, the report and the picture ----------------------------------------------------
 
 
-def test_timeline_knows_waits_runs_and_usage(told: DemoHistory) -> None:
-    timeline = folded(told.records)
+def test_timeline_knows_waits_runs_and_usage(demo: DemoHistory) -> None:
+    timeline = folded(demo.records)
     flaky = timeline.stories[NAMESPACE, "flaky-finetune"]
     assert [(run.attempt, run.outcome) for run in flaky.runs] == [
         (0, "PodFailed"),
@@ -61,17 +61,17 @@ def test_timeline_knows_waits_runs_and_usage(told: DemoHistory) -> None:
     assert timeline.in_order_of_start()[0].name == "recommender"
 
 
-def test_timeline_knows_how_large_an_elastic_job_was(told: DemoHistory) -> None:
-    timeline = folded(told.records)
+def test_timeline_knows_how_large_an_elastic_job_was(demo: DemoHistory) -> None:
+    timeline = folded(demo.records)
     (run,) = timeline.stories[NAMESPACE, "llama-elastic"].runs
     assert [gpus for _, gpus in run.sizes] == [4, 8, 4]
-    half = folded(told.records[: len(told.records) // 4])
+    half = folded(demo.records[: len(demo.records) // 4])
     assert half.held_gpus("llama-elastic") == 4
     assert (half.held_gpus("hotfix"), timeline.held_gpus("llama-elastic")) == (0, 0)
 
 
-def test_turns_are_told_in_the_words_of_the_objects(told: DemoHistory) -> None:
-    turns = folded(told.records).moments.turns
+def test_turns_are_shown_in_the_words_of_the_objects(demo: DemoHistory) -> None:
+    turns = folded(demo.records).moments.turns
     assert [(turn.job, turn.kind) for turn in turns] == [
         ("llama-elastic", "grown"),
         ("vit-large", "waits for room"),
@@ -88,18 +88,18 @@ def test_turns_are_told_in_the_words_of_the_objects(told: DemoHistory) -> None:
     assert words["preempted"] == "stopped to make room for demo/hotfix"
 
 
-def test_mean_usage_weighs_by_time(told: DemoHistory) -> None:
-    usage = folded(told.records).usage
+def test_mean_usage_weighs_by_time(demo: DemoHistory) -> None:
+    usage = folded(demo.records).usage
     first = usage[0]
     assert mean_busy(usage[:1], first.seconds, first.seconds + 5) == first.total
     assert mean_busy(usage, 0, 0) == 0
 
 
 def test_report_and_picture_are_written_as_documented(
-    told: DemoHistory, workload: Workload, tmp_path: Path
+    demo: DemoHistory, workload: Workload, tmp_path: Path
 ) -> None:
-    timeline = folded(told.records)
-    report = report_of(timeline, judge(told.records, timeline, workload), seed=7)
+    timeline = folded(demo.records)
+    report = report_of(timeline, judge(demo.records, timeline, workload), seed=7)
     again = json.loads(json.dumps(report))
     assert again["ok"]
     assert len(again["jobs"]) == len(workload.submissions)
@@ -107,7 +107,7 @@ def test_report_and_picture_are_written_as_documented(
     assert [turn["kind"] for turn in again["turns"]].count("reserved") == 1
     assert 0 < again["utilisation"]["mean"] <= again["utilisation"]["peak"] <= 1
     path = tmp_path / "gantt.png"
-    draw(timeline, Palette(told.jobs), path, "title")
+    draw(timeline, Palette(demo.jobs), path, "title")
     with Image.open(path) as picture:
         assert picture.width > 1000
         assert len(picture.convert("RGB").getcolors(10**7) or ()) > 50
@@ -124,18 +124,18 @@ def painted(timeline: Timeline, workload: Workload, width: int, height: int) -> 
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-def until(told: DemoHistory, name: str, phase: str) -> list[Record]:
-    """What was told until the job said that phase."""
-    said = (
+def until(demo: DemoHistory, name: str, phase: str) -> list[Record]:
+    """The records up to the one where the job reached that phase."""
+    reached = (
         at
-        for at, record in enumerate(told.records)
+        for at, record in enumerate(demo.records)
         if record.key[1] == name and record.manifest.get("status", {}).get("phase") == phase
     )
-    return told.records[: next(said) + 1]
+    return demo.records[: next(reached) + 1]
 
 
-def test_screen_shows_jobs_map_reasons_and_turns(told: DemoHistory, workload: Workload) -> None:
-    lines = painted(folded(until(told, "eval-suite", "Running")), workload, 120, 40)
+def test_screen_shows_jobs_map_reasons_and_turns(demo: DemoHistory, workload: Workload) -> None:
+    lines = painted(folded(until(demo, "eval-suite", "Running")), workload, 120, 40)
     text = "\n".join(lines)
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 120
@@ -150,17 +150,17 @@ def test_screen_shows_jobs_map_reasons_and_turns(told: DemoHistory, workload: Wo
     assert "eval-suite backfilled: ahead of demo/search-pretrain without delaying it" in lines[-1]
 
 
-def test_low_terminal_leaves_out_finished_jobs_first(told: DemoHistory, workload: Workload) -> None:
-    lines = painted(folded(told.records), workload, 80, 13)
+def test_low_terminal_leaves_out_finished_jobs_first(demo: DemoHistory, workload: Workload) -> None:
+    lines = painted(folded(demo.records), workload, 80, 13)
     assert len(lines) <= 13
     assert any("llm-175b" in line for line in lines)
     assert not any("vit-large" in line or "recommender" in line for line in lines)
 
 
-def test_plain_view_tells_each_turn_once(told: DemoHistory) -> None:
+def test_plain_view_tells_each_turn_once(demo: DemoHistory) -> None:
     timeline, lines = Timeline(), list[str]()
     plain = Plain(timeline, lines.append)
-    timeline.feed(told.records, plain.take)
+    timeline.feed(demo.records, plain.take)
 
     def of(name: str) -> list[str]:
         return [line.split()[3] for line in lines if line.split()[2] == name]
@@ -176,11 +176,11 @@ def test_plain_view_tells_each_turn_once(told: DemoHistory) -> None:
 
 
 def test_summary_names_every_promise_and_marks_broken_ones(
-    told: DemoHistory, workload: Workload
+    demo: DemoHistory, workload: Workload
 ) -> None:
-    never = next(r for r in told.records if r.key[1] == "llm-175b" and "status" in r.manifest)
-    timeline = folded([*told.records, replace(never, revision=len(told.records) + 1)])
-    promises = judge(told.records, timeline, workload)
+    never = next(r for r in demo.records if r.key[1] == "llm-175b" and "status" in r.manifest)
+    timeline = folded([*demo.records, replace(never, revision=len(demo.records) + 1)])
+    promises = judge(demo.records, timeline, workload)
     console = Console(file=io.StringIO(), width=120)
     show(report_of(timeline, promises, 7), console)
     assert isinstance(console.file, io.StringIO)

@@ -1,4 +1,4 @@
-"""The promises of the demo: kept by a story well told, and each broken by one that is not."""
+"""The promises of the demo: kept by a faithful history, and each broken by one that is not."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -23,21 +23,21 @@ def workload() -> Workload:
 
 
 @pytest.fixture
-def told(workload: Workload) -> DemoHistory:
+def demo(workload: Workload) -> DemoHistory:
     return tell_all(workload)
 
 
-def broken(told: DemoHistory, workload: Workload) -> dict[str, str]:
+def broken(demo: DemoHistory, workload: Workload) -> dict[str, str]:
     """Texts of the promises that are not kept, and why."""
     timeline = Timeline()
-    timeline.feed(told.records)
-    promises = judge(told.records, timeline, workload)
+    timeline.feed(demo.records)
+    promises = judge(demo.records, timeline, workload)
     assert report_of(timeline, promises, 7)["ok"] == all(promise.kept for promise in promises)
     return {promise.text: promise.detail for promise in promises if not promise.kept}
 
 
-def test_well_told_story_keeps_every_promise(told: DemoHistory, workload: Workload) -> None:
-    assert broken(told, workload) == {}
+def test_faithful_history_keeps_every_promise(demo: DemoHistory, workload: Workload) -> None:
+    assert broken(demo, workload) == {}
 
 
 # --- ways to spoil it ------------------------------------------------------------------------
@@ -45,48 +45,48 @@ def test_well_told_story_keeps_every_promise(told: DemoHistory, workload: Worklo
 Spoil = Callable[[DemoHistory], None]
 
 
-def edit(told: DemoHistory, kind: str, name: str, change: Callable[[Manifest], None]) -> None:
+def edit(demo: DemoHistory, kind: str, name: str, change: Callable[[Manifest], None]) -> None:
     """Apply ``change`` to every revision of an object; of every object where ``name`` is empty."""
-    for at, record in enumerate(told.records):
+    for at, record in enumerate(demo.records):
         if record.kind == kind and name in ("", record.key[1]):
             manifest = deepcopy(record.manifest)
             change(manifest)
-            told.records[at] = replace(record, manifest=manifest)
+            demo.records[at] = replace(record, manifest=manifest)
 
 
-def drop(told: DemoHistory, wrong: Callable[[Record], bool]) -> None:
-    told.records = [record for record in told.records if not wrong(record)]
+def drop(demo: DemoHistory, wrong: Callable[[Record], bool]) -> None:
+    demo.records = [record for record in demo.records if not wrong(record)]
 
 
 def status(record: Record) -> Manifest:
-    said: Manifest = record.manifest.get("status") or {}
-    return said
+    found: Manifest = record.manifest.get("status") or {}
+    return found
 
 
-def named(told: DemoHistory, reason: str) -> str:
+def named(demo: DemoHistory, reason: str) -> str:
     """The first job that gives that reason."""
-    return next(r.key[1] for r in told.records if status(r).get("reason") == reason)
+    return next(r.key[1] for r in demo.records if status(r).get("reason") == reason)
 
 
-def set_status(told: DemoHistory, name: str, **fields: object) -> None:
-    edit(told, "TrainingJob", name, lambda job: job.get("status", {}).update(fields))
+def set_status(demo: DemoHistory, name: str, **fields: object) -> None:
+    edit(demo, "TrainingJob", name, lambda job: job.get("status", {}).update(fields))
 
 
-def reworded(told: DemoHistory, name: str, old: str, new: str) -> None:
+def reworded(demo: DemoHistory, name: str, old: str, new: str) -> None:
     def change(job: Manifest) -> None:
-        said = job.get("status", {})
-        said["message"] = said.get("message", "").replace(old, new)
-        for condition in said.get("conditions", ()):
+        found = job.get("status", {})
+        found["message"] = found.get("message", "").replace(old, new)
+        for condition in found.get("conditions", ()):
             condition["message"] = condition["message"].replace(old, new)
 
-    edit(told, "TrainingJob", name, change)
+    edit(demo, "TrainingJob", name, change)
 
 
-def starts_late(told: DemoHistory) -> None:
-    at = next(r.revision for r in told.records if is_plan(r, "search-pretrain"))
-    told.records = [
+def starts_late(demo: DemoHistory) -> None:
+    at = next(r.revision for r in demo.records if is_plan(r, "search-pretrain"))
+    demo.records = [
         replace(r, seconds=r.seconds + LATER_SECONDS) if r.revision >= at else r
-        for r in told.records
+        for r in demo.records
     ]
 
 
@@ -94,122 +94,122 @@ def is_plan(record: Record, name: str) -> bool:
     return record.kind == "PodGroup" and record.key[1] == name and "plan" in status(record)
 
 
-def says_no_time(told: DemoHistory) -> None:
-    edit(told, "TrainingJob", "", lambda job: job.get("status", {}).pop("estimatedStart", None))
+def says_no_time(demo: DemoHistory) -> None:
+    edit(demo, "TrainingJob", "", lambda job: job.get("status", {}).pop("estimatedStart", None))
 
 
-def short_stays(told: DemoHistory) -> None:
+def short_stays(demo: DemoHistory) -> None:
     def ends(record: Record) -> bool:
         clears = record.kind == "PodGroup" and "plan" not in status(record)
         return record.key[1] == "eval-suite" and (clears or ended(record))
 
-    drop(told, ends)
+    drop(demo, ends)
 
 
 def ended(record: Record) -> bool:
     return status(record).get("phase") == "Succeeded"
 
 
-def passes_in_silence(told: DemoHistory) -> None:
-    reworded(told, "eval-suite", "ahead of", "beside")
+def passes_in_silence(demo: DemoHistory) -> None:
+    reworded(demo, "eval-suite", "ahead of", "beside")
 
 
-def holds_in_silence(told: DemoHistory) -> None:
-    drop(told, lambda r: status(r).get("reason") == "WaitingBehind")
+def holds_in_silence(demo: DemoHistory) -> None:
+    drop(demo, lambda r: status(r).get("reason") == "WaitingBehind")
 
 
-def stops_nobody(told: DemoHistory) -> None:
-    set_status(told, named(told, "Preempted"), preemptions=0)
+def stops_nobody(demo: DemoHistory) -> None:
+    set_status(demo, named(demo, "Preempted"), preemptions=0)
 
 
-def stops_the_oldest(told: DemoHistory) -> None:
+def stops_the_oldest(demo: DemoHistory) -> None:
     """Another of the equal gangs starts after the one that is stopped."""
-    other = named(told, "WaitingBehind")
-    stop = next(r for r in told.records if status(r).get("reason") == "Preempted")
-    urgent = next(r for r in told.records if r.key[1] == "hotfix")
-    start = next(at for at, r in enumerate(told.records) if is_plan(r, other))
-    late = replace(told.records[start], seconds=urgent.seconds - 0.01, revision=stop.revision - 1)
-    told.records.insert(told.records.index(urgent), late)
-    del told.records[start]
+    other = named(demo, "WaitingBehind")
+    stop = next(r for r in demo.records if status(r).get("reason") == "Preempted")
+    urgent = next(r for r in demo.records if r.key[1] == "hotfix")
+    start = next(at for at, r in enumerate(demo.records) if is_plan(r, other))
+    late = replace(demo.records[start], seconds=urgent.seconds - 0.01, revision=stop.revision - 1)
+    demo.records.insert(demo.records.index(urgent), late)
+    del demo.records[start]
 
 
-def stops_in_silence(told: DemoHistory) -> None:
-    reworded(told, named(told, "Preempted"), "to make room", "for a reason")
+def stops_in_silence(demo: DemoHistory) -> None:
+    reworded(demo, named(demo, "Preempted"), "to make room", "for a reason")
 
 
-def waits_in_silence(told: DemoHistory) -> None:
-    reworded(told, "hotfix", f"{NAMESPACE}/{named(told, 'Preempted')}", "somebody")
+def waits_in_silence(demo: DemoHistory) -> None:
+    reworded(demo, "hotfix", f"{NAMESPACE}/{named(demo, 'Preempted')}", "somebody")
 
 
-def never_returns(told: DemoHistory) -> None:
-    victim = named(told, "Preempted")
-    stop = next(r for r in told.records if status(r).get("reason") == "Preempted")
-    drop(told, lambda r: r.revision > stop.revision and is_plan(r, victim))
+def never_returns(demo: DemoHistory) -> None:
+    victim = named(demo, "Preempted")
+    stop = next(r for r in demo.records if status(r).get("reason") == "Preempted")
+    drop(demo, lambda r: r.revision > stop.revision and is_plan(r, victim))
 
 
-def counts_twice(told: DemoHistory) -> None:
+def counts_twice(demo: DemoHistory) -> None:
     def change(job: Manifest) -> None:
         if job.get("status", {}).get("preemptions"):
             job["status"]["preemptions"] = 2
 
-    edit(told, "TrainingJob", named(told, "Preempted"), change)
+    edit(demo, "TrainingJob", named(demo, "Preempted"), change)
 
 
-def goes_below_minimum(told: DemoHistory) -> None:
-    plans = [r for r in told.records if is_plan(r, "llama-elastic")]
+def goes_below_minimum(demo: DemoHistory) -> None:
+    plans = [r for r in demo.records if is_plan(r, "llama-elastic")]
     del plans[-1].manifest["status"]["plan"]["placements"][1:]
 
 
-def never_shrinks(told: DemoHistory) -> None:
-    plans = [r.revision for r in told.records if is_plan(r, "llama-elastic")]
-    drop(told, lambda r: r.revision in plans[2:])
+def never_shrinks(demo: DemoHistory) -> None:
+    plans = [r.revision for r in demo.records if is_plan(r, "llama-elastic")]
+    drop(demo, lambda r: r.revision in plans[2:])
 
 
-def resizes_in_silence(told: DemoHistory) -> None:
-    drop(told, lambda r: r.kind == "Event" and r.manifest["reason"] == "Shrunk")
+def resizes_in_silence(demo: DemoHistory) -> None:
+    drop(demo, lambda r: r.kind == "Event" and r.manifest["reason"] == "Shrunk")
 
 
-def grows_in_silence(told: DemoHistory) -> None:
-    drop(told, lambda r: r.kind == "Event" and r.manifest["reason"] == "Grown")
+def grows_in_silence(demo: DemoHistory) -> None:
+    drop(demo, lambda r: r.kind == "Event" and r.manifest["reason"] == "Grown")
 
 
-def shrinks_for_nobody(told: DemoHistory) -> None:
+def shrinks_for_nobody(demo: DemoHistory) -> None:
     def change(event: Manifest) -> None:
         event["message"] = event["message"].replace(f"{NAMESPACE}/", f"{NAMESPACE}/no-")
 
-    edit(told, "Event", "", change)
+    edit(demo, "Event", "", change)
 
 
-def overtaken(told: DemoHistory) -> None:
+def overtaken(demo: DemoHistory) -> None:
     """A gang as large as the urgent one and lower gets nodes first."""
-    last = [r for r in told.records if r.kind == "PodGroup" and "plan" in status(r)]
+    last = [r for r in demo.records if r.kind == "PodGroup" and "plan" in status(r)]
     rival = next(r for r in last if r.key[1] == "bert-large")
-    at = next(i for i, r in enumerate(told.records) if status(r).get("reason") == "Preempted")
-    early = replace(rival, seconds=told.records[at].seconds, revision=told.records[at].revision)
-    told.records = [
-        *told.records[: at + 1],
-        *(replace(r, revision=r.revision + 1) for r in (early, *told.records[at + 1 :])),
+    at = next(i for i, r in enumerate(demo.records) if status(r).get("reason") == "Preempted")
+    early = replace(rival, seconds=demo.records[at].seconds, revision=demo.records[at].revision)
+    demo.records = [
+        *demo.records[: at + 1],
+        *(replace(r, revision=r.revision + 1) for r in (early, *demo.records[at + 1 :])),
     ]
 
 
-def unfinished(told: DemoHistory) -> None:
-    drop(told, lambda r: r.kind == "TrainingJob" and r.key[1] == "sweep-1" and ended(r))
+def unfinished(demo: DemoHistory) -> None:
+    drop(demo, lambda r: r.kind == "TrainingJob" and r.key[1] == "sweep-1" and ended(r))
 
 
-def forgotten(told: DemoHistory) -> None:
-    drop(told, lambda r: r.key[1].startswith("sweep-1"))
+def forgotten(demo: DemoHistory) -> None:
+    drop(demo, lambda r: r.key[1].startswith("sweep-1"))
 
 
-def told_wrongly(told: DemoHistory) -> None:
-    reworded(told, "llm-175b", "at most 15", "at most 16")
+def misreported(demo: DemoHistory) -> None:
+    reworded(demo, "llm-175b", "at most 15", "at most 16")
 
 
-def never_failed(told: DemoHistory) -> None:
-    set_status(told, "flaky-finetune", restarts=0)
+def never_failed(demo: DemoHistory) -> None:
+    set_status(demo, "flaky-finetune", restarts=0)
 
 
-def missed(told: DemoHistory) -> None:
-    told.records.append(Record(90.0, "GAP", "Pod", len(told.records) + 1, {}))
+def missed(demo: DemoHistory) -> None:
+    demo.records.append(Record(90.0, "GAP", "Pod", len(demo.records) + 1, {}))
 
 
 RESERVATION = "a blocked gang says when"
@@ -241,14 +241,14 @@ RESIZE = "an elastic job grows"
         (unfinished, "every job that can run has succeeded", "sweep-1 Running"),
         (unfinished, "every job finishes, or waits and says why", "at the end Running"),
         (forgotten, "every job that can run has succeeded", "sweep-1 not submitted"),
-        (told_wrongly, "a gang larger than the cluster says so", "at most 16"),
+        (misreported, "a gang larger than the cluster says so", "at most 16"),
         (never_failed, "a failed gang starts again", "restarts 0"),
         (missed, "the history has no gap", "1 gaps"),
     ],
 )
 def test_broken_promise_is_not_called_kept(
-    told: DemoHistory, workload: Workload, spoil: Spoil, promise: str, why: str
+    demo: DemoHistory, workload: Workload, spoil: Spoil, promise: str, why: str
 ) -> None:
-    spoil(told)
-    (detail,) = [said for text, said in broken(told, workload).items() if text.startswith(promise)]
+    spoil(demo)
+    (detail,) = [note for text, note in broken(demo, workload).items() if text.startswith(promise)]
     assert why in detail

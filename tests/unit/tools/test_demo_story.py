@@ -29,12 +29,12 @@ def gpus_of(job: Submission, least: str = "replicas") -> int:
 
 
 def expected(job: Submission) -> int:
-    """How long the job says that it runs, seconds."""
+    """The run time that the job states, seconds."""
     return int(job.manifest["spec"]["estimatedDuration"].removesuffix("s"))
 
 
 def run_time(job: Submission, task: int = 0) -> int:
-    """How long the replicas of a task run, seconds."""
+    """The run time of the replicas of a task, seconds."""
     annotations = job.manifest["spec"]["tasks"][task]["template"]["metadata"]["annotations"]
     return int(annotations["fake.bireme.dev/duration"].removesuffix("s"))
 

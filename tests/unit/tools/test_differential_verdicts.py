@@ -1,4 +1,4 @@
-"""The comparison itself: what is the same passes, and everything that is not is told."""
+"""The comparison itself: what is the same passes, and every difference is reported."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ the fourth follows the first."""
 
 
 def seen_as(course: Course, mutation: Mutation = lambda changes: changes) -> Seen:
-    """What a cluster would have done, a little late, and changed by ``mutation``."""
+    """The course of a cluster, a little late, and changed by ``mutation``."""
     late = [replace(change, seconds=change.seconds + 0.3) for change in course.changes]
     return Seen(replace(course, changes=tuple(mutation(late))), until_seconds=40.0)
 
@@ -75,7 +75,7 @@ def test_a_cluster_that_does_what_the_simulator_does_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutation", "told"),
+    ("mutation", "message"),
     [
         pytest.param(
             lambda changes: [d for d in changes if d.gang != "third"],
@@ -110,10 +110,10 @@ def test_a_cluster_that_does_what_the_simulator_does_is_the_same() -> None:
         ),
     ],
 )
-def test_whatever_else_a_cluster_does_is_told(mutation: Mutation, told: str) -> None:
+def test_whatever_else_a_cluster_does_is_reported(mutation: Mutation, message: str) -> None:
     verdict = verdict_on(FULL, seen_as(as_planned(FULL), mutation))
     assert verdict.word == "differs"
-    assert told in "\n".join(verdict.lines)
+    assert message in "\n".join(verdict.lines)
 
 
 def starts(*gangs: tuple[float, str]) -> Course:

@@ -1,4 +1,4 @@
-"""How promises of starts and places are counted as kept."""
+"""Counts of promises of starts and places that were kept."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -21,49 +21,49 @@ from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_r
 
 
 def kept(
-    starts: dict[str, float], told: dict[str, list[tuple[float, StartRange]]], *, learned: bool
+    starts: dict[str, float], foreseen: dict[str, list[tuple[float, StartRange]]], *, learned: bool
 ) -> Coverage:
     found = Coverage()
-    found.add(starts, told, needs_coverage=learned)
+    found.add(starts, foreseen, needs_coverage=learned)
     return found
 
 
 def test_a_start_is_inside_before_or_after_its_range() -> None:
     starts = {"inside": 15.0, "early": 5.0, "late": 30.0, "edge": 21.0}
-    told = {name: [(0.0, StartRange(10.0, 20.0, 0.9))] for name in starts}
-    found = kept(starts, told, learned=True)
+    foreseen = {name: [(0.0, StartRange(10.0, 20.0, 0.9))] for name in starts}
+    found = kept(starts, foreseen, learned=True)
     assert found.inside == [True, False, False, True]
     assert found.early == [False, True, False, False]
     assert found.late == [False, False, True, False]
     assert (found.given, found.widths) == (4, [10.0] * 4)
 
 
-def test_a_range_without_an_end_or_without_a_coverage_is_told_and_not_counted() -> None:
-    told = {
+def test_a_range_without_an_end_or_without_a_coverage_is_reported_and_not_counted() -> None:
+    foreseen = {
         "open": [(0.0, StartRange(10.0, None))],
         "foreseen": [(0.0, StartRange(10.0, 20.0))],
     }
     starts = {"open": 12.0, "foreseen": 12.0}
-    assert len(kept(starts, told, learned=True).inside) == 0
-    found = kept(starts, told, learned=False)
+    assert len(kept(starts, foreseen, learned=True).inside) == 0
+    found = kept(starts, foreseen, learned=False)
     assert (found.given, found.inside) == (2, [True])
 
 
-def test_what_is_told_after_the_first_start_or_of_a_job_that_never_starts_does_not_count() -> None:
-    told = {
+def test_a_range_after_the_first_start_or_of_a_job_that_never_starts_does_not_count() -> None:
+    foreseen = {
         "stopped": [(5.0, StartRange(8.0, 12.0, 0.9)), (50.0, StartRange(60.0, 70.0, 0.9))],
         "never": [(0.0, StartRange(60.0, 70.0, 0.9))],
     }
-    found = kept({"stopped": 10.0}, told, learned=True)
+    found = kept({"stopped": 10.0}, foreseen, learned=True)
     assert (found.given, found.inside, found.renewed) == (1, [True], [1.0])
 
 
-def test_the_first_range_counts_and_every_one_of_those_told_later_as_a_share() -> None:
-    told = {
+def test_the_first_range_counts_and_every_one_of_those_reported_later_as_a_share() -> None:
+    foreseen = {
         "a": [(float(at), StartRange(at + 10.0, at + 20.0, 0.9)) for at in range(0, 40, 10)],
         "b": [(0.0, StartRange(10.0, None)), (5.0, StartRange(40.0, 60.0, 0.9))],
     }
-    found = kept({"a": 45.0, "b": 45.0}, told, learned=True)
+    found = kept({"a": 45.0, "b": 45.0}, foreseen, learned=True)
     assert (found.inside, found.renewed) == ([False], [0.25, 1.0])
 
 

@@ -1,4 +1,4 @@
-"""False reports in simulations: what they gain those who tell them, and what is on the page."""
+"""False reports in simulations: what they gain those who send them, and what is on the page."""
 
 import json
 from collections.abc import Sequence

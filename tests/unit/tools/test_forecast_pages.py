@@ -35,8 +35,8 @@ def test_pages_are_written_from_the_numbers_that_lie_beside_them(
 
 def test_numbers_are_of_the_command_of_their_trial() -> None:
     for name, trial in TRIALS:
-        told = json.loads((forecasts.FOLDER / f"{name}.json").read_text())
-        assert trial.arguments in told["command"]
+        recorded = json.loads((forecasts.FOLDER / f"{name}.json").read_text())
+        assert trial.arguments in recorded["command"]
 
 
 def test_every_picture_is_small_shown_on_a_page_and_there_once() -> None:

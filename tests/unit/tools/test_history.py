@@ -185,7 +185,7 @@ def test_partial_gang_within_the_grace_time_is_no_violation(history: HistoryBuil
     assert history.broken(grace_seconds=12) == set()
 
 
-def test_partial_gang_is_told_once(history: HistoryBuilder) -> None:
+def test_partial_gang_is_reported_once(history: HistoryBuilder) -> None:
     history.plan({"0": "n0", "1": "n1"})
     history.pod("0", "n0")
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""What the history checker lets elastic gangs do, whose replicas come and go."""
+"""Freedoms of elastic gangs, whose replicas come and go, in the history checker."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What images are built from: pinned requirements, and a context that holds all that is copied."""
+"""Sources of images: pinned requirements, and a context that holds all that is copied."""
 
 import io
 import json
@@ -109,16 +109,16 @@ def test_images_are_built_where_the_base_comes_from(monkeypatch: pytest.MonkeyPa
     assert "use Debian" in str(archives.obstacle())
 
 
-def test_an_apt_that_knows_no_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_apt_that_knows_no_debian_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debian, "run", lambda _: "")
     with pytest.raises(ControlPlaneError, match=debian.SUITE):
         debian.mirror()
 
 
-def test_pip_of_a_build_is_told_what_pip_here_is(
+def test_pip_of_a_build_is_configured_as_pip_here_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told = "\n".join(
+    printed = "\n".join(
         [
             ":env:.find-links='/opt/wheels'",
             ":env:.index-url='https://user:word@near.example/simple'",
@@ -126,7 +126,7 @@ def test_pip_of_a_build_is_told_what_pip_here_is(
             "global.timeout='60'",
         ]
     )
-    monkeypatch.setattr(tool, "run", lambda _: told)
+    monkeypatch.setattr(tool, "run", lambda _: printed)
     target = tmp_path / "pip.conf"
     pip_configuration(Path("python"), target)
     assert sorted(target.read_text().splitlines()) == [
@@ -137,7 +137,7 @@ def test_pip_of_a_build_is_told_what_pip_here_is(
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_step_that_fails_is_told_with_its_last_words() -> None:
+def test_a_step_that_fails_is_reported_with_its_last_output() -> None:
     with pytest.raises(ControlPlaneError, match=r"sh -c .* failed with status 3\nno room left"):
         tool.run(["sh", "-c", "echo no room left >&2; exit 3"])
     with pytest.raises(ControlPlaneError, match="no-such-program does not work here"):
@@ -145,7 +145,7 @@ def test_a_step_that_fails_is_told_with_its_last_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "terms"),
     [
         ("License-Expression: MIT", ["MIT"]),
         ("License-Expression: MIT AND BSD-3-Clause", ["MIT AND BSD-3-Clause"]),
@@ -154,7 +154,7 @@ def test_a_step_that_fails_is_told_with_its_last_words() -> None:
     ],
 )
 def test_the_bill_of_materials_names_python_packages_with_version_and_terms(
-    tmp_path: Path, field: str, told: list[str]
+    tmp_path: Path, field: str, terms: list[str]
 ) -> None:
     folder = tmp_path / "opt/bireme/lib/python3.13/site-packages/Some_Thing-1.2.dist-info"
     folder.mkdir(parents=True)
@@ -168,7 +168,7 @@ def test_the_bill_of_materials_names_python_packages_with_version_and_terms(
     )
     fields = ("id", "name", "value")
     stated = [[getattr(one, field, None) for field in fields] for one in found.licenses]
-    assert [next(filter(None, texts)) for texts in stated] == told
+    assert [next(filter(None, texts)) for texts in stated] == terms
 
 
 def test_layers_are_measured_as_they_are_packed_and_unpacked(tmp_path: Path) -> None:

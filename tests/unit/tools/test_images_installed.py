@@ -1,4 +1,4 @@
-"""What is done to the packages of an image: what goes, and what is compiled beforehand."""
+"""Packages of an image: what is removed, and what is compiled beforehand."""
 
 import os
 import subprocess

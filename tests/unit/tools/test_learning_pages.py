@@ -1,4 +1,4 @@
-"""Pages about learned policies: bars are held against the best baseline, and misses are told."""
+"""Pages about learned policies: bars are held against the best baseline; misses are reported."""
 
 from collections.abc import Mapping
 from dataclasses import replace

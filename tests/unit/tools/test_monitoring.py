@@ -11,7 +11,7 @@ def test_legends_take_the_values_of_their_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "said"),
+    ("value", "unit", "shown"),
     [
         (0.0042, "s", "4.2 ms"),
         (90.0, "s", "1.5 min"),
@@ -22,8 +22,8 @@ def test_legends_take_the_values_of_their_labels() -> None:
         (1234.0, "short", "1.23 K"),
     ],
 )
-def test_numbers_are_shown_in_their_unit(value: float, unit: str, said: str) -> None:
-    assert worded(value, unit) == said
+def test_numbers_are_shown_in_their_unit(value: float, unit: str, shown: str) -> None:
+    assert worded(value, unit) == shown
 
 
 def test_a_number_takes_the_colour_of_the_last_threshold_it_reaches() -> None:

@@ -9,7 +9,7 @@ from tools.controlplane.errors import ControlPlaneError
 
 
 class Machine:
-    """What the machine has, told to ``packages`` by programs that stand in for Debian's."""
+    """The packages of a machine, shown to ``packages`` by programs that stand in for Debian's."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder

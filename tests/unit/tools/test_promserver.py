@@ -1,4 +1,4 @@
-"""Where Prometheus is taken from, and what is said where there is none."""
+"""Sources of Prometheus, and the message where there is none."""
 
 import platform
 import shutil
@@ -31,13 +31,13 @@ def test_programs_on_the_path_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_programs() == Programs(Path("/opt/prometheus"), Path("/opt/promtool"))
 
 
-def test_without_them_and_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_them_and_without_apt_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     on_path(monkeypatch, "prometheus")
     with pytest.raises(Unavailable, match="neither prometheus and promtool nor apt-get"):
         find_programs()
 
 
-def test_an_archive_without_the_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_without_the_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     on_path(monkeypatch, "apt-get", "dpkg-deb")
     archive_has(monkeypatch, "(none)")
     with pytest.raises(Unavailable, match="run apt-get update"):
@@ -56,7 +56,7 @@ def test_what_was_unpacked_before_is_found_by_its_version(
     assert find_programs().promtool == folder / "usr/bin/promtool"
 
 
-def test_a_program_that_fails_is_told_with_its_words() -> None:
+def test_a_program_that_fails_is_reported_with_its_output() -> None:
     with pytest.raises(
         Unavailable, match=r"ls --no-such-option failed with status 2\nls: unrecognized"
     ):

@@ -1,4 +1,4 @@
-"""What a real node is made from: addresses, configuration, credentials, its pause image."""
+"""Parts of a real node: addresses, configuration, credentials, its pause image."""
 
 import hashlib
 import io
@@ -156,7 +156,7 @@ def test_version_two_hands_its_controllers_down(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"sys.platform": "darwin"}, "needs Linux, and this is darwin"),
         ({"os.geteuid": lambda: 1000}, "needs root"),
@@ -176,7 +176,7 @@ def test_version_two_hands_its_controllers_down(
     ],
 )
 def test_what_a_machine_lacks_is_named(
-    change: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     able = {
         "sys.platform": "linux",
@@ -193,7 +193,7 @@ def test_what_a_machine_lacks_is_named(
     assert obstacle.obstacle() is None
     for name, value in change.items():
         monkeypatch.setattr(name, value)
-    assert said in (obstacle.obstacle() or "")
+    assert message in (obstacle.obstacle() or "")
 
 
 def test_a_build_where_possible_says_why_it_is_not(

@@ -25,12 +25,12 @@ def row(page: str, name: str) -> list[str]:
 
 
 def test_a_field_of_the_api_has_its_type_default_bounds_and_meaning() -> None:
-    told = row(api.page(), "userPriority")
-    assert told[1:4] == ["integer", "`50`", "from 0; to 100"]
-    assert "combined priority" in told[4]
+    cells = row(api.page(), "userPriority")
+    assert cells[1:4] == ["integer", "`50`", "from 0; to 100"]
+    assert "combined priority" in cells[4]
 
 
-def test_required_fields_lists_and_choices_are_said() -> None:
+def test_required_fields_lists_and_choices_are_shown() -> None:
     page = api.page()
     assert row(page, "nodeSelector.matchLabels")[2] == "required"
     assert row(page, "mode")[1] == "`ForecastOnly` or `Apply`"
@@ -39,14 +39,14 @@ def test_required_fields_lists_and_choices_are_said() -> None:
 
 
 def test_a_setting_has_all_its_spellings_and_the_default_of_the_code() -> None:
-    told = row(settings.page(), "nodeLostSeconds")
-    assert told[1:4] == ["`BIREME_NODE_LOST_SECONDS`", "number", "`40.0`"]
+    cells = row(settings.page(), "nodeLostSeconds")
+    assert cells[1:4] == ["`BIREME_NODE_LOST_SECONDS`", "number", "`40.0`"]
 
 
 def test_every_setting_has_its_own_docstring() -> None:
-    told = docstrings(OperatorSettings)
-    assert list(told) == [field.name for field in dataclasses.fields(OperatorSettings)]
-    assert len(set(told.values())) == len(told)
+    meanings = docstrings(OperatorSettings)
+    assert list(meanings) == [field.name for field in dataclasses.fields(OperatorSettings)]
+    assert len(set(meanings.values())) == len(meanings)
 
 
 def test_a_setting_without_a_docstring_is_refused() -> None:
@@ -60,9 +60,9 @@ def test_a_setting_without_a_docstring_is_refused() -> None:
 
 @pytest.mark.parametrize("words", [Reason, RefusalReason])
 def test_every_reason_says_in_its_own_words_what_it_means(words: type[Enum]) -> None:
-    told, page = docstrings(words), reasons.page()
-    assert list(told) == [each.name for each in words]
-    assert len(set(told.values())) == len(told)
+    meanings, page = docstrings(words), reasons.page()
+    assert list(meanings) == [each.name for each in words]
+    assert len(set(meanings.values())) == len(meanings)
     assert [each.value for each in words if page.count(f"\n| `{each.value}` |") != 1] == []
 
 
@@ -80,7 +80,7 @@ def test_no_condition_and_no_reason_is_written_that_the_page_does_not_tell() -> 
             module = ".".join(path.relative_to(folder).with_suffix("").parts)
             found |= set(written(path.read_text(), module))
     assert {("Finished", CONDITION), ("Scaling", CONDITION)} < found
-    assert [word for word, told in found if told.format(word) not in page] == []
+    assert [word for word, place in found if place.format(word) not in page] == []
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_a_comment_of_the_values_belongs_to_the_key_below_it() -> None:
 
 
 def test_a_cell_is_one_line_without_bars_or_tags() -> None:
-    told = table(("a",), [("x|y\nz <job> `<b>`",)]).splitlines()[2]
-    assert told == "| x\\|y z &lt;job> `<b>` |"
+    line = table(("a",), [("x|y\nz <job> `<b>`",)]).splitlines()[2]
+    assert line == "| x\\|y z &lt;job> `<b>` |"

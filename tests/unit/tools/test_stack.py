@@ -1,4 +1,4 @@
-"""How Bireme's own scheduler is configured and started."""
+"""Configuration and start of Bireme's own scheduler."""
 
 from pathlib import Path
 

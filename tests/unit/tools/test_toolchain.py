@@ -1,4 +1,4 @@
-"""Which Go builds the control plane."""
+"""The Go that builds the control plane."""
 
 from pathlib import Path
 

@@ -27,9 +27,9 @@ def evaluated(checkpoint: Path, *more: str) -> int:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one line with which ``arguments`` are refused."""
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    return told
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    return printed
 
 
 def test_training_leaves_a_checkpoint_and_curves_and_says_what_to_type_next(
@@ -37,10 +37,10 @@ def test_training_leaves_a_checkpoint_and_curves_and_says_what_to_type_next(
 ) -> None:
     out = tmp_path / "run"
     assert main(["train", ECHO, "--out", str(out)]) == 0
-    told = capsys.readouterr()
-    assert "trained tests.support.toys.recipe:EchoRecipe in" in told.out
-    assert f"bireme evaluate {out}/checkpoint --recipe {ECHO} --setting plain" in told.out
-    assert "echo: 128 of 1,536 steps; return" in told.err
+    printed = capsys.readouterr()
+    assert "trained tests.support.toys.recipe:EchoRecipe in" in printed.out
+    assert f"bireme evaluate {out}/checkpoint --recipe {ECHO} --setting plain" in printed.out
+    assert "echo: 128 of 1,536 steps; return" in printed.err
     assert (out / "curves.png").exists()
     assert read_card(out / "checkpoint")[0].name == "echo"
     assert main(["train", ECHO, "--out", str(out)]) == 2
@@ -104,16 +104,16 @@ def test_results_go_into_the_card_with_their_command(checkpoint: Path, tmp_path:
 def test_results_of_another_checkpoint_do_not_go_into_a_card(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = tmp_path / "told.json"
-    evaluated(checkpoint, "--seeds", "2", "--json", str(told), "--into-card")
-    merge = ["evaluate", str(checkpoint), "--recipe", ECHO, "--merge", str(told), "--into-card"]
+    numbers = tmp_path / "numbers.json"
+    evaluated(checkpoint, "--seeds", "2", "--json", str(numbers), "--into-card")
+    merge = ["evaluate", str(checkpoint), "--recipe", ECHO, "--merge", str(numbers), "--into-card"]
     assert "measure it again" in refused(capsys, *merge)
 
 
 def test_seed_that_fails_is_named(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluated(checkpoint, "--seeds", "3", "--opt", "bad=1") == 1
-    told = capsys.readouterr().err
-    assert told == (
+    printed = capsys.readouterr().err
+    assert printed == (
         "bireme: seed 1 of setting 'plain': the trace of seed 1 is missing; download it\n"
     )
 
@@ -165,5 +165,5 @@ def test_commands_without_learning_load_nothing_of_it() -> None:
         "print([name for name in ('torch', 'onnx', 'onnxruntime', 'gymnasium', 'rich', "
         "'matplotlib', 'safetensors') if name in sys.modules])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

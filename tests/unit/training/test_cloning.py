@@ -15,13 +15,13 @@ from tests.support.toys.notes import Notes
 from tests.support.toys.policies import Aiming, Echoing, Paired
 
 
-def told(observation: Observation) -> Any:
+def repeated(observation: Observation) -> Any:
     """The expert of Echo: repeats what is asked."""
     return observation["asked"].argmax(axis=1)
 
 
 def a_cloning(**config: Any) -> Cloning:
-    return Cloning(Echoing(), Echo(ragged=3), CloningConfig(**config), expert=told)
+    return Cloning(Echoing(), Echo(ragged=3), CloningConfig(**config), expert=repeated)
 
 
 def test_the_teachers_share_falls_to_nothing() -> None:
@@ -54,7 +54,7 @@ def test_the_teacher_labels_states_that_only_the_learner_gets_into() -> None:
     """The learner never heeds the expert, yet learns from its labels."""
     policy = Echoing()
     config = CloningConfig(learning_rate=0.1, expert_rounds=0)
-    Cloning(policy, Echo(count=32), config, expert=told).learn(1500)
+    Cloning(policy, Echo(count=32), config, expert=repeated).learn(1500)
     assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
 
 
@@ -62,7 +62,7 @@ def test_a_copy_may_be_kept_unsure_of_itself() -> None:
     def entropy(ent_coef: float) -> float:
         policy = Echoing()
         config = CloningConfig(learning_rate=0.1, ent_coef=ent_coef)
-        Cloning(policy, Echo(count=32), config, expert=told).learn(1000)
+        Cloning(policy, Echo(count=32), config, expert=repeated).learn(1000)
         assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
         mask = torch.ones(CHOICES, CHOICES, dtype=torch.bool)
         return policy.distribution({"asked": torch.eye(CHOICES), "mask": mask}).entropy()[0].item()
@@ -80,7 +80,7 @@ def test_gaussian_policies_clone_a_rule(is_full: bool) -> None:
 
 
 def test_agents_are_taught_together_and_an_idle_one_not_at_all() -> None:
-    """In odd steps the expert tells the level nonsense, which must not be learned."""
+    """In odd steps the expert gives the level nonsense, which must not be learned."""
 
     def expert(observation: Observation) -> Any:
         asked = observation["asked"].argmax(axis=1)

@@ -1,4 +1,4 @@
-"""What networks are served with is what they were trained on: one state, as env and as cluster.
+"""Networks are served with the inputs they were trained on: one state, as env and as cluster.
 
 And of the checkpoint that is shipped: what it is good at, and what it waits for.
 """

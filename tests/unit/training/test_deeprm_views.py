@@ -1,4 +1,4 @@
-"""What the scorer and the paper's networks see of DeepRM's env."""
+"""Views of DeepRM's env: of the scorer and of the paper's networks."""
 
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ from tests.support.toys.policies import Echoing, Paired
 ALWAYS_2 = np.full(8, 2)
 
 
-def told(observation: Observation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def repeated(observation: Observation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Repeats what is asked."""
     return np.asarray(observation["asked"].argmax(axis=1))
 
@@ -93,7 +93,7 @@ def test_worlds_that_cannot_be_shared_out_are_an_error(replicas: int) -> None:
 def test_episode_broken_off_in_the_middle_is_restored_by_its_actions() -> None:
     first, second = Episodes(Late(), seed=0), Episodes(Late(), seed=99)
     first.begin()
-    first.step(told(first.seen()))
+    first.step(repeated(first.seen()))
     second.load_state_dict(first.state_dict())
     assert (second.seen()["asked"] == first.seen()["asked"]).all()
     assert (second.step(ALWAYS_2).rewards == 1).all()
@@ -113,7 +113,7 @@ def test_episode_of_several_agents_is_restored() -> None:
 
 
 def test_play_adds_up_the_rewards_of_one_episode() -> None:
-    assert play(Echo(ragged=3), range(8), told).tolist() == [2, 3, 4, 2, 3, 4, 2, 3]
+    assert play(Echo(ragged=3), range(8), repeated).tolist() == [2, 3, 4, 2, 3, 4, 2, 3]
 
 
 def test_last_return_is_that_of_the_last_whole_episode() -> None:
@@ -121,14 +121,14 @@ def test_last_return_is_that_of_the_last_whole_episode() -> None:
     assert episodes.last_return is None
     for _ in range(2):
         episodes.begin()
-        episodes.step(told(episodes.seen()))
+        episodes.step(repeated(episodes.seen()))
     assert episodes.last_return == 2
 
 
 def test_an_episode_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bireme.training.rollouts.LONGEST_EPISODE", 3)
     with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
-        play(Echo(steps=5), range(8), told)
+        play(Echo(steps=5), range(8), repeated)
     with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
         rollout(Echoing(), Episodes(Echo(steps=5), seed=0))
 

@@ -1,4 +1,4 @@
-"""What many seeds say of a checkpoint and its baselines, and how shards are joined."""
+"""Evaluation of a checkpoint and its baselines over many seeds, and the joining of shards."""
 
 import json
 from dataclasses import replace

@@ -54,14 +54,14 @@ def refused(capsys: pytest.CaptureFixture[str], hours: Path, *arguments: str) ->
 def test_the_table_has_accuracies_and_skills_of_all_and_says_who_was_chosen(
     forecast: Forecast,
 ) -> None:
-    told = forecast()
-    assert "nodes of nodes.csv: 480 intervals of 60 min, repeating after 24" in told
-    assert "forecast 1 ahead from every origin in the last 120" in told
-    head, *rows = [line.split() for line in told.split("\n\n")[1].splitlines()]
+    printed = forecast()
+    assert "nodes of nodes.csv: 480 intervals of 60 min, repeating after 24" in printed
+    assert "forecast 1 ahead from every origin in the last 120" in printed
+    head, *rows = [line.split() for line in printed.split("\n\n")[1].splitlines()]
     assert head[:3] == ["model", "1-MAPE", "1-WAPE"]
     assert [row[0] for row in rows] == ["seasonal-naive", "persistence"]
-    assert "chosen   seasonal-naive" in told
-    assert "next     2026-11-21T00:00:00Z  " in told
+    assert "chosen   seasonal-naive" in printed
+    assert "next     2026-11-21T00:00:00Z  " in printed
 
 
 def test_the_verdict_says_so_where_a_simple_rule_does_as_well(forecast: Forecast) -> None:
@@ -73,8 +73,8 @@ def test_a_gain_in_few_forecasts_is_called_one_that_may_be_chance() -> None:
     actuals = rng.normal(100, 10, (400, 1))
     near, far = (actuals + rng.normal(0, spread, (400, 1)) for spread in (9.0, 11.0))
 
-    def of(told: FloatArray, count: int) -> BackTest:
-        return BackTest(np.arange(count), told[:count], actuals[:count])
+    def of(forecasts: FloatArray, count: int) -> BackTest:
+        return BackTest(np.arange(count), forecasts[:count], actuals[:count])
 
     assert not is_beyond_chance(of(near, 20), of(far, 20), 0.8)
     assert is_beyond_chance(of(near, 400), of(far, 400), 0.8)
@@ -90,10 +90,10 @@ def test_a_series_that_wanders_is_better_left_alone(forecast: Forecast, hours: P
 def test_a_model_that_knows_more_than_both_simple_rules_is_chosen_and_praised(
     forecast: Forecast,
 ) -> None:
-    told = forecast("--models", "holt-winters")
-    assert "verdict  holt-winters has" in told
-    assert "less loss than seasonal-naive, the better of the two simple rules" in told
-    assert "may be chance" not in told
+    printed = forecast("--models", "holt-winters")
+    assert "verdict  holt-winters has" in printed
+    assert "less loss than seasonal-naive, the better of the two simple rules" in printed
+    assert "may be chance" not in printed
 
 
 @pytest.mark.parametrize("has_torch", [True, False])
@@ -102,23 +102,23 @@ def test_a_network_trained_before_says_on_what(
 ) -> None:
     if not has_torch:
         monkeypatch.setattr(evaluation, "find_spec", lambda _name: None)
-    told = forecast("--models", "lsp,gru", "--alpha", "0.5", *["--gru", "shipped"] * has_torch)
-    assert "gru: trained on 1200 generated hourly demands" in told
-    assert "lsp: 0.5 * gru + 0.5 * arima" in told
+    printed = forecast("--models", "lsp,gru", "--alpha", "0.5", *["--gru", "shipped"] * has_torch)
+    assert "gru: trained on 1200 generated hourly demands" in printed
+    assert "lsp: 0.5 * gru + 0.5 * arima" in printed
 
 
-def test_a_network_for_another_step_is_not_tried_and_the_remedy_told(forecast: Forecast) -> None:
-    told = forecast("--models", "gru", "--gru", "shipped", "--step", "2h", "--test", "60")
-    assert "gru: not tried: network 'gru' is for steps of 3600 s, the series has 7200 s" in told
+def test_a_network_for_another_step_is_not_tried_and_the_remedy_named(forecast: Forecast) -> None:
+    printed = forecast("--models", "gru", "--gru", "shipped", "--step", "2h", "--test", "60")
+    assert "gru: not tried: network 'gru' is for steps of 3600 s, the series has 7200 s" in printed
 
 
 def test_the_json_has_the_numbers_of_the_table_and_the_forecast(
     forecast: Forecast, tmp_path: Path
 ) -> None:
-    target = tmp_path / "told.json"
+    target = tmp_path / "forecast.json"
     forecast("--json", target, "--horizon", "2d")
-    told: dict[str, Any] = json.loads(target.read_text())
-    assert told["series"] | {"start": None} == {
+    numbers: dict[str, Any] = json.loads(target.read_text())
+    assert numbers["series"] | {"start": None} == {
         "file": "nodes.csv",
         "column": "nodes",
         "intervals": 480,
@@ -127,15 +127,15 @@ def test_the_json_has_the_numbers_of_the_table_and_the_forecast(
         "start": None,
         "notes": [],
     }
-    assert told["test"] == {"intervals": 120, "horizon": 48, "origins": 73, "quantile": 0.9}
-    assert told["models"]["seasonal-naive"]["skill_seasonal_naive"] == 0
-    assert told["models"]["seasonal-naive"]["skill_persistence"] > 0.5
-    assert 0.9 < told["models"]["seasonal-naive"]["accuracy_wape"] < 1
-    assert [each["begins"] for each in told["forecast"][::47]] == [
+    assert numbers["test"] == {"intervals": 120, "horizon": 48, "origins": 73, "quantile": 0.9}
+    assert numbers["models"]["seasonal-naive"]["skill_seasonal_naive"] == 0
+    assert numbers["models"]["seasonal-naive"]["skill_persistence"] > 0.5
+    assert 0.9 < numbers["models"]["seasonal-naive"]["accuracy_wape"] < 1
+    assert [each["begins"] for each in numbers["forecast"][::47]] == [
         "2026-11-21T00:00:00Z",
         "2026-11-22T23:00:00Z",
     ]
-    assert all(each["lower"] <= each["point"] <= each["upper"] for each in told["forecast"])
+    assert all(each["lower"] <= each["point"] <= each["upper"] for each in numbers["forecast"])
 
 
 def test_json_to_standard_output_is_alone_there(forecast: Forecast) -> None:
@@ -143,16 +143,16 @@ def test_json_to_standard_output_is_alone_there(forecast: Forecast) -> None:
 
 
 def test_of_a_long_forecast_the_table_shows_the_beginning(forecast: Forecast) -> None:
-    told = forecast("--horizon", "2d")
-    assert told.count("next  ") == 8
-    assert "and 40 more in --json and --plot" in told
+    printed = forecast("--horizon", "2d")
+    assert printed.count("next  ") == 8
+    assert "and 40 more in --json and --plot" in printed
 
 
 def test_what_a_file_without_times_forecasts_is_numbered(forecast: Forecast, hours: Path) -> None:
     hours.write_text("1\n2\n3\n" * 40)
-    told = forecast("--step", "1d", "--period", "3", "--test", "0.5", "--models", "arima")
-    assert "repeating after 3" in told
-    assert "next     interval 1  1.0, 1.0 to 1.0" in told
+    printed = forecast("--step", "1d", "--period", "3", "--test", "0.5", "--models", "arima")
+    assert "repeating after 3" in printed
+    assert "next     interval 1  1.0, 1.0 to 1.0" in printed
 
 
 @pytest.mark.parametrize("horizon", ["1", "12"])
@@ -165,7 +165,7 @@ def test_the_picture_is_a_small_png(forecast: Forecast, horizon: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "printed"),
     [
         (["--models", "arma"], "argument --models, --test: no forecaster is called 'arma'; did"),
         (["--horizon", "90m"], "argument --horizon: 90 min is no whole number of intervals"),
@@ -190,13 +190,13 @@ def test_the_picture_is_a_small_png(forecast: Forecast, horizon: str, tmp_path: 
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(
-    arguments: list[str], told: str, hours: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, hours: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told in refused(capsys, hours, *arguments)
+    assert message in refused(capsys, hours, *arguments)
 
 
 @pytest.mark.parametrize(
-    ("library", "module", "arguments", "told"),
+    ("library", "module", "arguments", "message"),
     [
         (
             "statsmodels",
@@ -216,7 +216,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     library: str,
     module: str,
     arguments: list[str],
-    told: str,
+    message: str,
     hours: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -228,4 +228,4 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, module)
-    assert told in refused(capsys, hours, *arguments)
+    assert message in refused(capsys, hours, *arguments)

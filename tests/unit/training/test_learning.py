@@ -57,7 +57,7 @@ def reached(policy: ActorCritic, env: VecEnv) -> float:
 
 
 @pytest.mark.parametrize("make", [a2c, clipped, penalised, judged_by_replicas, agents, cloning])
-def test_algorithm_learns_to_do_as_it_is_told(make: Maker) -> None:
+def test_algorithm_learns_to_repeat_what_is_asked(make: Maker) -> None:
     """Two steps of four choices: chance gets 0.5 of 2."""
     policy = Echoing()
     assert reached(policy, Echo(count=32)) < 1
@@ -95,20 +95,20 @@ def test_agents_learn_together() -> None:
 @pytest.mark.parametrize("make", [a2c, clipped, penalised, judged_by_replicas, agents, cloning])
 def test_same_seed_same_run_to_the_last_bit(make: Maker) -> None:
     def run(seed: int) -> tuple[torch.Tensor, list[dict[str, float]]]:
-        policy, told = Echoing(hidden=4), []
+        policy, metrics = Echoing(hidden=4), []
 
         def note(progress: LearningProgress) -> bool:
-            told.append({**progress.metrics})
+            metrics.append({**progress.metrics})
             return True
 
         make(policy, Echo(ragged=3), seed).learn(200, note)
-        return torch.cat([weights.flatten() for weights in policy.parameters()]), told
+        return torch.cat([weights.flatten() for weights in policy.parameters()]), metrics
 
-    weights, told = run(1)
-    again, told_again = run(1)
+    weights, metrics = run(1)
+    again, metrics_again = run(1)
     other, _ = run(2)
     assert torch.equal(weights, again)
-    assert told == told_again
+    assert metrics == metrics_again
     assert not torch.equal(weights, other)
 
 

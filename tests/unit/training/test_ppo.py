@@ -51,9 +51,9 @@ def test_beta_is_adapted_after_every_update_by_the_divergence_it_led_to() -> Non
     algorithm = ppo(objective="kl", target_kl=0.01, learning_rate=0.05, kl_coef=8.0)
     algorithm.learn(200, notes)
     beta = 8.0
-    for kl, told in zip(notes.of("kl"), notes.of("kl_coef"), strict=True):
+    for kl, coefficient in zip(notes.of("kl"), notes.of("kl_coef"), strict=True):
         beta *= 2 if kl > 0.015 else 0.5 if kl < 0.01 / 1.5 else 1
-        assert told == beta
+        assert coefficient == beta
     assert len(set(notes.of("kl_coef"))) > 1
 
 

@@ -1,4 +1,4 @@
-"""Recipes are found by name, and whoever cannot have one is told why."""
+"""Recipes are found by name, and a refusal names its reason."""
 
 import sys
 

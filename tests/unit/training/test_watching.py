@@ -1,4 +1,4 @@
-"""What a person sees of a training: lines in a log, a bar on a terminal."""
+"""The display of a training: lines in a log, a bar on a terminal."""
 
 import io
 

@@ -13,7 +13,7 @@ from bireme.training.networks import tensors
 
 @pytest.fixture(scope="module")
 def turns() -> dict[str, dict[str, Tensor]]:
-    """What is seen with several jobs waiting, in each agent's turn."""
+    """Observations with several jobs waiting, in each agent's turn."""
     env = DasTurnEnv(2, ("small",), jobs=30, slots=30, reports=True)
     seen = env.reset([0, 1])
     while not (seen["fits"].sum(axis=1) >= 2).all():

@@ -25,7 +25,7 @@ def placed_by_size(env: DasTurnEnv, seen: Observation) -> Observation:
 
 
 def played(env: DasTurnEnv, seeds: list[int]) -> list[Observation]:
-    """What the placement agent was shown, job after job, of an episode on the first machines."""
+    """Observations of the placement agent, job after job, of an episode on the first machines."""
     seen, shown = env.reset(seeds), []
     for _ in range(JOBS):
         shown.append(placed_by_size(env, seen))
@@ -72,7 +72,7 @@ def test_placement_agent_is_shown_the_job_that_was_chosen() -> None:
     assert placing["placed"][0, 0] == pytest.approx(np.log2(need[last]) / 4)
 
 
-def test_every_other_pair_of_seeds_is_told_nothing_of_finished_runs() -> None:
+def test_every_other_pair_of_seeds_learns_nothing_of_finished_runs() -> None:
     last = played(turns(4), [0, 1, 2, 3])[-1]["places"][:, :, -1]
     assert [bool(row.any()) for row in last] == [True, True, False, False]
     unaware = played(turns(1, reports=False), [0])[-1]["places"][:, :, -1]

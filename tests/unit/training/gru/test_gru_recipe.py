@@ -56,7 +56,7 @@ def test_a_network_for_any_pool_says_how_it_does_on_demand_it_has_not_learned(
         (["gru", "--horizon", "400"], "400 values; to learn 400 steps ahead"),
     ],
 )
-def test_what_cannot_be_trained_on_a_series_is_said(
+def test_what_cannot_be_trained_on_a_series_is_named(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     name, *more = arguments

@@ -1,4 +1,4 @@
-"""What all pools choose together: who wins, what has a density, who has nothing to decide."""
+"""Joint choices of all pools: who wins, what has a density, who has nothing to decide."""
 
 import torch
 from torch import Tensor

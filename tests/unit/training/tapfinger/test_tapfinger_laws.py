@@ -1,4 +1,4 @@
-"""How fast TapFinger's jobs are: the synthetic laws, and the published measurements."""
+"""Speeds of TapFinger's jobs: the synthetic laws, and the published measurements."""
 
 import gzip
 from pathlib import Path

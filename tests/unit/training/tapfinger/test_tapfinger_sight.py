@@ -1,4 +1,4 @@
-"""What agents of TapFinger see of their env, and the rule that they start from."""
+"""Observations of TapFinger's agents, and the rule that they start from."""
 
 import numpy as np
 import pytest
