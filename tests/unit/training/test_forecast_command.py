@@ -165,7 +165,7 @@ def test_the_picture_is_a_small_png(forecast: Forecast, horizon: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "printed"),
+    ("arguments", "message"),
     [
         (["--models", "arma"], "argument --models, --test: no forecaster is called 'arma'; did"),
         (["--horizon", "90m"], "argument --horizon: 90 min is no whole number of intervals"),
