@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partialmethod
 from typing import Any, Final, get_args
 
 import pydantic
@@ -75,23 +76,19 @@ class Notes:
     subject: str
     notes: list[Note] = field(default_factory=list)
 
-    def changed(self, path: str, text: str) -> None:
-        """Note that the field at ``path`` has changed."""
-        self.notes.append(Note(self.subject, path, Effect.CHANGED, text))
+    def add(self, effect: Effect, path: str, text: str) -> None:
+        """Note the ``effect`` on the field at ``path``."""
+        self.notes.append(Note(self.subject, path, effect, text))
 
-    def lost(self, path: str, text: str) -> None:
-        """Note that the field at ``path`` is lost."""
-        self.notes.append(Note(self.subject, path, Effect.LOST, text))
+    changed = partialmethod(add, Effect.CHANGED)
+    lost = partialmethod(add, Effect.LOST)
+    to_do = partialmethod(add, Effect.TO_DO)
 
     def lost_of(self, spec: Json, texts: Mapping[str, str]) -> None:
         """Note each field of the object's ``spec`` that ``texts`` names."""
         for key, text in texts.items():
             if spec.get(key):
                 self.lost(f"spec.{key}", text)
-
-    def to_do(self, path: str, text: str) -> None:
-        """Note what a person must do about the field at ``path``."""
-        self.notes.append(Note(self.subject, path, Effect.TO_DO, text))
 
 
 class ConversionError(BiremeError):

@@ -5,9 +5,9 @@ It prints a line for each pool: what is forecast, by which model and why, or why
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 CANDIDATES: Final = ("persistence", "holt-winters", "arima", "gru", "lsp")
@@ -48,11 +48,8 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     except CredentialsError as error:
         raise PoolsError(str(error)) from error
     try:
-        return await NightlyRun(client, now, candidates, _print, dry_run=dry_run).forecast(pools)
+        return await NightlyRun(
+            client, now, candidates, partial(print, flush=True), dry_run=dry_run
+        ).forecast(pools)
     finally:
         await client.close()
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

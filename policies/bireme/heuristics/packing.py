@@ -350,7 +350,8 @@ def _fill_plainly(
     gang: Gang, capacity: FreeCapacity, inside: BoolArray, level: int
 ) -> dict[str, IntArray] | None:
     """Task after task, the scarcest kind first; where that fails, the other way round."""
-    tasks = sorted(gang.tasks, key=_anchor_key)
+    # Kinds with the most devices first, parameter servers last among equals.
+    tasks = sorted(gang.tasks, key=lambda task: (-task.devices, task.role is Role.PS, task.name))
     counts = _fill_in_order(tasks, capacity, inside, level)
     if counts is None and len(tasks) > 1:
         counts = _fill_in_order(tasks[::-1], capacity, inside, level)
@@ -379,11 +380,6 @@ def _fill_in_order(
         used = used + placed
         takes.append(Take(capacity.nodes.axis.usage(task.request), placed))
     return counts
-
-
-def _anchor_key(task: Task) -> tuple[int, int, str]:
-    """Kinds with the most devices first, parameter servers last among equals."""
-    return (-task.devices, task.role is Role.PS, task.name)
 
 
 def pack_by_level(room: IntArray, replicas: int, capacity: FreeCapacity, level: int) -> IntArray:

@@ -14,6 +14,7 @@ from bireme.core.placement import Placement, placement_at
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.simulator import workload
 from bireme.simulator.cluster import SimulatedCluster, replicas_by_node
 from bireme.simulator.equivalence import WaitingGangs
 from bireme.simulator.events import Event, EventKind, EventQueue, moment_at, moment_past
@@ -21,15 +22,6 @@ from bireme.simulator.job_state import SimulatedJob
 from bireme.simulator.node_pools import NodePool, SimulatedPools
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics.model import Physics, PlacedSpeedLaw
-from bireme.simulator.workload import (
-    Estimator,
-    RunningAtStart,
-    Trace,
-    TraceJob,
-    gang_of,
-    jobs_by_name,
-    template_of,
-)
 
 
 class SimulationState:
@@ -46,16 +38,16 @@ class SimulationState:
 
     def __init__(
         self,
-        trace: Trace,
+        trace: workload.Trace,
         nodes: Sequence[Node],
         settings: SchedulingSettings,
         physics: Physics,
         seed: int,
-        estimator: Estimator | None,
+        estimator: workload.Estimator | None,
         pools: Sequence[NodePool] = (),
     ) -> None:
         self.now = 0.0
-        self.jobs = jobs_by_name(trace)
+        self.jobs = workload.jobs_by_name(trace)
         queues = {queue.name: queue for queue in trace.queues}
         self.cluster = SimulatedCluster(nodes, queues, settings)
         self.active: dict[str, SimulatedJob] = {}
@@ -86,7 +78,7 @@ class SimulationState:
         for failure in self._physics.failures(nodes, max(ends, default=0.0), self._seed):
             yield Event(failure.time, EventKind.NODE, failure.node, int(failure.is_up))
 
-    def _restore(self, found: RunningAtStart) -> None:
+    def _restore(self, found: workload.RunningAtStart) -> None:
         """Put a job that runs when the trace starts on its places."""
         trace_job, nodes = self.jobs[found.job], self.cluster.table
         job = self._add(trace_job)
@@ -144,9 +136,9 @@ class SimulationState:
             case EventKind.POOL:
                 return self.pools.handle(event, self.now)
 
-    def _add(self, trace_job: TraceJob) -> SimulatedJob:
+    def _add(self, trace_job: workload.TraceJob) -> SimulatedJob:
         """Register a job that arrives."""
-        gang = gang_of(trace_job, self._estimator)
+        gang = workload.gang_of(trace_job, self._estimator)
         job = SimulatedJob(trace_job, gang, self.cluster.wait_bound_seconds(gang))
         self.active[trace_job.name] = job
         return job
@@ -164,7 +156,9 @@ class SimulationState:
         rows = self._vacate(job.running)
         seconds = job.finish(self.now, self.cluster.table)
         if self._estimator is not None:
-            self._estimator.observe(job.trace_job.user, template_of(job.trace_job), seconds)
+            self._estimator.observe(
+                job.trace_job.user, workload.template_of(job.trace_job), seconds
+            )
         self.records[event.name] = job.record(finished=self.now)
         del self.active[event.name]
         self._neighbours_changed(rows)

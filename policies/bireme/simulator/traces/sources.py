@@ -36,14 +36,8 @@ FORMATS: Final[Mapping[str, Callable[..., Trace]]] = {
 """Readers by name of the format: a path, then options by keyword."""
 
 GENERATORS: Final[Mapping[str, Callable[..., Trace]]] = {
-    "a2c": a2c,
-    "adversarial": adversarial,
-    "das": das,
-    "diurnal": diurnal,
-    "gavel": gavel,
-    "poisson": poisson,
-    "rlpto": rlpto,
-    "tapfinger": tapfinger,
+    generator.__name__: generator
+    for generator in (a2c, adversarial, das, diurnal, gavel, poisson, rlpto, tapfinger)
 }
 """Generators by name; a source calls one ``gen:name``."""
 
