@@ -1,7 +1,6 @@
 """Random workloads for the guardrails: small gangs of all kinds, three nodes, four queues."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from hypothesis import strategies as st
@@ -29,11 +28,11 @@ Arrival: TypeAlias = tuple[int, Gang, float]
 
 def timed(name: str, seconds: float | None, gpus: int = 1, arrived: float = 0.0) -> Gang:
     """Return one-GPU workers with this estimate."""
-    return replace(a_gang(name, a_task(gpus), arrived=arrived), estimated_seconds=seconds)
+    return a_gang(name, a_task(gpus), arrived=arrived, estimated_seconds=seconds)
 
 
 def growing(replicas: int, least: int, most: int) -> Task:
-    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
+    return a_task(replicas, min_replicas=least, max_replicas=most)
 
 
 def _of_one_task(*sizes: tuple[int, int]) -> tuple[tuple[Task, ...], ...]:

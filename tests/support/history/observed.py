@@ -66,7 +66,6 @@ class ObservedCluster:
     """Every object at the revision of the record last applied, and the one it replaced."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
         self.objects: dict[str, dict[Key, Manifest]] = {}
         self.pods: dict[Key, Pod] = {}
         self.gangs: dict[Key, dict[Key, Pod]] = {}
@@ -74,17 +73,20 @@ class ObservedCluster:
         self.before: Manifest | None = None
         """The object of the last record as it was before; None when it is new."""
         self.pod_before: Pod | None = None
+        self.newly_bound: Pod | None = None
+        """The pod that got its node with the last record."""
 
     def apply(self, record: Record) -> None:
-        self.seconds = record.seconds
         kind = self.objects.setdefault(record.kind, {})
         self.before = kind.get(record.key)
-        if self.before is not None and not _is_same(self.before, record.manifest):
+        uid = record.manifest.get("metadata", {}).get("uid")
+        if self.before is not None and self.before["metadata"].get("uid") != uid:
             self.before = None  # deleted and made again: another object of that name
         if record.change == "DELETED":
             kind.pop(record.key, None)
         else:
             kind[record.key] = record.manifest
+        self.newly_bound = None
         if record.kind == "Pod":
             self._apply_pod(record)
 
@@ -98,16 +100,10 @@ class ObservedCluster:
         if record.change != "DELETED":
             self.pods[record.key] = pod
             self.gangs.setdefault(pod.gang, {})[record.key] = pod
+            was_bound = self.pod_before is not None and self.pod_before.node
+            self.newly_bound = pod if pod.node and not was_bound else None
 
     # --- questions -------------------------------------------------------------------------
-
-    def newly_bound(self, record: Record) -> Pod | None:
-        """Return the pod that got its node with this record, if it is such a record."""
-        if record.kind != "Pod" or record.change == "DELETED":
-            return None
-        pod = self.pods[record.key]
-        was_bound = self.pod_before is not None and bool(self.pod_before.node)
-        return pod if pod.node and not was_bound else None
 
     def get(self, kind: str, key: Key) -> Manifest | None:
         return self.objects.get(kind, {}).get(key)
@@ -168,7 +164,3 @@ def planned_nodes(plan: Manifest) -> dict[Any, str]:
         for uid in placement.get("pods") or ():
             nodes[uid] = placement["node"]
     return nodes
-
-
-def _is_same(one: Manifest, other: Manifest) -> bool:
-    return bool(one["metadata"].get("uid") == other.get("metadata", {}).get("uid"))

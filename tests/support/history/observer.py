@@ -40,13 +40,10 @@ class Violation:
         return f"{self.invariant}: {self.subject}: {self.message} ({where})"
 
 
-Check = Callable[[ObservedCluster, Record], Iterator[Violation]]
+Findings = Iterator[tuple[str, str | Key, str]]
+"""Invariant, subject and message of each violation."""
+Check = Callable[[ObservedCluster, Record], Findings]
 """Called after every record; yields what it brought about, or what has lasted too long by now."""
-
-
-def violation(invariant: str, record: Record, subject: object, message: str) -> Violation:
-    text = "/".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
-    return Violation(invariant, record.seconds, record.revision, text, message)
 
 
 # --- room of nodes and queues -------------------------------------------------------------
@@ -55,21 +52,21 @@ def violation(invariant: str, record: Record, subject: object, message: str) -> 
 # shrinks under its pods, or a limit that is lowered later, breaks nothing.
 
 
-def node_overcommitted(world: ObservedCluster, record: Record) -> Iterator[Violation]:
+def node_overcommitted(world: ObservedCluster, record: Record) -> Findings:
     """The pods of a node ask no more than it offers, of any resource."""
-    pod = world.newly_bound(record)
+    pod = world.newly_bound
     offered = world.allocatable(pod.node) if pod is not None else None
     if pod is None or offered is None:
         return
     here = [p.request for p in world.pods.values() if p.node == pod.node and p.holds_node]
     for resource, excess in _excess(total(here), offered).items():
-        message = f"{excess} of {resource} with pod {pod.name}"
-        yield violation("node-overcommitted", record, f"node {pod.node}", message)
+        words = f"{excess} of {resource} with pod {pod.name}"
+        yield "node-overcommitted", f"node {pod.node}", words
 
 
-def queue_limit_exceeded(world: ObservedCluster, record: Record) -> Iterator[Violation]:
+def queue_limit_exceeded(world: ObservedCluster, record: Record) -> Findings:
     """The gangs on nodes ask no more together than the limit of their queue."""
-    pod = world.newly_bound(record)
+    pod = world.newly_bound
     if pod is None or not pod.is_ours or not pod.gang[1]:
         return
     name = world.queue_of(pod.gang)
@@ -85,7 +82,7 @@ def queue_limit_exceeded(world: ObservedCluster, record: Record) -> Iterator[Vio
         if p.is_active
     ]
     for resource, excess in _excess(_named(total(held), limit), limit).items():
-        yield violation("queue-limit-exceeded", record, f"queue {name}", f"{excess} of {resource}")
+        yield "queue-limit-exceeded", f"queue {name}", f"{excess} of {resource}"
 
 
 def _named(used: Amounts, limit: Amounts) -> Amounts:
@@ -125,14 +122,13 @@ class Lasting:
     """Returns the fault of a gang right now; empty when there is none."""
     _since: dict[Key, tuple[float, str]] = field(default_factory=dict)
 
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Findings:
         overdue = record.seconds - self.grace_seconds
         for late in [gang for gang, (since, _) in self._since.items() if since < overdue]:
             _, wrong = self._since[late]
             # Reported once: a fault that lasts would fill the list.
             self._since[late] = (float("inf"), wrong)
-            lasting = f"{wrong} for more than {self.grace_seconds:g} s"
-            yield violation(self.name, record, late, lasting)
+            yield self.name, late, f"{wrong} for more than {self.grace_seconds:g} s"
         gang = gang_of(world, record)
         if gang is None:
             return
@@ -191,26 +187,26 @@ class ReplicasOnce:
     def __init__(self) -> None:
         self._bound: dict[Key, dict[tuple[str, str], str]] = {}
 
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Findings:
         if record.kind == "PodGroup":
             if _plan_id(world.before) != _plan_id(world.get("PodGroup", record.key)):
                 self._bound.pop(record.key, None)
             return
         gone = world.pod_before
         if record.change != "DELETED" and gone is None and record.kind == "Pod":
-            yield from self._twins(world, record, world.pods[record.key])
+            yield from self._twins(world, world.pods[record.key])
         if record.change == "DELETED" and gone is not None and _may_come_back(world, gone):
             self._bound.get(gone.gang, {}).pop(gone.replica, None)
-        pod = world.newly_bound(record)
+        pod = world.newly_bound
         if pod is None or not pod.plan or not pod.replica[1]:
             return
-        yield from self._beside(world, record, pod)
+        yield from self._beside(world, pod)
         uid = self._bound.setdefault(pod.gang, {}).setdefault(pod.replica, pod.uid)
         if uid != pod.uid:
-            message = f"replica {'-'.join(pod.replica)} was bound and made again in one plan"
-            yield violation(self.name, record, pod.gang, message)
+            words = f"replica {'-'.join(pod.replica)} was bound and made again in one plan"
+            yield self.name, pod.gang, words
 
-    def _twins(self, world: ObservedCluster, record: Record, pod: Pod) -> Iterator[Violation]:
+    def _twins(self, world: ObservedCluster, pod: Pod) -> Findings:
         """Yield others of the same plan that a new pod was made beside, on nodes or not."""
         if not pod.plan or not pod.replica[1]:
             return
@@ -218,19 +214,19 @@ class ReplicasOnce:
             is_same = (other.plan, other.replica) == (pod.plan, pod.replica)
             goes_on = not other.is_leaving and other.phase not in ENDED
             if is_same and goes_on and other.uid != pod.uid:
-                message = f"replica {'-'.join(pod.replica)} was made as {pod.name} and {other.name}"
-                yield violation(self.name, record, pod.gang, message)
+                words = f"replica {'-'.join(pod.replica)} was made as {pod.name} and {other.name}"
+                yield self.name, pod.gang, words
 
-    def _beside(self, world: ObservedCluster, record: Record, pod: Pod) -> Iterator[Violation]:
+    def _beside(self, world: ObservedCluster, pod: Pod) -> Findings:
         for other in world.members(pod.gang):
             if not other.is_active or other.uid == pod.uid:
                 continue
             if other.replica == pod.replica:
-                message = f"replica {'-'.join(pod.replica)} runs as {other.name} and {pod.name}"
-                yield violation(self.name, record, pod.gang, message)
+                words = f"replica {'-'.join(pod.replica)} runs as {other.name} and {pod.name}"
+                yield self.name, pod.gang, words
             elif other.plan != pod.plan:
-                message = f"{other.name} of plan {other.plan} beside {pod.name} of plan {pod.plan}"
-                yield violation("plans-mixed", record, pod.gang, message)
+                words = f"{other.name} of plan {other.plan} beside {pod.name} of plan {pod.plan}"
+                yield "plans-mixed", pod.gang, words
                 return
 
 
@@ -259,10 +255,10 @@ class OnPlan:
         self._left_behind: dict[Key, tuple[float, Manifest]] = {}
         """Gang to when it was deleted, and the plan it had then."""
 
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Findings:
         if record.change == "DELETED" and record.kind in ("PodGroup", "TrainingJob"):
             self._remember(world, record)
-        pod = world.newly_bound(record)
+        pod = world.newly_bound
         if pod is None or not pod.is_ours or not pod.gang[1]:
             return
         plan = world.plan(pod.gang)
@@ -270,13 +266,12 @@ class OnPlan:
             deleted, left = self._left_behind[pod.gang]
             plan = left if record.seconds - deleted <= ON_THEIR_WAY_SECONDS else None
         if plan is None:
-            yield violation(self.name, record, pod.gang, f"{pod.name} was bound without a plan")
+            yield self.name, pod.gang, f"{pod.name} was bound without a plan"
             return
         nodes = planned_nodes(plan)
         planned = nodes.get(pod.uid) or nodes.get(pod.replica)
         if plan["mode"] == "Pinned" and planned != pod.node:
-            message = f"{pod.name} is on {pod.node}, its plan says {planned}"
-            yield violation(self.name, record, pod.gang, message)
+            yield self.name, pod.gang, f"{pod.name} is on {pod.node}, its plan says {planned}"
 
     def _remember(self, world: ObservedCluster, record: Record) -> None:
         plan = world.plan(record.key) or record.manifest.get("status", {}).get("plan")
@@ -284,7 +279,7 @@ class OnPlan:
             self._left_behind[record.key] = (record.seconds, plan)
 
 
-def role_affinity_broken(world: ObservedCluster, record: Record) -> Iterator[Violation]:
+def role_affinity_broken(world: ObservedCluster, record: Record) -> Findings:
     """With Required role affinity every worker shares its topology domain with a server."""
     if record.kind != "TrainingJob" or record.change == "DELETED":
         return
@@ -298,8 +293,8 @@ def role_affinity_broken(world: ObservedCluster, record: Record) -> Iterator[Vio
     served = {domains[p.name] for p in members if p.role == "ps"} - {""}
     for pod in members:
         if pod.role == "worker" and domains[pod.name] not in served:
-            message = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
-            yield violation("role-affinity-broken", record, record.key, message)
+            words = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
+            yield "role-affinity-broken", record.key, words
 
 
 # --- jobs ---------------------------------------------------------------------------------
@@ -307,18 +302,17 @@ def role_affinity_broken(world: ObservedCluster, record: Record) -> Iterator[Vio
 LOST: Final = "job-lost"
 
 
-def job_went_back(world: ObservedCluster, record: Record) -> Iterator[Violation]:
+def job_went_back(world: ObservedCluster, record: Record) -> Findings:
     """A finished job stays finished, and attempts are only ever counted up."""
     before = world.before
     if record.kind != "TrainingJob" or record.change == "DELETED" or before is None:
         return
     was, now = phase_of(before), phase_of(record.manifest)
     if was in ENDED and now != was:
-        yield violation("job-went-back", record, record.key, f"{was} became {now}")
+        yield "job-went-back", record.key, f"{was} became {now}"
     first, second = _attempt(before), _attempt(record.manifest)
     if second < first:
-        message = f"attempt {first} became {second}"
-        yield violation("job-went-back", record, record.key, message)
+        yield "job-went-back", record.key, f"attempt {first} became {second}"
 
 
 def _attempt(job: dict[str, Any]) -> int:
@@ -336,37 +330,30 @@ class EpochsGrow:
     def __init__(self) -> None:
         self._highest = 0
 
-    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Findings:
         if record.kind != "PodGroup" or record.change == "DELETED":
             return
         plan = world.plan(record.key)
-        before = (world.before or {}).get("status", {}).get("plan")
-        if plan is None or plan == before or _is_resize(before, plan):
+        # A resize changes a plan, but not what it is known by.
+        if plan is None or _plan_id(world.before) == _plan_id(world.get("PodGroup", record.key)):
             return
         epoch = int(plan["epoch"])
         if epoch < self._highest:
-            message = f"a plan of epoch {epoch} was written after one of epoch {self._highest}"
-            yield violation(self.name, record, record.key, message)
+            words = f"a plan of epoch {epoch} was written after one of epoch {self._highest}"
+            yield self.name, record.key, words
         self._highest = max(self._highest, epoch)
 
 
-def _is_resize(before: Manifest | None, plan: Manifest) -> bool:
-    kept = ("epoch", "attempt", "plannedTime")
-    return before is not None and all(before[name] == plan[name] for name in kept)
-
-
-def job_lost(
-    removed: Collection[Key], world: ObservedCluster, record: Record
-) -> Iterator[Violation]:
+def job_lost(removed: Collection[Key], world: ObservedCluster, record: Record) -> Findings:
     """No job disappears before it has finished, but by the hand of its user."""
     if record.kind != "TrainingJob" or record.change != "DELETED":
         return
     phase = phase_of(record.manifest)
     if phase not in ENDED and record.key not in removed:
-        yield violation(LOST, record, record.key, f"deleted while {phase}")
+        yield LOST, record.key, f"deleted while {phase}"
 
 
-def unsettled(world: ObservedCluster, record: Record) -> Iterator[Violation]:
+def unsettled(world: ObservedCluster) -> Findings:
     """Yield jobs that at the end are neither finished nor waiting for a stated reason."""
     for key, job in world.objects.get("TrainingJob", {}).items():
         status = job.get("status", {})
@@ -377,7 +364,7 @@ def unsettled(world: ObservedCluster, record: Record) -> Iterator[Violation]:
         waits = waits and status.get("reason") and status.get("message")
         if phase not in ENDED and not waits:
             said = f"{phase}, reason {status.get('reason')}, message {status.get('message')!r}"
-            yield violation(LOST, record, key, f"at the end {said}")
+            yield LOST, key, f"at the end {said}"
 
 
 # --- all of them ----------------------------------------------------------------------------
@@ -425,11 +412,17 @@ def check(
     )
     world = ObservedCluster()
     found: list[Violation] = []
+
+    def note(at: Record, findings: Findings) -> None:
+        for invariant, subject, message in findings:
+            about = subject if isinstance(subject, str) else "/".join(subject)
+            found.append(Violation(invariant, at.seconds, at.revision, about, message))
+
     last: Record | None = None
     for last in in_order(record for record in records if record.change != "GAP"):
         world.apply(last)
         for one in checks:
-            found += one(world, last)
+            note(last, one(world, last))
     if settled and last is not None:
-        found += unsettled(world, last)
+        note(last, unsettled(world))
     return found

@@ -7,7 +7,8 @@ or full.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -138,13 +139,14 @@ class ModelCluster:
 
     def _may_bind(self, name: str, places: Places) -> bool:
         """Return whether all nodes of ``places`` are open and offer all that they now hold."""
-        nodes, used = self.things["node"], used_by(self.things["job"])
+        jobs = self.things["job"]
+        nodes, used = self.things["node"], used_by((j, j["places"]) for j in jobs.values())
         return all(
             node in nodes
             and is_open(nodes[node])
             # A pod that asks for nothing binds even where others hold too much.
             and (not amount or used[node, what] <= nodes[node]["offers"].get(what, 0))
-            for node, what, amount in asked(self.things["job"][name], places)
+            for node, what, amount in asked(jobs[name], places)
         )
 
 
@@ -161,12 +163,12 @@ def added(before: Places, after: Places) -> Places:
     return {task: spread for task, spread in more.items() if spread}
 
 
-def used_by(jobs: Mapping[str, Thing]) -> dict[tuple[str, str], int]:
-    """Return what all that hold places use, by node and resource."""
-    used: dict[tuple[str, str], int] = {}
-    for job in jobs.values():
-        for node, what, amount in asked(job, job["places"]):
-            used[node, what] = used.get((node, what), 0) + amount
+def used_by(held: Iterable[tuple[Thing, Places]]) -> Counter[tuple[str, str]]:
+    """Return what jobs use on their places, by node and resource."""
+    used: Counter[tuple[str, str]] = Counter()
+    for job, places in held:
+        for node, what, amount in asked(job, places):
+            used[node, what] += amount
     return used
 
 

@@ -57,27 +57,28 @@ class DecisionCase:
 
     def claim(self, name: str) -> float:
         """Return the part of the combined priority that neither waiting nor width raises."""
-        job, rules = self.job(name), self.settings
-        urgency = max(0, job["priority"])
-        user = rules.user_weight * self._queue_of(name)["priority"] / 100
-        own = rules.job_weight * urgency / (urgency + rules.job_priority_half)
-        return round(float(user + own), 9)
+        return round(float(sum(self._fixed_parts(name))), 9)
 
     def rank(self, name: str) -> tuple[float | str, ...]:
         """Return the sort key by combined priority; the lowest goes first."""
         job, rules = self.job(name), self.settings
         tasks = job["tasks" if job["phase"] == "waiting" else "planned"]
         width = sum(task["replicas"] for task in tasks.values())
-        urgency, waited = max(0, job["priority"]), self.waited_seconds(name)
         parts = (
-            rules.user_weight * self._queue_of(name)["priority"] / 100,
-            rules.job_weight * urgency / (urgency + rules.job_priority_half),
-            rules.wait_weight * min(1.0, waited / self._bound_seconds(name)),
+            *self._fixed_parts(name),
+            rules.wait_weight * min(1.0, self.waited_seconds(name) / self._bound_seconds(name)),
             rules.parallelism_weight * width / (width + rules.parallelism_half),
         )
         came = job["queued" if job["phase"] == "waiting" else "started"]
         ties = (not job["interrupted"], -job["priority"], came - job["waited"], -width, name)
         return (-round(sum(parts), 9), *ties)
+
+    def _fixed_parts(self, name: str) -> tuple[float, float]:
+        rules, urgency = self.settings, max(0, self.job(name)["priority"])
+        return (
+            rules.user_weight * self._queue_of(name)["priority"] / 100,
+            rules.job_weight * urgency / (urgency + rules.job_priority_half),
+        )
 
     def _queue_of(self, name: str) -> Thing:
         return self.seen["queue"].get(self.job(name)["queue"], {"priority": 50, "bound": None})
@@ -102,13 +103,8 @@ class DecisionCase:
         """Return the reason why no job of a queue can start; empty when some can."""
         if queue not in self.seen["queue"]:
             return "QueueNotFound"
-        seen, at = {queue}, queue
-        while parent := self.seen["queue"][at]["parent"]:
-            if parent in seen or parent not in self.seen["queue"]:
-                return "QueueInvalid"
-            seen.add(parent)
-            at = parent
-        return ""
+        top = self.path(queue)[-1]
+        return "QueueInvalid" if self.seen["queue"][top]["parent"] else ""
 
     def held(self, queue: str, beside: Iterable[tuple[str, int]] = ()) -> int:
         """Return GPUs that a queue holds with all below it; ``beside`` are more, by queue."""
@@ -158,13 +154,9 @@ class DecisionCase:
         self, held: Iterable[tuple[Thing, Places]], added: Iterable[tuple[Thing, Places]]
     ) -> Iterator[str]:
         """Yield where ``held`` is more than a node offers, of what its part ``added`` asks."""
-        used: dict[tuple[str, str], int] = {}
-        for job, places in held:
-            for node, what, amount in asked(job, places):
-                used[node, what] = used.get((node, what), 0) + amount
         new = {(node, what) for each in added for node, what, amount in asked(*each) if amount}
         offers = {name: node["offers"] for name, node in self.seen["node"].items()}
-        yield from overcommitted(offers, used, new)
+        yield from overcommitted(offers, used_by(held), new)
 
     def fits(self, name: str, used: Mapping[tuple[str, str], int]) -> bool | None:
         """Return whether the least of a job fits beside ``used``; None where hard to say."""
@@ -183,8 +175,7 @@ class DecisionCase:
 
     def used(self) -> dict[tuple[str, str], int]:
         """Return what is used once the moves are made, before any job leaves."""
-        jobs = {n: {**job, "places": p} for n, (job, p) in self.after(leavers_gone=False).items()}
-        return used_by(jobs)
+        return used_by(self.after(leavers_gone=False).values())
 
 
 def gpus_on(job: Thing, places: Places) -> int:
@@ -280,17 +271,19 @@ def every_stop_is_needed(case: DecisionCase) -> Iterator[str]:
         own = takewhile(lambda move: move["do"] in ("stop", "resize"), reversed(before.moves))
         for move in own:
             gone = {other["job"]: other.get("places", {}) for other in made if other is not move}
-            if move["do"] == "stop" and case.fits(hold["job"], used_by(_beside(before, gone))):
+            if move["do"] == "stop" and case.fits(
+                hold["job"], used_by(_beside(before, gone).values())
+            ):
                 yield f"{move['job']} is stopped for {move['for']}, which fits beside it"
 
 
-def _beside(case: DecisionCase, gone: Mapping[str, Places]) -> dict[str, Thing]:
+def _beside(case: DecisionCase, gone: Mapping[str, Places]) -> dict[str, tuple[Thing, Places]]:
     """Return who holds places if of those that make room only ``gone`` do."""
     jobs = case.seen["job"]
-    held = {n: j for n, j in jobs.items() if j["places"] and j["phase"] != "leaving"}
+    held = {n: (j, j["places"]) for n, j in jobs.items() if j["phase"] != "leaving"}
     taken = [(m["job"], m["places"]) for m in case.of("start")]
     taken += [(m["job"], m["kept"]) for m in preemptors(case)]
-    return held | {name: {**jobs[name], "places": p} for name, p in [*taken, *gone.items()]}
+    return held | {name: (jobs[name], places) for name, places in [*taken, *gone.items()]}
 
 
 def sizes_stay_between_least_and_most(case: DecisionCase) -> Iterator[str]:

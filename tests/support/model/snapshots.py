@@ -1,6 +1,5 @@
 """Convert dictionaries of the model into snapshots of the core, and decisions into moves."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -9,7 +8,7 @@ from bireme.core.gangs import Gang, Role, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import Placement
 from bireme.core.queues import Queue
-from bireme.core.resources import Request, add
+from bireme.core.resources import add
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -52,7 +51,10 @@ def snapshot_of(
     for name, job in jobs.items():
         if not job["places"]:
             continue
-        usage[job["queue"]] = add(usage.get(job["queue"], {}), dict(_held(job)))
+        for task in _tasks(job["planned"]):
+            count = sum(job["places"].get(task.name, {}).values())
+            asked = {what: amount * count for what, amount in task.request}
+            usage[job["queue"]] = add(usage.get(job["queue"], {}), asked)
         if (held := running_of(name, job, table)) is not None:
             running.append(held)
     return replace(with_running(bare, *running), queue_usage=usage)
@@ -74,7 +76,7 @@ def _tasks(tasks: Thing) -> tuple[Task, ...]:
 
 
 def gang_of(name: str, job: Thing) -> Gang:
-    gang = a_gang(
+    return a_gang(
         name,
         *_tasks(job["tasks"]),
         queue=job["queue"],
@@ -84,8 +86,8 @@ def gang_of(name: str, job: Thing) -> Gang:
         displaced=job["displaced"],
         estimated_seconds=job["estimate"],
         is_elastic=job["elastic"],
+        evictions=job["evictions"],
     )
-    return replace(gang, evictions=job["evictions"])
 
 
 def running_of(name: str, job: Thing, table: NodeTable) -> RunningGang | None:
@@ -111,13 +113,6 @@ def running_of(name: str, job: Thing, table: NodeTable) -> RunningGang | None:
 
 def _known(spread: dict[str, int], table: NodeTable) -> dict[str, int]:
     return {node: count for node, count in spread.items() if node in table.row}
-
-
-def _held(job: Thing) -> Iterator[tuple[str, int]]:
-    sizes = {task: sum(spread.values()) for task, spread in job["places"].items()}
-    for task in _tasks(job["planned"]):
-        request: Request = task.request
-        yield from ((name, amount * sizes.get(task.name, 0)) for name, amount in request)
 
 
 def moves_of(decision: Decision, table: NodeTable) -> list[Move]:
