@@ -33,7 +33,7 @@ test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) tools.controlplane build --karpenter --kubeflow
 	@$(RUN) tools.controlplane build --node --where-possible
 	@$(RUN) tools.images --where-possible
-	$(BIN)/python -m pytest --numprocesses 2 --maxschedchunk 1
+	$(BIN)/python -m pytest --numprocesses 3 --maxschedchunk 1
 
 test-fast: install ## the tiers that need no cluster
 	$(BIN)/python -m pytest -m 'not cluster'
