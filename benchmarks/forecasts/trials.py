@@ -39,12 +39,10 @@ PAGES: Final[Mapping[str, Page]] = {
                 "--series $DATA/tsdl/A5M_timestamped.csv.gz --column bits --test 1w",
             ),
             "tsdl-hour": Trial(
-                "An hour ahead",
-                "--series $DATA/tsdl/A1H_timestamped.csv --column bits --test 14d",
+                "An hour ahead", "--series $DATA/tsdl/A1H_timestamped.csv --column bits --test 14d"
             ),
             "tsdl-day": Trial(
-                "A day ahead",
-                "--series $DATA/tsdl/A1D.txt --step 1d --test 14d --quantile 0.8",
+                "A day ahead", "--series $DATA/tsdl/A1D.txt --step 1d --test 14d --quantile 0.8"
             ),
             "tsdl-2days": Trial(
                 "Two days of hours ahead",

@@ -90,13 +90,7 @@ _INDEX_RIVALS: Final = ("srtf", "tiresias-gittins", "tiresias-las")
 _RLPTO_TABLES: Final = ("table-2", "table-3")
 _RLPTO_MIXES: Final = ("mix-1", "mix-2", "mix-3", "mix-4")
 _RULE: Final = ("simple-rule-0.0003",)
-_RLPTO_BETAS: Final = {
-    "fs": 0.0003,
-    "fcfs": 0.0003,
-    "slaq": 0.0003,
-    "dolphin": 0.0003,
-    "tradl": 0.0007,
-}
+_RLPTO_BETAS: Final = {**dict.fromkeys(("fs", "fcfs", "slaq", "dolphin"), 0.0003), "tradl": 0.0007}
 """The beta at which each baseline is to be dominated: of the tables', the one nearest to it."""
 
 

@@ -60,9 +60,7 @@ def drawn(curves: Path, name: str) -> str:
             for rule, means in levels.items():
                 if column in means:
                     axes.axhline(means[column], color=_COLOURS[rule], linewidth=1, label=rule)
-            axes.set_ylabel(label)
-            axes.set_xlabel("decisions")
-            axes.set_xscale("log")
+            axes.set(xlabel="decisions", ylabel=label, xscale="log")
             axes.grid(color="#eeeeee")
             if at:
                 axes.legend(frameon=False, loc="upper right")
@@ -110,9 +108,7 @@ def designs_drawn(runs: Mapping[str, Path]) -> str:
             for (recipe, run), colour in zip(runs.items(), _DESIGN_COLOURS, strict=False):
                 points = _points(run / "curves.csv", column)
                 axes.plot(*points, color=colour, linewidth=1.5, marker=".", label=recipe)
-            axes.set_ylabel(label)
-            axes.set_xlabel("decisions")
-            axes.set_yscale("log")
+            axes.set(xlabel="decisions", ylabel=label, yscale="log")
             axes.grid(color="#eeeeee")
             if at:
                 axes.legend(frameon=False)
@@ -155,9 +151,8 @@ def levels_drawn(part: OrderPart) -> str:
         for gpus in _GPUS:
             label = f"{gpus} GPUs" if gpus > 1 else "1 GPU"
             axes.step(_SECONDS, score(gpus), where="post", label=label)
-        axes.set_xscale("log")
+        axes.set(xscale="log", xlabel="seconds it has run")
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("seconds it has run")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("index (higher goes first)")
     panels[2].legend(frameon=False)

@@ -231,9 +231,7 @@ def _cells(kept: Coverage) -> tuple[str, ...]:
     return (
         str(kept.given),
         str(len(kept.inside)),
-        _share(kept.inside),
-        _share(kept.early),
-        _share(kept.late),
+        *map(_share, (kept.inside, kept.early, kept.late)),
         _minutes(kept.widths),
         _share(kept.renewed),
     )

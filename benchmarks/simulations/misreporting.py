@@ -79,14 +79,8 @@ STATED_TO: Final = ("combined-priority", "sjf")
 
 def workload(seed: int, *, is_elastic: bool) -> Trace:
     """Draw honest jobs of 1 to 8 GPUs, more than the cluster can run at once."""
-    trace = poisson(
-        jobs=JOBS,
-        rate=22.0,
-        mean_seconds=1800.0,
-        spread=1.0,
-        sizes="1:0.5,2:0.25,4:0.15,8:0.1",
-        seed=seed,
-    )
+    sizes = "1:0.5,2:0.25,4:0.15,8:0.1"
+    trace = poisson(jobs=JOBS, rate=22.0, mean_seconds=1800.0, spread=1.0, sizes=sizes, seed=seed)
     margins = np.random.default_rng(seed).uniform(1.0, 1.5, JOBS)
     jobs = (
         replace(job, estimated_seconds=job.duration_seconds * more, reporting=HONEST)

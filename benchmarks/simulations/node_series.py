@@ -6,7 +6,7 @@ from hourly means.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -52,31 +52,20 @@ class _Nodes:
     replicas: int
     there: int
     idle_since: FloatArray
-    coming: list[tuple[int, int]]
+    coming: list[tuple[int, int]] = field(default_factory=list)
     forecast: Sequence[HourForecast] = ()
     made: float | None = None
     raised: Raised = ()
 
     def scale(self, asked: int, minute: int) -> None:
         """Scale as the core says, with ``asked`` nodes in use or waited for."""
-        now, bounds = float(minute * _MINUTE), self.pool.bounds
+        now = float(minute * _MINUTE)
         used = min(asked, self.there)
         empty = tuple(self.idle_since[used : self.there].tolist())
         wanted = max(asked, self.replicas) if asked > self.there else 0
-        decided = floor(
-            bounds,
-            PoolState(
-                self.replicas,
-                used,
-                wanted,
-                self.replicas - self.there,
-                empty,
-                tuple(self.forecast),
-                self.made,
-                self.raised,
-            ),
-            now,
-        )
+        nodes = (self.replicas, used, wanted, self.replicas - self.there, empty)
+        state = PoolState(*nodes, tuple(self.forecast), self.made, self.raised)
+        decided = floor(self.pool.bounds, state, now)
         self.raised = with_step(self.raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         if more > 0:
@@ -92,7 +81,7 @@ class _Nodes:
 
 def follow(demand: IntArray, pool: NodePool) -> tuple[IntArray, IntArray]:
     """Return nodes there, and there or on their way, by minute; shape of ``demand``."""
-    nodes = _Nodes(pool, int(demand[0]), int(demand[0]), np.zeros(pool.bounds.maximum), [])
+    nodes = _Nodes(pool, int(demand[0]), int(demand[0]), np.zeros(pool.bounds.maximum))
     lead = pool.bounds.lead_seconds // _MINUTE
     hourly = demand[: len(demand) // 60 * 60].reshape(-1, 60).mean(axis=1)
     there, asked = np.zeros_like(demand), np.zeros_like(demand)

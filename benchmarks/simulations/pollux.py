@@ -38,12 +38,7 @@ from bireme.simulator.workload import Trace
 
 ARCHIVE: Final = "pollux/pollux_osdi21_traces.tar.gz"
 WORKLOADS: Final = tuple(range(1, 9))
-FOLDERS: Final = {
-    "0.5": "workloads-0.5",
-    "1.0": "workloads",
-    "1.5": "workloads-1.5",
-    "2.0": "workloads-2.0",
-}
+LOADS: Final = ("0.5", "1.0", "1.5", "2.0")
 CALIBRATED: Final = ("0.5", "1.0")
 """Loads at which the rules of others are held against their authors'."""
 _THRESHOLD_GPU_SECONDS: Final = 57_600.0
@@ -51,10 +46,7 @@ _THRESHOLD_GPU_SECONDS: Final = 57_600.0
 _PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
 _ROUNDS: Final = SimulationConfig(round_seconds=60.0)
 _SETTINGS: Final = SchedulingSettings(
-    min_runtime_seconds=0,
-    eviction_budget=10**6,
-    wait_bound_seconds=10**9,
-    resize_settle_seconds=0,
+    min_runtime_seconds=0, eviction_budget=10**6, wait_bound_seconds=10**9, resize_settle_seconds=0
 )
 """Without the guardrails that the published simulations have no counterpart of."""
 
@@ -75,42 +67,30 @@ class Contender:
 
 CONTENDERS: Final = (
     Contender(
-        "tiresias-their-rule",
-        "Tiresias, the authors' rule",
-        "tiresias",
-        "rigid",
+        *("tiresias-their-rule", "Tiresias, the authors' rule", "tiresias", "rigid"),
         lambda: Policy(LasByArrival(_THRESHOLD_GPU_SECONDS), Packing()),
         replace(_ROUNDS, decide=decide_anew, takes_shortcuts=False),
     ),
     Contender(
-        "tiresias-run-times-known",
-        "tiresias-las, run times known",
-        "tiresias",
-        "rigid",
+        *("tiresias-run-times-known", "tiresias-las, run times known", "tiresias", "rigid"),
         lambda: Policy(TiresiasLas(_THRESHOLD_GPU_SECONDS), Packing()),
         knows_run_times=True,
     ),
     Contender(
-        "tiresias-run-times-unknown",
-        "tiresias-las, run times unknown",
-        "tiresias",
-        "rigid",
+        *("tiresias-run-times-unknown", "tiresias-las, run times unknown", "tiresias", "rigid"),
         lambda: Policy(TiresiasLas(_THRESHOLD_GPU_SECONDS), Packing()),
-        loads=tuple(FOLDERS),
+        loads=LOADS,
     ),
     Contender(
-        "optimus",
-        "optimus",
-        "optimus",
-        "elastic",
+        *("optimus", "optimus", "optimus", "elastic"),
         lambda: Policy(Fifo(), Packing(), Optimus()),
-        loads=tuple(FOLDERS),
+        loads=LOADS,
     ),
 )
 ELASTIC: Final = Contender(
     *("goodput", "goodput", "pollux", "adaptive"),
     lambda: Policy(Fifo(), Packing(), Goodput()),
-    loads=tuple(FOLDERS),
+    loads=LOADS,
 )
 RIVALS: Final = (CONTENDERS[2], CONTENDERS[3])
 """Ours that :data:`ELASTIC` is to be below at every load."""
@@ -163,10 +143,10 @@ def build(data: Path, store: Store) -> Page:
                 means[contender, load] = ratio(ours, theirs)
     first = runs[CONTENDERS[0], "0.5"]
     alone = beside.by_application(first, published(archive, CONTENDERS[0].published, "0.5"))
-    rows, loads = _rows(archive, runs), tuple(FOLDERS)
+    rows = _rows(archive, runs)
     over_pollux = ratio(runs[ELASTIC, "1.0"], published(archive, "pollux", "1.0"))
     rivals, goal = [rival.says for rival in RIVALS], "published: pollux"
-    finding = beside.finding(ELASTIC.says, rivals, goal, rows, loads)
+    finding = beside.finding(ELASTIC.says, rivals, goal, rows, LOADS)
     return Page(
         name="pollux",
         title="Pollux' workloads: Tiresias, Optimus and goodput beside the published results",
@@ -174,15 +154,16 @@ def build(data: Path, store: Store) -> Page:
         findings=(_findings(means), finding),
         tables=(
             _overview(means),
-            beside.overview(rows, loads),
-            beside.against(ELASTIC.says, rows, loads),
+            beside.overview(rows, LOADS),
+            beside.against(ELASTIC.says, rows, LOADS),
             *(alone, *tables),
         ),
     )
 
 
 def _path(archive: Path, load: str, workload: int) -> Path:
-    return archive / FOLDERS[load] / f"workload-{workload}.csv"
+    folder = "workloads" if load == "1.0" else f"workloads-{load}"
+    return archive / folder / f"workload-{workload}.csv"
 
 
 @cache
@@ -204,14 +185,14 @@ def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]
     rows: dict[str, dict[str, FloatArray]] = {
         one.says: {
             load: np.array([mean(run.completions) for run in runs[one, load].values()])
-            for load in FOLDERS
+            for load in LOADS
         }
         for one in (ELASTIC, *RIVALS)
     }
     for policy in ("pollux", "optimus", "tiresias"):
         rows[f"published: {policy}"] = {
             load: np.array([mean(found) for found in published(archive, policy, load).values()])
-            for load in FOLDERS
+            for load in LOADS
         }
     return rows
 

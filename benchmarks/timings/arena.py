@@ -20,10 +20,12 @@ from benchmarks.machine import OTHERS, CpuMeter
 from benchmarks.timings.workloads import NAMESPACE, plain_pods, training_job
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
+from bireme.kube.wire import WatchEvent
 from bireme_operator.settings import OperatorSettings
 from tests.support.scenario.clusters import install_api
 from tests.support.scenario.manifests import Manifest, queue
 from tools.controlplane.cluster import Cluster
+from tools.controlplane.kwokctl import HEALTH_PATHS
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
 
@@ -54,12 +56,7 @@ class Observed(msgspec.Struct, gc=False):
     status: Status = msgspec.field(default_factory=Status)
 
 
-class Event(msgspec.Struct, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-_event = msgspec.json.Decoder(Event)
+_event = msgspec.json.Decoder(WatchEvent)
 _observed = msgspec.json.Decoder(Observed)
 
 
@@ -93,11 +90,9 @@ class Observer:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            seen = (
-                f"{len(self.bound)} bound, {len(self.ended)} ended, {len(self.reasons)} with reason"
-            )
             raise ObservationError(
-                f"waited {timeout_seconds:g} s for {what}; seen: {seen}"
+                f"waited {timeout_seconds:g} s for {what}; seen: {len(self.bound)} bound, "
+                f"{len(self.ended)} ended, {len(self.reasons)} with reason"
             ) from None
 
     def take_pod(self, event: str, pod: Observed, now: float) -> None:
@@ -161,13 +156,6 @@ CONCURRENCY: Final = OperatorSettings().write_concurrency
 
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBS: Final = names.path("trainingjobs", NAMESPACE)
-_COMPONENTS: Final = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kwok-controller",
-)
 _QUIET_CORES: Final = 0.15
 _QUIET_TRIES: Final = 40
 _CLEAR_SECONDS: Final = 240.0
@@ -254,7 +242,7 @@ class Arena:
                 return
 
     def pids(self) -> dict[str, int]:
-        pids = {name: self.cluster.component(name).pid for name in _COMPONENTS}
+        pids = {name: self.cluster.component(name).pid for name in HEALTH_PATHS}
         for process in self.stack.processes:
             # Two schedulers run: the stock one is the cluster's own.
             name = "kube-scheduler (bireme)" if process is self.stack.scheduler else process.name

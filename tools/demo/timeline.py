@@ -154,10 +154,8 @@ class Timeline:
         return sorted(begun, key=lambda story: (story.runs[0].began, -story.score))
 
     def _job(self, record: Record) -> None:
-        story = self.stories.get(record.key)
-        if story is None:
-            story = JobStory(record.key, record.seconds, record.manifest)
-            self.stories[record.key] = story
+        new = JobStory(record.key, record.seconds, record.manifest)
+        story = self.stories.setdefault(record.key, new)
         was, story.job = story.phase, record.manifest
         if story.phase != was and story.phase in (*ENDED, "Restarting", "Suspended"):
             reason = str(story.status.get("reason"))
@@ -195,9 +193,8 @@ def mean_busy(usage: Iterable[Usage], began: float, ended: float) -> float:
     """Return the GPUs held on average between two times."""
     steps = [step for step in usage if step.seconds < ended]
     area = 0.0
-    for number, step in enumerate(steps):
-        until = steps[number + 1].seconds if number + 1 < len(steps) else ended
-        area += step.total * max(0.0, min(until, ended) - max(step.seconds, began))
+    for step, until in zip(steps, [*(each.seconds for each in steps[1:]), ended], strict=False):
+        area += step.total * max(0.0, until - max(step.seconds, began))
     return area / (ended - began) if ended > began else 0.0
 
 

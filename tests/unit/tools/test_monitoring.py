@@ -1,8 +1,16 @@
 """The overview as it is drawn."""
 
+import numpy as np
 import pytest
 
-from tools.docs.monitoring.picture import SECONDS, colour_of, legend_of, submissions, worded
+from tools.docs.monitoring.picture import (
+    SECONDS,
+    colour_of,
+    last_known,
+    legend_of,
+    submissions,
+    worded,
+)
 
 
 def test_legends_take_the_values_of_their_labels() -> None:
@@ -24,6 +32,11 @@ def test_legends_take_the_values_of_their_labels() -> None:
 )
 def test_numbers_are_shown_in_their_unit(value: float, unit: str, shown: str) -> None:
     assert worded(value, unit) == shown
+
+
+def test_a_missed_scrape_leaves_the_number_before_it() -> None:
+    assert last_known(np.array([1.0, 2.0, np.nan])) == 2.0
+    assert last_known(np.array([np.nan])) is None
 
 
 def test_a_number_takes_the_colour_of_the_last_threshold_it_reaches() -> None:

@@ -26,25 +26,13 @@ class Authority:
     def admit(self, user: str, group: str, target: Path) -> Path:
         """Write credentials of ``user`` to ``target``, its keys beside it."""
         key, certificate = target.with_suffix(".key"), target.with_suffix(".crt")
-        output(
-            [
-                *(
-                    "openssl",
-                    "req",
-                    "-x509",
-                    "-newkey",
-                    "ec",
-                    "-pkeyopt",
-                    "ec_paramgen_curve:P-256",
-                ),
-                *("-nodes", "-subj", f"/O={group}/CN={user}" if group else f"/CN={user}"),
-                *("-days", str(VALID_DAYS), "-addext", "extendedKeyUsage=clientAuth"),
-                *("-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key")),
-                *("-keyout", str(key), "-out", str(certificate)),
-            ],
-            timeout_seconds=60,
-            remedy="it must be version 3 or newer",
-        )
+        command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec"]
+        command += ["-pkeyopt", "ec_paramgen_curve:P-256"]
+        command += ["-subj", f"/O={group}/CN={user}" if group else f"/CN={user}"]
+        command += ["-days", str(VALID_DAYS), "-addext", "extendedKeyUsage=clientAuth"]
+        command += ["-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key")]
+        command += ["-keyout", str(key), "-out", str(certificate)]
+        output(command, timeout_seconds=60, remedy="it must be version 3 or newer")
         cluster = {"server": self.server, "certificate-authority": str(self.certificate)}
         pair = {"client-certificate": str(certificate), "client-key": str(key)}
         target.write_text(yaml.safe_dump(kubeconfig(cluster, pair)))

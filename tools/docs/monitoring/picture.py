@@ -133,11 +133,17 @@ def _number(axes: Any, panel: Json, asked: Asked) -> None:
     axes.set(xticks=[], yticks=[])
     defaults = panel["fieldConfig"]["defaults"]
     found = asked.answers(panel["targets"][0]["expr"])
-    value = found[0][1][-1] if found else None
+    value = last_known(found[0][1]) if found else None
     text = "no data" if value is None else worded(value, defaults["unit"])
     colour = _COLOURS[colour_of(value or 0.0, defaults)]
     axes.text(0.5, 0.8, panel["title"], ha="center", va="center", size=9, color=LIGHT["ink"])
     axes.text(0.5, 0.38, text, ha="center", va="center", size=17, color=colour)
+
+
+def last_known(values: FloatArray) -> float | None:
+    """Return the last value that is not NaN, as Grafana does: a scrape may be missed."""
+    known: list[float] = values[~np.isnan(values)].tolist()
+    return known[-1] if known else None
 
 
 def colour_of(value: float, defaults: Json) -> str:
