@@ -26,7 +26,8 @@ QUESTION: Final = "The simulator against the real control plane"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare the seeds that were asked for and return the exit status."""
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, _leave)
+    # Leaves every block that has something to clear away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     LOGS.mkdir(parents=True, exist_ok=True)
     folder = options.out or (RESULTS if len(options.seeds) > 1 else LOGS)
     began = time.monotonic()
@@ -47,10 +48,6 @@ def _verdicts(seeds: range) -> Iterator[Verdict]:
     with multiprocessing.Pool(2, os.nice, (2,)) as drawer, ground(LOGS) as stack:
         for scenario in drawer.imap(scenario_of, seeds):
             yield verdict_on(scenario, carry_out(scenario, stack, LOGS))
-
-
-def _leave(_signal: int, _frame: object) -> None:
-    sys.exit(1)  # leaves every block that has something to clear away
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -32,9 +32,7 @@ def page(
     """
     opening, method = (_PROSE / f"{name}.md").read_text(encoding="utf-8").split(_SPLIT)
     results = joined(results)
-    held: dict[str, EvaluationResult] = {}
-    for result in results:
-        held.setdefault(result.setting, result)
+    held = {result.setting: result for result in reversed(results)}
     reached = [measured(bar, held[bar.setting]) for bar in BARS[name] if bar.setting in held]
     lines = [opening.strip(), "", *markdown_table(_COLUMNS, map(_cells, reached)), ""]
     for figure in figures:

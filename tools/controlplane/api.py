@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -77,8 +78,7 @@ class Api:
         # A TLS handshake for each object would be felt with thousands of them.
         shares = [bodies[start::_THREADS] for start in range(_THREADS)]
         with ThreadPoolExecutor(_THREADS) as pool:
-            for _ in pool.map(lambda share: self._post_share(path, share), shares):
-                pass
+            list(pool.map(partial(self._post_share, path), shares))
 
     def _post_share(self, path: str, bodies: Iterable[Manifest]) -> None:
         with closing(self.connect()) as connection:

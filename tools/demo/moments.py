@@ -34,9 +34,7 @@ class Moments:
     @property
     def turns(self) -> list[Moment]:
         """The moments of the story; of reservations and what they lead to, the first of a kind."""
-        firsts: dict[str, Moment] = {}
-        for moment in self.found:
-            firsts.setdefault(moment.kind, moment)
+        firsts = {moment.kind: moment for moment in reversed(self.found)}
         return [m for m in self.found if m.kind not in _COMMON or firsts[m.kind] is m]
 
     def take(self, record: Record) -> None:

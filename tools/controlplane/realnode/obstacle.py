@@ -1,6 +1,7 @@
 """Reasons why a machine cannot have a real node, found without touching anything."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -37,7 +38,5 @@ def obstacle() -> str | None:
 
 def effective() -> int:
     """Return the effective capabilities of this process as a bit mask."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return int(line.split()[1], base=16)
-    return 0
+    found = re.search(r"(?m)^CapEff:\s*(\w+)", Path("/proc/self/status").read_text())
+    return int(found[1], base=16) if found else 0
