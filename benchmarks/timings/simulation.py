@@ -60,9 +60,15 @@ async def measure_simulation(run: Run) -> Result:
     rows: list[Row] = []
     notes = ["Preemption is on, but in this trace no queue and no job ranks above another."]
     for orderer, aim_seconds in AIMS_SECONDS.items():
-        asked = (trace, nodes, orderer, jobs)
         found = await asyncio.to_thread(
-            in_child, "simulation", *asked, kind=Simulated, timeout_seconds=_LIMIT_SECONDS
+            in_child,
+            "simulation",
+            trace,
+            nodes,
+            orderer,
+            jobs,
+            kind=Simulated,
+            timeout_seconds=_LIMIT_SECONDS,
         )
         what = f"{orderer}, {found.jobs} jobs on {nodes} GPUs"
         run.say(f"{what}: {found.cpu_seconds:.1f} s of processor time")
@@ -86,8 +92,15 @@ def main(arguments: list[str]) -> None:
     wall_began, cpu_began = time.perf_counter(), time.process_time()
     outcome = simulate(trace, machines, policy, settings)
     cpu_seconds, wall_seconds = time.process_time() - cpu_began, time.perf_counter() - wall_began
-    counts = (outcome.counts[what] for what in ("cycles", "backfills", "preemptions"))
-    found = Simulated(len(outcome.jobs), *counts, cpu_seconds, wall_seconds, peak_mib())
+    found = Simulated(
+        jobs=len(outcome.jobs),
+        cycles=outcome.counts["cycles"],
+        backfills=outcome.counts["backfills"],
+        preemptions=outcome.counts["preemptions"],
+        cpu_seconds=cpu_seconds,
+        wall_seconds=wall_seconds,
+        peak_mib=peak_mib(),
+    )
     print(msgspec.json.encode(found).decode())
 
 
