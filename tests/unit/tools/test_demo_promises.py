@@ -229,7 +229,7 @@ RESIZE = "an elastic job grows"
         (stops_nobody, PREEMPTION, "stopped for hotfix: []"),
         (stops_the_oldest, PREEMPTION, "was not the last of"),
         (stops_in_silence, PREEMPTION, "does not say for whom"),
-        (waits_in_silence, PREEMPTION, "never said that it waits"),
+        (waits_in_silence, PREEMPTION, "never reported that it waits"),
         (never_returns, PREEMPTION, "did not run again"),
         (counts_twice, PREEMPTION, "('Succeeded', 2, 0)"),
         (goes_below_minimum, RESIZE, "not 2 or more"),
