@@ -157,13 +157,12 @@ class Cluster:
         done = subprocess.run(
             command,
             input=input,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=timeout_seconds,
             check=False,
         )
-        return done.stdout
+        return done.stdout + done.stderr  # warnings after what was asked for
 
     def binary(self, name: str) -> Path:
         """Return a program of the version this cluster runs: ``kubectl``, ``helm``, ..."""

@@ -121,7 +121,6 @@ class Recorder:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-        # Shorter, and a busy machine cancels TLS handshakes; asyncio leaves their sockets open.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=60)
         # Line by line, so that the history of a run that was killed can be read.
         with self._path.open("w", buffering=1) as self._file:
@@ -138,7 +137,10 @@ class Recorder:
                 await asyncio.gather(*watches, return_exceptions=True)
                 for task in done - {stopping}:
                     task.result()
-            await asyncio.sleep(_POLL_SECONDS)  # broken TLS connections close in the next turns
+            # TLS connections that were cut in their handshake would close seconds later, or never.
+            for transport in list(self._loop._transports.values()):  # type: ignore[attr-defined]
+                transport.abort()
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _mirror(self, kind: str) -> None:
         revision = 0
