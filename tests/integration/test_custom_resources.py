@@ -23,7 +23,7 @@ SCALERS = names.path("nodepoolscalers")
 FAST = AuditTiming(
     settle_seconds=0.2,
     missing_retry_seconds=0.05,
-    discovery_seconds=2.0,  # kopf's start: on a busy machine 0.3 s were too few
+    discovery_seconds=1.0,  # kopf's start: on a busy machine 0.3 s were too few
     backoff_first_seconds=0.01,
     idle_seconds=0.1,
     page_size=3,
@@ -331,9 +331,9 @@ async def test_a_removed_crd_empties_the_kind_until_it_is_back(
 
 async def test_a_crd_that_comes_later_is_watched_then(api: FakeApi, client: ApiClient) -> None:
     api.remove(JOBS)
-    async with knowing(client, limit=1) as known:
+    async with knowing(client, limit=3) as known:
         assert not known.names
-        await asyncio.sleep(1.5)  # longer than the limit: what does not exist need not be watched
+        await asyncio.sleep(3.2)  # longer than the limit: what does not exist need not be watched
         api.removed.clear()
         put(api, "a")
         await until(lambda: known.names == {"a"})
