@@ -96,8 +96,15 @@ def owners(cluster: Cluster, target: ScaleTarget) -> tuple[Owner, ...]:
 
 
 def write(cluster: Cluster, target: ScaleTarget, replicas: int) -> Scale:
+    """Write as the operator does: again where the target's own controller wrote in between."""
+
     async def work(targets: ScaleTargets) -> Scale:
-        return await targets.write(await targets.read(target), replicas)
+        while True:
+            try:
+                return await targets.write(await targets.read(target), replicas)
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
 
     return asked(cluster, work)
 
