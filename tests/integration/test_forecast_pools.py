@@ -13,7 +13,7 @@ from bireme.forecasting.series import ForecastError, Series
 from bireme.kube.client import ApiClient
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
-from tests.support.operator_term.nightly import NOW, NOWHERE, condition, put, recorded, said
+from tests.support.operator_term.nightly import NOW, NOWHERE, condition, put, recorded, status_in
 from tests.support.operator_term.node_pools import SCALERS
 
 SCALING = {
@@ -51,7 +51,7 @@ async def test_a_forecast_of_two_days_is_written_with_its_model_and_words(
 ) -> None:
     put(api)
     assert await night() == 0
-    status = said(api)
+    status = status_in(api)
     assert [hour["hour"] for hour in status["forecast"][:2]] == [
         "2026-11-23T00:00:00Z",
         "2026-11-23T01:00:00Z",
@@ -78,7 +78,7 @@ async def test_each_pool_gets_a_line_with_what_was_chosen_and_why(
     put(api, "b", {})
     assert await night() == 0
     first, second, last = night.printed
-    assert first.startswith(f"a: SeasonalNaiveUsed: {said(api, 'a')['tomorrow']}; ")
+    assert first.startswith(f"a: SeasonalNaiveUsed: {status_in(api, 'a')['tomorrow']}; ")
     assert second == "b: TooLittleHistory: no hour of it is recorded"
     assert last == "0 of 2 pools failed"
 
@@ -87,7 +87,7 @@ async def test_what_the_operator_wrote_stays_as_it_is(api: FakeApi, night: Night
     before = {**recorded(), "conditions": [SCALING], "nodes": 7, "floor": 5, "why": "w"}
     put(api, status=before)
     await night()
-    after = said(api)
+    after = status_in(api)
     assert {name: after[name] for name in before if name != "conditions"} == {
         name: before[name] for name in before if name != "conditions"
     }
@@ -99,7 +99,7 @@ async def test_a_condition_keeps_its_time_from_night_to_night(api: FakeApi, nigh
     await night()
     await night(now=NOW + 24 * HOUR)
     assert condition(api)["lastTransitionTime"] == "2026-11-23T00:30:00Z"
-    assert said(api)["forecastTime"] == "2026-11-24T00:30:00Z"
+    assert status_in(api)["forecastTime"] == "2026-11-24T00:30:00Z"
     await night(now=NOW + 96 * HOUR)
     assert (condition(api)["status"], condition(api)["reason"]) == ("False", "HistoryHasGaps")
     assert condition(api)["lastTransitionTime"] == "2026-11-27T00:30:00Z"
@@ -108,29 +108,29 @@ async def test_a_condition_keeps_its_time_from_night_to_night(api: FakeApi, nigh
 async def test_bounds_and_time_zone_of_the_pool_count(api: FakeApi, night: Nights) -> None:
     put(api, min=8, max=10, timeZone="Asia/Tokyo", quantilePercent=50)
     await night()
-    assert said(api)["tomorrow"].startswith("Tue 8-10 nodes, most at ")
-    assert all(hour["p50"] == hour["upper"] for hour in said(api)["forecast"])
+    assert status_in(api)["tomorrow"].startswith("Tue 8-10 nodes, most at ")
+    assert all(hour["p50"] == hour["upper"] for hour in status_in(api)["forecast"])
 
 
 async def test_tasks_become_nodes_by_the_recorded_nodes(api: FakeApi, night: Nights) -> None:
     put(api, history={"measure": "Tasks"})
     await night()
     assert "a node finishes" in condition(api)["message"]
-    assert said(api)["forecast"][0]["p50"] == pytest.approx(8.5, rel=0.05)
+    assert status_in(api)["forecast"][0]["p50"] == pytest.approx(8.5, rel=0.05)
 
 
 async def test_a_dry_run_says_everything_and_writes_nothing(api: FakeApi, night: Nights) -> None:
     put(api)
     assert await night(dry_run=True) == 0
     assert night.printed[0].startswith("h200: SeasonalNaiveUsed: Tue ")
-    assert set(said(api)) == {"history"}
+    assert set(status_in(api)) == {"history"}
 
 
 async def test_only_the_pools_that_are_named_are_forecast(api: FakeApi, night: Nights) -> None:
     for name in "abc":
         put(api, name)
     await night("a", "c")
-    assert ["forecast" in said(api, name) for name in "abc"] == [True, False, True]
+    assert ["forecast" in status_in(api, name) for name in "abc"] == [True, False, True]
 
 
 async def test_any_number_of_pools_is_read_page_by_page(api: FakeApi, night: Nights) -> None:
@@ -153,7 +153,7 @@ async def test_one_bad_pool_stops_no_other_and_the_status_tells_how_many_failed(
     put(api, "e")
     assert await night() == 4
     assert night.printed[-1] == "4 of 5 pools failed: a, b, c, d"
-    assert said(api, "e")["forecast"]
+    assert status_in(api, "e")["forecast"]
     assert condition(api, "a")["reason"] == Reason.HISTORY_UNAVAILABLE
     assert "Prometheus cannot be asked" in condition(api, "a")["message"]
     assert condition(api, "c")["reason"] == Reason.FORECAST_FAILED
@@ -180,10 +180,10 @@ async def test_where_no_history_can_be_had_the_forecast_of_last_night_stays(
 ) -> None:
     put(api)
     await night()
-    before = said(api)
+    before = status_in(api)
     put(api, status=before, history=NOWHERE)
     assert await night(now=NOW + 24 * HOUR) == 1
-    after = said(api)
+    after = status_in(api)
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"conditions"}
     assert condition(api)["status"] == "False"
@@ -194,9 +194,9 @@ async def test_where_too_little_is_left_of_the_history_the_old_forecast_goes(
 ) -> None:
     put(api)
     await night()
-    put(api, status=said(api) | recorded(days=2))
+    put(api, status=status_in(api) | recorded(days=2))
     assert await night() == 0
-    after = said(api)
+    after = status_in(api)
     assert after["tomorrow"] == "not forecast"
     assert not {"forecast", "forecastTime", "model"} & set(after)
     assert (condition(api)["status"], condition(api)["reason"]) == ("False", "TooLittleHistory")
@@ -221,8 +221,8 @@ async def test_a_write_that_came_between_is_read_and_kept(
 
     monkeypatch.setattr(night.client, "merge_patch", merge_patch)
     assert await night() == 0
-    assert said(api)["nodes"] == 9
-    assert {c["type"] for c in said(api)["conditions"]} == {"Scaling", "Forecast"}
+    assert status_in(api)["nodes"] == 9
+    assert {c["type"] for c in status_in(api)["conditions"]} == {"Scaling", "Forecast"}
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
@@ -234,7 +234,7 @@ async def test_a_write_that_is_refused_fails_its_pool_alone(
     api.faults.add(Fault(status=status), lambda method, *_: method == "PATCH")
     assert await night() == 1
     assert f"a: not written: {status} Injected" in night.printed[1]
-    assert "forecast" in said(api, "b")
+    assert "forecast" in status_in(api, "b")
 
 
 async def test_a_pool_that_is_deleted_meanwhile_is_no_failure(api: FakeApi, night: Nights) -> None:
@@ -248,7 +248,7 @@ async def test_a_pool_that_does_not_exist_is_named(api: FakeApi, night: Nights) 
     put(api)
     with pytest.raises(PoolsError, match=r"there is no NodePoolScaler b200, l4$"):
         await night("h200", "l4", "b200")
-    assert set(said(api)) == {"history"}
+    assert set(status_in(api)) == {"history"}
 
 
 async def test_without_the_crd_the_reason_is_printed(api: FakeApi, night: Nights) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.nightly import NOWHERE, put, recorded, said
+from tests.support.operator_term.nightly import NOWHERE, put, recorded, status_in
 
 MISSING = {
     "torch",
@@ -60,7 +60,7 @@ async def test_the_command_forecasts_with_every_model_and_without_torch(
     assert " failed: " not in first, "every model can be fitted"
     assert second.startswith("b: HistoryUnavailable: Prometheus cannot be asked")
     assert last == "1 of 2 pools failed: b"
-    assert len(said(api, "a")["forecast"]) == 48
+    assert len(status_in(api, "a")["forecast"]) == 48
 
 
 async def test_the_command_says_in_one_line_what_it_cannot_use(

@@ -25,7 +25,7 @@ from tests.support.trained_policies import (
     metric,
     node_of,
     put_policy,
-    said,
+    status_in,
     trained_by,
     words,
 )
@@ -40,7 +40,7 @@ async def test_another_checkpoint_places_otherwise_without_a_restart(
         await becomes(api, "True PolicyLoaded")
         assert await node_of(api, "one") == "n2"
         put_policy(api, "policy", **trained_by("first"))
-        await until(lambda: said(api)["observedGeneration"] == 2)
+        await until(lambda: status_in(api)["observedGeneration"] == 2)
         assert await node_of(api, "two") == "n0"
         delete_policy(api, "policy")
         await until(lambda: term.policies.deciding.name == "")
@@ -70,10 +70,10 @@ async def test_status_tells_what_decides_and_how_often(
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained) as term:
         await becomes(api, "True PolicyLoaded")
         await node_of(api, "one")
-        await until(lambda: said(api).get("decisions") == 1)
+        await until(lambda: status_in(api).get("decisions") == 1)
         await until(lambda: metric(term, "policy_deciding", policy="policy") == 1.0)
-    assert said(api)["checkpointSha256"] == digest
-    assert said(api)["conditions"]["Degraded"] == "False AnswersValid"
+    assert status_in(api)["checkpointSha256"] == digest
+    assert status_in(api)["conditions"]["Degraded"] == "False AnswersValid"
     (event,) = events(api)
     assert (event["reason"], event["type"]) == ("PolicyLoaded", "Normal")
     assert event["metadata"]["namespace"] == "default"
@@ -112,8 +112,8 @@ async def test_a_checkpoint_resizes_a_running_job_as_the_library_predicts(
         put_policy(api, "policy", **trained_by("smallest"))
         await becomes(api, "True PolicyLoaded")
         await until(lambda: is_whole(api, 2))
-        await until(lambda: said(api).get("decisions", 0) >= 1)
-        assert said(api)["conditions"]["Degraded"] == "False AnswersValid"
+        await until(lambda: status_in(api).get("decisions", 0) >= 1)
+        assert status_in(api)["conditions"]["Degraded"] == "False AnswersValid"
         await until(lambda: (metric(term, "resizes_total", reason="Shrunk") or 0) == 1)
     assert status(api, "elastic")["attempt"] == 0
     record = open_record([records])
@@ -150,6 +150,6 @@ async def test_files_that_change_under_a_loaded_policy_change_nothing(
         checkpoints.write(trained / "last", placer=FIRST_NODE)
         digest = read_card(trained / "last")[1]
         put_policy(api, "policy", checkpoint={"name": "last", "sha256": digest})
-        await until(lambda: said(api).get("checkpointSha256") == digest)
+        await until(lambda: status_in(api).get("checkpointSha256") == digest)
         assert metric(term, "policy_loads_total", outcome="failed") is None
         assert await node_of(api, "three") == "n0"

@@ -27,7 +27,7 @@ from tests.support.trained_policies import (
     metric,
     node_of,
     put_policy,
-    said,
+    status_in,
     trained_by,
     words,
 )
@@ -102,13 +102,13 @@ async def test_a_policy_that_answers_nonsense_is_overruled_in_the_same_cycle(
             patch.setattr(encoder, method, nonsense)
             submit(api, training_job("job"))
             await until(lambda: status(api).get("phase") == "Running")
-            await until(lambda: said(api)["conditions"]["Degraded"] == "True PolicyOverruled")
+            await until(lambda: status_in(api)["conditions"]["Degraded"] == "True PolicyOverruled")
         assert f"the rules answered in its place: the {part} failed" in words(api, "Degraded")
-        assert said(api)["conditions"]["Loaded"] == "True PolicyLoaded"
+        assert status_in(api)["conditions"]["Loaded"] == "True PolicyLoaded"
         assert metric(term, "policy_degraded", policy="policy") == 1.0
-        assert (metric(term, "policy_fallbacks_total") or 0) >= said(api)["fallbacks"] >= 1
+        assert (metric(term, "policy_fallbacks_total") or 0) >= status_in(api)["fallbacks"] >= 1
         submit(api, training_job("waits", task("worker", 9)))  # every sweep has a cycle now
-        await until(lambda: said(api)["conditions"]["Degraded"] == "False AnswersValid")
+        await until(lambda: status_in(api)["conditions"]["Degraded"] == "False AnswersValid")
         assert term.policies.deciding.stats.good_cycles >= GOOD_CYCLES
     recorded = [(event["reason"], event["type"]) for event in events(api)]
     assert recorded == [("PolicyLoaded", "Normal"), ("PolicyOverruled", "Warning")]
@@ -124,7 +124,7 @@ async def test_a_shadow_is_compared_and_decides_nothing(
         submit(api, training_job("wide", task("worker", 8), estimatedDuration="1h"))
         await until(lambda: metric(term, "policy_shadow_agreement", policy="shadow") == 1.0)
         submit(api, training_job("small", estimatedDuration="1m"))
-        await until(lambda: said(api, "shadow").get("shadow", {}).get("decisions") == 1)
+        await until(lambda: status_in(api, "shadow").get("shadow", {}).get("decisions") == 1)
         assert metric(term, "policy_shadow_decisions", policy="shadow") == 1.0
         assert metric(term, "policy_shadow_regret_seconds", policy="shadow") == 0.0
         assert metric(term, "policy_deciding", policy="shadow") == 0.0
@@ -148,8 +148,8 @@ async def test_policies_are_not_written_to_in_a_quiet_cluster(
             await becomes(api, state, name)
         submit(api, *jobs)
         await until(lambda: "Running" in phases(api))
-        await until(lambda: said(api, "active").get("decisions") == 1)
-        await until(lambda: said(api, "shadow").get("shadow"))
+        await until(lambda: status_in(api, "active").get("decisions") == 1)
+        await until(lambda: status_in(api, "shadow").get("shadow"))
         before = -1
         while written(api) != before:  # bounded by the time a test may take
             before = written(api)

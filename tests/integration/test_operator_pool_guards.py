@@ -24,7 +24,7 @@ from tests.support.operator_term.node_pools import (
     put_scaler,
     put_target,
     replicas,
-    said,
+    status_in,
 )
 from tests.support.operator_term.term import (
     furnish,
@@ -46,8 +46,8 @@ CREATED = owner("kubectl-create")
 
 async def scaling(api: FakeApi, expected: str, name: str = POOL) -> str:
     """The pool's ``why``, once its condition Scaling is as expected."""
-    await until(lambda: said(api, name)["conditions"].get("Scaling") == expected)
-    return str(said(api, name)["why"])
+    await until(lambda: status_in(api, name)["conditions"].get("Scaling") == expected)
+    return str(status_in(api, name)["why"])
 
 
 async def test_a_forecast_above_max_raises_to_max_and_says_so(
@@ -79,7 +79,7 @@ async def test_a_pool_is_never_below_its_min(
     put_scaler(api, min=2)
     async with leads(api, tmp_path):
         put_forecast(api, wall_clock(), [0.0] * 48)
-        await until(lambda: said(api).get("nodes") == 2)
+        await until(lambda: status_in(api).get("nodes") == 2)
 
 
 async def test_a_forecast_raises_by_no_more_than_a_step_an_hour(
@@ -90,11 +90,11 @@ async def test_a_forecast_raises_by_no_more_than_a_step_an_hour(
     async with leading(api, tmp_path, now=lambda: wall_clock() + later):
         await scaling(api, "True AtFloor")
         put_forecast(api, wall_clock(), [9.0] * 48)
-        await until(lambda: said(api).get("nodes") == 2)
+        await until(lambda: status_in(api).get("nodes") == 2)
         await silence(api)
         assert replicas(api) == 2
         later = HOUR + 1
-        await until(lambda: said(api).get("nodes") == 4)
+        await until(lambda: status_in(api).get("nodes") == 4)
     assert pool.most == 4
 
 
@@ -129,9 +129,9 @@ async def test_a_forecast_that_is_stale_or_from_the_future_is_not_used(
     async with leads(api, tmp_path):
         await scaling(api, "True AtFloor")
         put_forecast(api, wall_clock(), [3.0] * 48, made=wall_clock() - age)
-        await until(lambda: "not used" in said(api)["why"])
+        await until(lambda: "not used" in status_in(api)["why"])
         if age > 0:
-            await until(lambda: said(api)["conditions"].get("Forecast") == "False Stale")
+            await until(lambda: status_in(api)["conditions"].get("Forecast") == "False Stale")
         await silence(api)
     assert pool.most == 0
 
@@ -175,7 +175,7 @@ async def test_creator_of_the_target_is_overruled_once_and_respected_when_taking
     put_target(api, 0, managedFields=[CREATED])
     put_scaler(api, min=2)
     async with leads(api, tmp_path) as term:
-        await until(lambda: said(api).get("nodes") == 2)
+        await until(lambda: status_in(api).get("nodes") == 2)
         put_target(api, 0, managedFields=[CREATED])
         await scaling(api, "False ReplicasOwnedByAnother")
         assert replicas(api) == 0
@@ -212,7 +212,7 @@ async def test_a_target_that_never_answers_holds_nobody_up(
     hangs = Fault(delay_seconds=600.0)
     api.faults.add(hangs, lambda _, path, __: path.endswith("/scale"), times=None)
     async with FakeKubelets(api, runs), leads(api, tmp_path):
-        await until(lambda: said(api).get("floor") == 2)
+        await until(lambda: status_in(api).get("floor") == 2)
         submit(api, training_job("small"))
         await until(lambda: phases(api) == ["Running"])
     assert pool.most == 0
@@ -238,9 +238,9 @@ async def test_a_target_of_a_kind_that_has_no_scale_is_not_found(
         why = await scaling(api, "False TargetNotFound")
         assert why.startswith("NodeClaim has no /scale; name something that can be scaled")
         put_scaler(api, scaleTargetRef={**target, "kind": "NodePool", "namespace": "default"})
-        await until(lambda: "NodePool has no namespace" in said(api)["why"])
+        await until(lambda: "NodePool has no namespace" in status_in(api)["why"])
         put_scaler(api, scaleTargetRef={**target, "apiVersion": "gone.example.com/v1"})
-        await until(lambda: "gone.example.com/v1 is not served here" in said(api)["why"])
+        await until(lambda: "gone.example.com/v1 is not served here" in status_in(api)["why"])
 
 
 async def test_without_the_resource_gangs_are_scheduled_as_ever(

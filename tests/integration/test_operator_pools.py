@@ -19,7 +19,7 @@ from tests.support.operator_term.node_pools import (
     put_scaler,
     put_target,
     replicas,
-    said,
+    status_in,
 )
 from tests.support.operator_term.term import (
     furnish,
@@ -46,14 +46,18 @@ async def test_a_gang_that_fits_nowhere_gets_the_nodes_it_needs(
         await until(lambda: replicas(api) == 3)
         await until(lambda: status(api, "train").get("reason") == "ScalingUp")
         assert f"3 more nodes of pool {POOL}" in status(api, "train")["message"]
-        await until(lambda: said(api)["conditions"].get("Scaling") == "True Raised")
+        await until(lambda: status_in(api)["conditions"].get("Scaling") == "True Raised")
         await silence(api)
         assert replicas(api) == 3, "nodes that are coming are not asked for again"
         FakeAutoscaler(api).follow()
         await until(lambda: phases(api) == ["Running"])
-        await until(lambda: said(api).get("needed") == 3)
-        await until(lambda: said(api)["conditions"]["Scaling"] == "True AtFloor")
-        assert (said(api)["nodes"], said(api)["replicas"], said(api)["floor"]) == (3, 3, 3)
+        await until(lambda: status_in(api).get("needed") == 3)
+        await until(lambda: status_in(api)["conditions"]["Scaling"] == "True AtFloor")
+        assert (status_in(api)["nodes"], status_in(api)["replicas"], status_in(api)["floor"]) == (
+            3,
+            3,
+            3,
+        )
         await until(lambda: metric(term, "pool_floor", pool=POOL) == 3.0)
         assert metric(term, "pool_scale_writes_total", outcome="written") == 1.0
     assert [event["reason"] for event in events(api)] == ["Raised"]
@@ -78,7 +82,7 @@ async def test_a_gang_for_other_nodes_grows_nothing(
     async with leads(api, tmp_path):
         submit(api, pool_job("train", "another", nodes=1))
         await until(lambda: status(api, "train").get("reason") == "NeverFits")
-        await until(lambda: said(api).get("floor") == 0)
+        await until(lambda: status_in(api).get("floor") == 0)
     assert pool.most == 0
 
 
@@ -87,9 +91,9 @@ async def test_a_forecast_has_the_nodes_there_before_the_gang_comes(
 ) -> None:
     put_scaler(api)
     async with FakeKubelets(api, runs), leads(api, tmp_path) as term:
-        await until(lambda: said(api).get("floor") == 0)
+        await until(lambda: status_in(api).get("floor") == 0)
         put_forecast(api, wall_clock(), [1.2] * 48)
-        await until(lambda: said(api).get("nodes") == 2)
+        await until(lambda: status_in(api).get("nodes") == 2)
         assert metric(term, "pool_forecast_nodes", pool=POOL, quantile="0.9") == 1.2
         submit(api, pool_job("train", POOL, nodes=2))
         await until(lambda: phases(api) == ["Running"])
@@ -104,11 +108,11 @@ async def test_a_pool_that_is_only_forecast_is_looked_at_and_never_touched(
     put_scaler(api, mode="ForecastOnly")
     async with leads(api, tmp_path):
         put_forecast(api, wall_clock(), [3.0] * 48)
-        await until(lambda: said(api).get("floor") == 3)
+        await until(lambda: status_in(api).get("floor") == 3)
         submit(api, pool_job("train", POOL, nodes=2))
         await until(lambda: status(api, "train").get("reason") == "NeverFits")
-        assert said(api)["conditions"]["Scaling"] == "False ForecastOnly"
-        assert "nothing is asked for in this mode; from 1 to 3 nodes" in said(api)["why"]
+        assert status_in(api)["conditions"]["Scaling"] == "False ForecastOnly"
+        assert "nothing is asked for in this mode; from 1 to 3 nodes" in status_in(api)["why"]
         await silence(api)
     assert all(resource != TARGETS for _, resource in api.requests)
     assert pool.most == 0
@@ -131,12 +135,12 @@ async def test_empty_nodes_go_after_the_cool_down_and_busy_ones_stay(
         submit(api, pool_job("train", POOL))
         await until(lambda: phases(api) == ["Running"])
         pool.follow()
-        await until(lambda: said(api).get("nodes") == 3)
+        await until(lambda: status_in(api).get("nodes") == 3)
         await silence(api)
         assert pool.removed == [], "the cool-down is not over"
         later = 301.0
-        await until(lambda: said(api).get("nodes") == 1)
-        await until(lambda: said(api)["conditions"]["Scaling"] == "True AtFloor")
+        await until(lambda: status_in(api).get("nodes") == 1)
+        await until(lambda: status_in(api)["conditions"]["Scaling"] == "True AtFloor")
     assert pool.removed == [f"{POOL}-2", f"{POOL}-1"]
     assert phases(api) == ["Running"]
 
@@ -153,7 +157,7 @@ async def test_nothing_is_planned_on_nodes_that_may_be_about_to_go(
         FakeKubelets(api, runs),
         leading(api, tmp_path, now=lambda: wall_clock() + later, status_refresh_seconds=0.3),
     ):
-        await until(lambda: said(api).get("nodes") == 2)
+        await until(lambda: status_in(api).get("nodes") == 2)
         later = 61.0
         await until(lambda: replicas(api) == 1)
         submit(api, training_job("small"))
@@ -176,11 +180,11 @@ async def test_a_node_on_which_a_pod_of_others_has_ended_stays(
     later = 0.0
     put_scaler(api, scaleIn={"policy": "WhenEmpty", "coolDownSeconds": 60})
     async with leading(api, tmp_path, now=lambda: wall_clock() + later, status_refresh_seconds=0.3):
-        await until(lambda: said(api).get("nodes") == 2)
+        await until(lambda: status_in(api).get("nodes") == 2)
         later = 61.0
         await until(lambda: replicas(api) == 1)
         api.store.delete("/api/v1/nodes", ("", "bare"), {})
-        await until(lambda: "ended pods lie on 1 empty nodes" in said(api).get("why", ""))
+        await until(lambda: "ended pods lie on 1 empty nodes" in status_in(api).get("why", ""))
         await silence(api)
         assert replicas(api) == 1
 

@@ -60,7 +60,7 @@ class RecordedCluster(SmallCluster):
         return decision
 
 
-def told(snapshot: ClusterSnapshot) -> dict[str, object]:
+def content(snapshot: ClusterSnapshot) -> dict[str, object]:
     """Return all of a snapshot as comparable values, gangs by uid, pools by name.
 
     Without the domain of a placement, which follows from the nodes.

@@ -51,7 +51,7 @@ def trained_by(name: str, **fields: Any) -> Manifest:
     return {"checkpoint": {"name": name}, **fields}
 
 
-def said(api: FakeApi, name: str = "policy") -> dict[str, Any]:
+def status_in(api: FakeApi, name: str = "policy") -> dict[str, Any]:
     return with_conditions(api, POLICIES, name)
 
 
@@ -66,7 +66,7 @@ def events(api: FakeApi) -> list[Object]:
 
 async def becomes(api: FakeApi, loaded: str, name: str = "policy") -> None:
     """Return once the condition Loaded is so, as ``status reason``."""
-    await until(lambda: said(api, name)["conditions"].get("Loaded") == loaded)
+    await until(lambda: status_in(api, name)["conditions"].get("Loaded") == loaded)
 
 
 def leads(

@@ -116,8 +116,8 @@ def patch_scale(
 def _try_apply(old: Object, wanted: int) -> None:
     owners = old["metadata"].get("managedFields", [_CREATOR])
     if owners and wanted != old["spec"]["replicas"]:
-        said = "".join(f"\n{_conflict(entry)}:\n- .spec.replicas" for entry in owners)
-        raise Refusal(409, "Conflict", f"Apply failed with {len(owners)} conflicts:{said}")
+        conflicts = "".join(f"\n{_conflict(entry)}:\n- .spec.replicas" for entry in owners)
+        raise Refusal(409, "Conflict", f"Apply failed with {len(owners)} conflicts:{conflicts}")
     raise Refusal(500, "Unknown", "failed to convert live object to proper version")
 
 

@@ -363,8 +363,8 @@ def unsettled(world: ObservedCluster) -> Findings:
         waits = is_queued or phase in ("Pending", "Suspended")
         waits = waits and status.get("reason") and status.get("message")
         if phase not in ENDED and not waits:
-            said = f"{phase}, reason {status.get('reason')}, message {status.get('message')!r}"
-            yield LOST, key, f"at the end {said}"
+            state = f"{phase}, reason {status.get('reason')}, message {status.get('message')!r}"
+            yield LOST, key, f"at the end {state}"
 
 
 # --- all of them ----------------------------------------------------------------------------

@@ -121,9 +121,9 @@ def pod_manifest(
     if where:
         made["spec"]["nodeName"] = where
     is_ready = phase == "Running" if ready is None else ready
-    said = {"phase": phase, "conditions": [{"type": "Ready", "status": str(is_ready)}]}
+    base = {"phase": phase, "conditions": [{"type": "Ready", "status": str(is_ready)}]}
     uid = f"{made['metadata']['name']}-uid"
-    return {**served(made, uid, **metadata), "status": {**said, **(status or {})}}
+    return {**served(made, uid, **metadata), "status": {**base, **(status or {})}}
 
 
 def a_pod(

@@ -33,7 +33,7 @@ def put(api: FakeApi, name: str = POOL, status: dict[str, Any] | None = None, **
     api.put(f"{SCALERS}/{name}", {**pool_scaler(name, most=20, **spec), "status": status})
 
 
-def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
+def status_in(api: FakeApi, name: str = POOL) -> dict[str, Any]:
     """Return the status of a scaler; it must be what the CRD allows."""
     status: dict[str, Any] = api.store.get(SCALERS, ("", name))["status"]
     NodePoolScalerStatus.model_validate(status)
@@ -41,5 +41,5 @@ def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
 
 
 def condition(api: FakeApi, name: str = POOL) -> dict[str, str]:
-    known: dict[str, dict[str, str]] = {c["type"]: c for c in said(api, name)["conditions"]}
+    known: dict[str, dict[str, str]] = {c["type"]: c for c in status_in(api, name)["conditions"]}
     return known["Forecast"]

@@ -73,7 +73,7 @@ class FakeAutoscaler:
             self.removed.append(name)
 
 
-def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
+def status_in(api: FakeApi, name: str = POOL) -> dict[str, Any]:
     return with_conditions(api, SCALERS, name)
 
 

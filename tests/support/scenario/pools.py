@@ -121,10 +121,10 @@ def await_nodes(
 
 def await_scaling(tenant: Tenant, scaler: str, reason: str) -> str:
     """Return the message of the condition Scaling once ``reason`` is its reason."""
-    said = tenant.eventually(
+    status = tenant.eventually(
         lambda: condition(tenant, scaler, "Scaling"), lambda c: c.get("reason") == reason
     )
-    return str(said["message"])
+    return str(status["message"])
 
 
 def condition(tenant: Tenant, scaler: str, kind: str) -> Manifest:

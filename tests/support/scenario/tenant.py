@@ -181,9 +181,9 @@ class Tenant:
         words = fields.pop("message", "")
         found: Manifest = self.eventually(
             lambda: self.status(name, "PodGroup"),
-            lambda said: (
-                words in said.get("message", "")
-                and all(said.get(key) == value for key, value in fields.items())
+            lambda status: (
+                words in status.get("message", "")
+                and all(status.get(key) == value for key, value in fields.items())
             ),
         )
         return found

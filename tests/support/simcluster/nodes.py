@@ -66,8 +66,8 @@ class Kubelets(Part):
     def _say_ready(self, name: str, *, is_ready: bool) -> None:
         node = self.server.store.collection(NODES).objects.get(("", name))
         if node is not None and objects.is_ready(node) != is_ready:
-            said = [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]
-            status = {**node["status"], "conditions": said}
+            conditions = [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]
+            status = {**node["status"], "conditions": conditions}
             self.server.store.update(NODES, ("", name), {"status": status}, "status")
 
     # --- pods ------------------------------------------------------------------------------

@@ -134,8 +134,8 @@ def _words(record: Record) -> str:
             return f"{objects.phase(obj)}, plan {label} {shown}".strip()
         case "TrainingJob":
             attempt = status.get("attempt", 0)
-            said = f"{status.get('reason')}: {status.get('message')}"
-            return f"{objects.phase(obj)} attempt {attempt}, {said}{leaving}"
+            why = f"{status.get('reason')}: {status.get('message')}"
+            return f"{objects.phase(obj)} attempt {attempt}, {why}{leaving}"
         case "Node":
             ready = "ready" if objects.is_ready(obj) else "not ready"
             return ready + (", cordoned" if obj["spec"].get("unschedulable") else "")

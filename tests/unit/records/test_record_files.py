@@ -18,7 +18,7 @@ from bireme.replay.reader import open_record
 from bireme.replay.record import RecordError
 from bireme.replay.writer import RecordWriter, record_files
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from tests.support.recordings import PLENTY, a_writer, record, snapshots_in, told
+from tests.support.recordings import PLENTY, a_writer, content, record, snapshots_in
 
 POLICY = make_policy(SchedulingSettings())
 SMALL = 6000
@@ -50,15 +50,17 @@ def test_files_never_hold_more_than_their_bound_and_the_latest_cycles_stay(tmp_p
     writer.close()
     kept = snapshots_in(tmp_path)
     assert record_files(tmp_path)[0].name != "record-00000001.jsonl"
-    assert [told(one) for one in kept] == [told(one) for one in moments(len(kept), 60 - len(kept))]
+    assert [content(one) for one in kept] == [
+        content(one) for one in moments(len(kept), 60 - len(kept))
+    ]
 
 
 def test_every_file_reads_alone(tmp_path: Path) -> None:
     record(tmp_path, *moments(9), file_bytes=SMALL, most_files=9)
     files = record_files(tmp_path)
     assert len(files) > 1
-    alone = [told(m.snapshot) for path in files for m in open_record([path]).cycles()]
-    assert alone == [told(one) for one in moments(9)]
+    alone = [content(m.snapshot) for path in files for m in open_record([path]).cycles()]
+    assert alone == [content(one) for one in moments(9)]
 
 
 def test_files_of_an_operator_before_it_count_towards_the_bound(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_full_disk_leaves_whole_lines_and_recording_goes_on_when_there_is_room(
     assert write(writer, after)
     writer.close()
     *_, last = open_record([tmp_path]).cycles()
-    assert told(last.snapshot) == told(after)
+    assert content(last.snapshot) == content(after)
     assert last.lost == 1
 
 
@@ -129,7 +131,7 @@ def test_torn_last_line_is_left_out_and_counted(tmp_path: Path) -> None:
     (path,) = record_files(tmp_path)
     torn(path, path.stat().st_size - 7)
     found = open_record([path])
-    assert [told(m.snapshot) for m in found.cycles()] == [told(one) for one in moments(2)]
+    assert [content(m.snapshot) for m in found.cycles()] == [content(one) for one in moments(2)]
     assert found.torn == 1
 
 
@@ -149,7 +151,7 @@ def test_gzipped_file_is_read_as_the_plain_one(tmp_path: Path) -> None:
     packed = tmp_path / "packed.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     plain, unpacked = (list(open_record([one]).cycles()) for one in (path, packed))
-    assert [told(m.snapshot) for m in plain] == [told(m.snapshot) for m in unpacked]
+    assert [content(m.snapshot) for m in plain] == [content(m.snapshot) for m in unpacked]
 
 
 def refusal(*paths: Path) -> str:

@@ -33,7 +33,7 @@ from bireme.testing import (
     with_running,
 )
 from tests.support.random_snapshots import SnapshotCase, cases, pools
-from tests.support.recordings import told
+from tests.support.recordings import content
 from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import (
     COMBINED,
@@ -93,7 +93,7 @@ def test_any_clusters_one_after_another_are_read_as_they_were(
         for at, (case, growable) in enumerate(given)
     ]
     for snapshot, moment in pairs(*seen):
-        assert told(moment.snapshot) == told(snapshot)
+        assert content(moment.snapshot) == content(snapshot)
         assert moment.outline == outline_of(decided(snapshot), snapshot.nodes)
 
 
@@ -106,7 +106,7 @@ def test_life_of_a_cluster_is_read_as_it_was_and_decided_again(todo: list[Arriva
         world.submit(gang, seconds)
         world.decide()
     for snapshot, moment in pairs(*world.seen):
-        assert told(moment.snapshot) == told(snapshot)
+        assert content(moment.snapshot) == content(snapshot)
         assert moment.outline == outline_of(decided(moment.snapshot), moment.snapshot.nodes)
 
 
@@ -148,7 +148,7 @@ def test_nodes_that_come_and_go_take_nothing_from_the_others() -> None:
     line = last_line(before, after)
     assert line is not None
     assert line["used"] == {"n2": [1, 1, 1, 1, 1]}
-    assert told(through(before, after)[1].snapshot)["used"] == after.used.tolist()
+    assert content(through(before, after)[1].snapshot)["used"] == after.used.tolist()
 
 
 def test_resource_that_is_new_moves_no_amount_into_its_column() -> None:
@@ -156,7 +156,7 @@ def test_resource_that_is_new_moves_no_amount_into_its_column() -> None:
     before = replace(a_snapshot([]), nodes=table(a_node("n0")), used=np.full((1, 5), 7, np.int64))
     used = np.array([[7, 7, 7, 7, 0, 7], [0] * 6])
     after = replace(before, nodes=table(a_node("n0"), odd), used=used)
-    assert told(through(before, after)[1].snapshot)["used"] == used.tolist()
+    assert content(through(before, after)[1].snapshot)["used"] == used.tolist()
 
 
 def test_queue_that_is_gone_is_gone_for_the_reader() -> None:

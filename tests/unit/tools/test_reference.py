@@ -84,7 +84,8 @@ def test_no_condition_and_no_reason_is_written_that_the_page_does_not_tell() -> 
 
 
 @pytest.mark.parametrize(
-    "source", ['said = {"reason": "New"}', 'said["reason"] = "New"', 'with_condition(s, "New", 1)']
+    "source",
+    ['wanted = {"reason": "New"}', 'wanted["reason"] = "New"', 'with_condition(s, "New", 1)'],
 )
 def test_a_word_that_is_spelt_out_is_seen(source: str) -> None:
     assert [word for word, _ in written(source, "")] == ["New"]
