@@ -146,7 +146,6 @@ class _Reader:
                 self.changes.append(Change(seconds, "stop", name, {}))
                 self._stopping[name] = (seconds, 0)
             self._phases[name] = phase
-        elif record.kind == "PodGroup":
             self._read_plan(record.key, seconds)
         elif record.kind == "Pod":
             gang = self._world.pods[record.key].gang

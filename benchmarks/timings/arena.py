@@ -216,12 +216,11 @@ class Arena:
     async def clear(self) -> None:
         """Remove every job and pod, and return when the cluster has come to rest."""
         await self.delete(JOBS)
-        await self.delete(names.path("podgroups", NAMESPACE))
         # One by one, as the API server deletes a collection, thousands take half a minute.
         pods = [f"{PODS}/{name}" for name in self.observer.created]
         await _each(pods, lambda path: self.client.delete(path, grace_seconds=0))
         async with asyncio.timeout(_CLEAR_SECONDS):
-            for path in (PODS, JOBS, names.path("podgroups", NAMESPACE)):
+            for path in (PODS, JOBS):
                 while await self._exists(path):
                     await asyncio.sleep(0.1)
         self.observer.forget()

@@ -11,7 +11,7 @@ import msgspec
 from benchmarks.timings.workloads import NAMESPACE, pod_spec, training_job
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_builder import PodFactory, group_manifest
+from bireme.kube.pod_builder import PodFactory
 from bireme.kube.training_jobs import from_manifest
 from tests.support.fakeapi import FakeApi
 from tests.support.scenario.manifests import Manifest
@@ -38,8 +38,8 @@ class PopulatedApi:
         api.put(names.path("queues") + f"/{names.DEFAULT_QUEUE}", {"spec": {}})
 
     def add_gang(self, name: str, places: list[str], gpus: int, mode: str = "Pinned") -> None:
-        """Add a TrainingJob with one running replica on each of ``places``, and its PodGroup."""
-        planned = self._add_group(name, places, gpus, mode)
+        """Add a TrainingJob with one running replica on each of ``places``."""
+        planned = self._add_job(name, places, gpus, mode)
         for pod, node in zip(planned, places, strict=True):
             self.add_pod(pod, node)
 
@@ -47,7 +47,7 @@ class PopulatedApi:
         """Add a gang whose pods are about to be bound; return the pods as a scheduler sees them."""
         return [
             self.api.put(_pod_path(pod["metadata"]["name"]), pod)
-            for pod in self._add_group(name, places, gpus, mode)
+            for pod in self._add_job(name, places, gpus, mode)
         ]
 
     def add_pod(self, pod: Manifest, node: str) -> None:
@@ -63,8 +63,8 @@ class PopulatedApi:
             pod = {"metadata": {"name": f"other-{number:05d}"}, "spec": spec}
             self.add_pod(pod, self.nodes[number % len(self.nodes)])
 
-    def _add_group(self, name: str, places: list[str], gpus: int, mode: str) -> Iterator[Manifest]:
-        """Add the job and its PodGroup; return the pods of its plan, which are not stored."""
+    def _add_job(self, name: str, places: list[str], gpus: int, mode: str) -> Iterator[Manifest]:
+        """Add the job with its plan; return the pods of the plan, which are not stored."""
         status = {
             "phase": "Running",
             "reason": "GangRunning",
@@ -74,9 +74,11 @@ class PopulatedApi:
             "startTime": _STARTED,
             "admittedTime": _STARTED,
         }
-        job = training_job(name, len(places), gpus) | {"status": status}
-        stored = self.api.put(names.path("trainingjobs", NAMESPACE, name), job)
-        facts = from_manifest(msgspec.convert(stored, wire.CustomObject))
+        job, path = (
+            training_job(name, len(places), gpus),
+            names.path("trainingjobs", NAMESPACE, name),
+        )
+        facts = from_manifest(msgspec.convert(self.api.put(path, job), wire.CustomObject))
         (task,) = facts.tasks
         members = tuple(Member(task.name, node, index) for index, node in enumerate(places))
         plan = PlanFacts(
@@ -88,10 +90,9 @@ class PopulatedApi:
             requests={task.name: task.request},
             roles={task.name: task.role.value},
             members=members,
+            queue=names.DEFAULT_QUEUE,
         )
-        phase = {"phase": "Running", "reason": "GangRunning", "plan": plans.to_manifest(plan)}
-        group = group_manifest(facts) | {"status": phase}
-        self.api.put(names.path("podgroups", NAMESPACE, name), group)
+        self.api.put(path, job | {"status": {**status, "plan": plans.to_manifest(plan)}})
         factory = PodFactory(facts, plan)
         return (factory.manifest(member) for member in members)
 

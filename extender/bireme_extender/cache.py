@@ -1,7 +1,7 @@
 """The extender's own cache of the cluster: watches that feed one ClusterState.
 
-PodGroups are watched from the start: their plans are all that pinned pods need. Nodes and pods
-matter to score mode alone, so they are watched from the first plan in that mode on.
+The plans in TrainingJobs and PodGroups are watched from the start: they are all that pinned pods
+need. Nodes and pods matter to score mode alone, so they are watched from the first plan in that mode on.
 SchedulingPolicies choose the scorer; readiness does not wait for them. The cache starts empty and
 may lag behind the API server; :class:`PlanWaits` bridges that lag.
 """
@@ -11,14 +11,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from bireme.core.gangs import Key
-from bireme.kube import names, pods, wire
+from bireme.kube import names, plans, pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import PlannedGang
 from bireme.kube.watch import Reflector, Timing
 
+PLANNED: Final = {"fieldSelector": f"{names.PLAN_MODE_PATH[1:]}!="}
+"""Selects TrainingJobs that have a plan; those that wait, thousands maybe, are not sent."""
 # Pods whose one wait is remembered; older ones may wait again. A bound, because tenants choose how
 # many pods there are.
 _REMEMBERED_PODS = 8192
@@ -29,7 +34,7 @@ _MOST_CREDITED_WAITS = 10
 
 
 class ClusterCache:
-    """The watches that fill ``state``; ``on_group(key)`` is called when a PodGroup changes."""
+    """The watches that fill ``state``; ``on_plan(key)`` is called when a gang's object changes."""
 
     def __init__(
         self,
@@ -38,17 +43,19 @@ class ClusterCache:
         contact_limit_seconds: float,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
-        on_group: Callable[[Key], None] = lambda _: None,
+        on_plan: Callable[[Key], None] = lambda _: None,
     ) -> None:
         mirror = partial(Reflector[Any], client, timing=timing or Timing(), clock=clock)
         self.state = state
-        self._on_group = on_group
+        self._on_plan = on_plan
         self._contact_limit_seconds = contact_limit_seconds
         self._clock = clock
         self._has_scores = asyncio.Event()
         custom, pod, policies = wire.CustomObject, wire.V1Pod, state.policies
         path = names.path("schedulingpolicies")
         self._policies = mirror(path, custom, policies.put, policies.delete)
+        path, read = names.path("trainingjobs"), wire.PlannedObject
+        self._jobs = mirror(path, read, self._put_job, self._delete_job, PLANNED)
         path = names.path("podgroups")
         self._groups = mirror(path, custom, self._put_group, self._delete_group)
         nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
@@ -58,11 +65,13 @@ class ClusterCache:
         others = mirror(pods.PATH, pod, put, delete, chosen, "others")
         self._for_scores = {"nodes": nodes, "members": members, "others": others}
         # The watches that readiness depends on, by the name in metrics.
-        self._watched = {"podgroups": self._groups}
+        self._watched = {"trainingjobs": self._jobs, "podgroups": self._groups}
+        self._plans: dict[Key, tuple[bytes, PlannedGang | None]] = {}
 
     async def run(self) -> None:
         """Watch until cancelled; if one watch ends, all end."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._jobs.run())
             group.create_task(self._groups.run())
             group.create_task(self._policies.run())
             await self._has_scores.wait()
@@ -76,8 +85,8 @@ class ClusterCache:
 
     @property
     def is_live(self) -> bool:
-        """True if all plans have been listed and their watch is open."""
-        return self._groups.synced.is_set() and self._groups.is_live
+        """True if all plans have been listed and their watches are open."""
+        return all(r.synced.is_set() and r.is_live for r in (self._jobs, self._groups))
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
         """Watch nodes and pods from now on; return whether all are listed within the time."""
@@ -106,17 +115,38 @@ class ClusterCache:
             f"{name} have not been heard of for {limit}" for name in silent if name not in unread
         ]
 
+    def _put_job(self, key: Key, job: wire.PlannedObject) -> None:
+        raw, known = bytes(job.status.plan), self._plans.get(key)
+        # Most events about a job that runs leave its plan as it is.
+        if known is None or known[0] != raw or self._is_of_another(known[1], job):
+            plan = plans.read({"plan": msgspec.json.decode(raw)}) if raw else None
+            planned = None if plan is None else PlannedGang(job.metadata.uid, True, plan)
+            self._plans[key] = (raw, planned)
+            self.state.put_job_plan(key, planned)
+            self._notify(key)
+
+    def _is_of_another(self, planned: PlannedGang | None, job: wire.PlannedObject) -> bool:
+        return planned is not None and planned.uid != job.metadata.uid
+
+    def _delete_job(self, key: Key, job: wire.PlannedObject) -> None:
+        self._plans.pop(key, None)
+        self.state.put_job_plan(key, None)
+        self._notify(key)
+
     def _put_group(self, key: Key, group: wire.CustomObject) -> None:
         self.state.put_group(key, group)
-        plan = self.state.groups[key].plan
-        if plan is not None and plan.mode == "Score":
-            # Before the first pod in score mode asks: a list of all pods takes a while.
-            self._has_scores.set()
-        self._on_group(key)
+        self._notify(key)
 
     def _delete_group(self, key: Key, group: wire.CustomObject) -> None:
         self.state.delete_group(key, group)
-        self._on_group(key)
+        self._notify(key)
+
+    def _notify(self, key: Key) -> None:
+        planned = self.state.planned(key)
+        if planned is not None and planned.plan.mode == "Score":
+            # Before the first pod in score mode asks: a list of all pods takes a while.
+            self._has_scores.set()
+        self._on_plan(key)
 
 
 class PlanWaits:
@@ -149,7 +179,7 @@ class PlanWaits:
     async def until(self, is_there: Callable[[], bool], key: Key) -> bool:
         """Wait until ``is_there()`` holds; return False if it does not in time.
 
-        It is asked once now and after each change of PodGroup ``key``; nothing polls.
+        It is asked once now and after each change of gang ``key``; nothing polls.
         """
         began = self._clock()
         try:
@@ -163,7 +193,7 @@ class PlanWaits:
         return True
 
     def notify(self, key: Key) -> None:
-        """Wake those that wait for PodGroup ``key``."""
+        """Wake those that wait for the plan of gang ``key``."""
         for waiting in self._waiting.get(key, ()):
             if not waiting.done():
                 waiting.set_result(None)

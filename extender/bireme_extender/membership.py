@@ -1,8 +1,8 @@
 """Verify that a pod is the member of a gang that it claims to be.
 
 A tenant can write anything into a pod, so its labels are only claims. They are checked against the
-plan that the operator wrote into ``PodGroup.status``: replicas of a TrainingJob by owner, plan
-label, task, index and name; pods of other controllers by UID. Neither may ask for more than was
+plan that the operator wrote into the status of a TrainingJob or a PodGroup: replicas of a
+TrainingJob by owner, plan label, task, index and name; pods of other controllers by UID. Neither may ask for more than was
 planned. A pod that cannot be verified gets no node.
 """
 
@@ -14,8 +14,7 @@ from bireme.core.resources import Request
 from bireme.kube import names, pods, wire
 from bireme.kube.allocations import pod_name
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.plans import Member, PlanFacts, PlannedGang
 
 _REMEMBERED_TASKS = 4096
 # Cache of _request: (group, task) to the parts of the spec it was read from, and the request.
@@ -29,11 +28,11 @@ class RefusalReason(StrEnum):
     """The scheduler sends whole nodes. Set nodeCacheCapable: true for this extender in its
     configuration."""
     NO_POD_GROUP = "NoPodGroup"
-    """The pod names Bireme's scheduler and no PodGroup. Label it, or use another scheduler."""
+    """The pod names Bireme's scheduler and no gang. Label it, or use another scheduler."""
     UNKNOWN_POD_GROUP = "UnknownPodGroup"
     """There is no PodGroup of the name on its label. Create it in the pod's own namespace."""
     NO_PLAN = "NoPlan"
-    """Its PodGroup is not planned yet: somebody lifted the gate by hand, or left it out."""
+    """Its gang is not planned yet: somebody lifted the gate by hand, or left it out."""
     FOREIGN_POD = "ForeignPod"
     """The pod says that it is a replica of a TrainingJob, and has another owner or name. Delete
     it."""
@@ -97,17 +96,15 @@ def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
             RefusalReason.NO_POD_GROUP,
             f"the pod has no label {names.POD_GROUP_LABEL}; add it, or use another scheduler",
         )
-    group = state.groups.get(key)
-    if group is None:
-        return Refusal(
-            RefusalReason.UNKNOWN_POD_GROUP, f"no PodGroup {key[1]} in {key[0]}", may_heal=True
-        )
-    plan = group.plan
-    if plan is None:
-        return Refusal(
-            RefusalReason.NO_PLAN, f"PodGroup {key[1]} is not planned yet", may_heal=True
-        )
-    member = _own_member(pod, group, plan) if group.job_uid else _foreign_member(pod, plan)
+    planned = state.planned(key)
+    if planned is None:
+        if key in state.groups or names.JOB_LABEL in (pod.metadata.labels or {}):
+            detail = f"gang {key[1]} is not planned yet"
+            return Refusal(RefusalReason.NO_PLAN, detail, may_heal=True)
+        detail = f"no PodGroup {key[1]} in {key[0]}"
+        return Refusal(RefusalReason.UNKNOWN_POD_GROUP, detail, may_heal=True)
+    plan = planned.plan
+    member = _own_member(pod, planned, key[1]) if planned.is_job else _foreign_member(pod, plan)
     if isinstance(member, Refusal):
         return member
     request = _request(key, member.task, pod.spec)
@@ -128,13 +125,14 @@ def _request(group: Key, task: str, spec: wire.V1PodSpec) -> Request:
     return request
 
 
-def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member | Refusal:
-    """Verify the pod as a replica of a TrainingJob."""
-    if all(owner.uid != group.job_uid for owner in pod.metadata.owner_references or ()):
+def _own_member(pod: wire.V1Pod, planned: PlannedGang, job: str) -> Member | Refusal:
+    """Verify the pod as a replica of the TrainingJob named ``job``."""
+    plan = planned.plan
+    if all(owner.uid != planned.uid for owner in pod.metadata.owner_references or ()):
         return Refusal(
             RefusalReason.FOREIGN_POD,
-            f"the pod is not owned by the TrainingJob of PodGroup {group.key[1]}",
-            may_heal=True,  # the job may be a new one of the same name, its PodGroup not yet seen
+            f"the pod is not owned by TrainingJob {job}",
+            may_heal=True,  # the job may be a new one of the same name, its plan not yet seen
         )
     labels = pod.metadata.labels or {}
     carried = labels.get(names.PLAN_LABEL, "")
@@ -152,7 +150,7 @@ def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member |
     if node is None:
         detail = f"plan {plan.label} has no replica {index or '(none)'} of task {task or '(none)'}"
         return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
-    name = pod_name(group.key[1], task, number)
+    name = pod_name(job, task, number)
     if pod.metadata.name != name:  # else two pods could take one place
         detail = (
             f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"

@@ -79,7 +79,7 @@ class Program:
         self._scorers = scorers = ScorerLoader(settings.checkpoint_directory, metrics)
         state = ClusterState(scheduling, policies=scorers.known)
         self.cache = ClusterCache(
-            client, state, settings.contact_limit_seconds, timing, on_group=waits.notify
+            client, state, settings.contact_limit_seconds, timing, on_plan=waits.notify
         )
         metrics.show_cache(self.cache.ages, self.cache.troubles)
         self.verbs = Verbs(state, waits, metrics, self.cache, lambda: scorers.scorer)

@@ -6,7 +6,7 @@ missing follows from the plan and the pods that exist.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,15 @@ import msgspec
 
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.kube import names, plans, pod_builder, wire
+from bireme.kube import names, pod_builder, wire
+from bireme.kube.allocations import pod_name
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_builder import PodFactory, ProgressAccess, group_manifest
+from bireme.kube.pod_builder import PodFactory, ProgressAccess
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
+from bireme_operator import status
 from bireme_operator.lifecycle import PendingAction
 from bireme_operator.rejections import AdmissionRejected, rejection_of
 from bireme_operator.watches import Watches
@@ -36,29 +38,16 @@ class Actuator:
     writes: Writes
     progress: ProgressAccess | None = None
 
-    async def admit(self, job: JobFacts, plan: PlanFacts) -> None:
-        """Write the plan of an admitted job and create its pods."""
-        group = self.state.groups.get(job.key)
-        version = group.resource_version if group is not None else ""
-        if group is None:
-            version = await self._create_group(job)
+    async def admit(self, job: JobFacts, plan: PlanFacts, wanted: Mapping[str, Any]) -> None:
+        """Write the status of an admitted job, which has its plan, and create its pods."""
         # The plan comes first: after a crash the next leader creates the pods that it names. Pods
         # without a plan would belong to nobody.
-        status = {"phase": "Inqueue", "reason": Reason.ADMITTED, "plan": plans.to_manifest(plan)}
-        written = await self.writes.write_group_status(job.key, version, status)
+        written = await self.writes.write_plan(job, wanted)
         try:
             await self.create_pods(job, plan, self._factory(job, plan).in_order())
-        except (ApiError, AdmissionRejected):
+        finally:
             # Pods would be taken for leftovers where the cache does not have their plan yet.
-            await self.watches.wait_for(self.watches.groups, job.key, written)
-            raise
-        await self.watches.wait_for(self.watches.groups, job.key, written)
-
-    async def _create_group(self, job: JobFacts) -> str:
-        try:
-            return str(await self.writes.create_group(job.key[0], group_manifest(job)))
-        except ApiError as error:
-            raise rejection_of(error) or error from error
+            await self.watches.wait_for(self.watches.jobs, job.key, written)
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
         return PodFactory(job, plan, self.progress)
@@ -71,18 +60,40 @@ class Actuator:
         """
         factory = self._factory(job, plan)
         wanted = tuple(members)
-        if pod_builder.Rendezvous(job, plan).needs_service:
+        if factory.needs_service:
             # The Service comes first, because only missing pods ask for it again.
             await self._create_service(job, may_exist=len(wanted) < len(plan.members))
-        creations = [self._create_pod(job, plan, factory.manifest(m)) for m in wanted]
-        # All are tried, whatever becomes of one: then only what is missing is left to do.
-        results = await asyncio.gather(*creations, return_exceptions=True)
-        errors = [result for result in results if isinstance(result, BaseException)]
-        # A rejection is a verdict on the gang; other errors are only reasons to try again.
-        for error in sorted(errors, key=lambda e: not isinstance(e, AdmissionRejected)):
-            raise error
-        newest = max((r for r in results if isinstance(r, int)), default=0)
+        newest = await self._create_each(job, plan, factory, wanted)
         await self.watches.wait_for_pods(newest)
+
+    async def _create_each(
+        self, job: JobFacts, plan: PlanFacts, factory: PodFactory, members: Sequence[Member]
+    ) -> int:
+        """Create pods in order, as many at once as writes are allowed; return the last version."""
+        waiting, newest = iter(members), 0
+        rejected: AdmissionRejected | None = None
+        failed: Exception | None = None
+
+        async def worker() -> None:
+            nonlocal newest, rejected, failed
+            for member in waiting:
+                try:
+                    version = await self._create_pod(job, plan, factory, member)
+                    newest = max(newest, version)
+                except AdmissionRejected as verdict:
+                    rejected = verdict
+                except ApiError as error:
+                    # The others are tried: then only what is missing is left to do.
+                    failed = error
+                if rejected is not None:
+                    return  # a verdict on the gang
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self.writes.concurrency, len(members))):
+                group.create_task(worker())
+        if (error := rejected or failed) is not None:
+            raise error
+        return newest
 
     async def _create_service(self, job: JobFacts, *, may_exist: bool) -> None:
         if may_exist and await self._has_service(job):
@@ -117,12 +128,15 @@ class Actuator:
             raise ApiError(409, "Conflict", f"Service {job.key[1]} of an earlier job still exists")
         raise _name_taken("Service", job.key[1])
 
-    async def _create_pod(self, job: JobFacts, plan: PlanFacts, pod: dict[str, Any]) -> int:
-        namespace, name = job.key[0], pod["metadata"]["name"]
+    async def _create_pod(
+        self, job: JobFacts, plan: PlanFacts, factory: PodFactory, member: Member
+    ) -> int:
+        namespace, job_name = job.key
         try:
-            return await self.writes.create_pod(namespace, pod)
+            return await self.writes.create_pod(namespace, lambda: factory.manifest(member))
         except ApiError as error:
             if error.is_already_exists:
+                name = pod_name(job_name, member.task, member.index)
                 return await self._existing_pod(job, plan, (namespace, name))
             if (rejected := rejection_of(error)) is not None:
                 raise rejected from error
@@ -164,7 +178,7 @@ class Actuator:
             in_order = self._factory(job, plan).in_order()
             await self.create_pods(job, plan, [m for m in in_order if (m.task, m.index) in wanted])
         if action.clear_plan:
-            await self.clear_plan(job.key, job)
+            await self.clear_plan(job)
         if action.delete_job:
             await self.writes.delete_job(job)
 
@@ -188,36 +202,31 @@ class Actuator:
         facts = self.state.node(node)
         return None if not node or (facts is not None and facts.is_ready) else 0
 
-    async def clear_plan(self, key: Key, job: JobFacts | None) -> None:
+    async def clear_plan(self, job: JobFacts) -> None:
         """Give the gang's places back."""
-        group = self.state.groups.get(key)
-        if group is None or group.plan is None:
-            return
-        phase = "Pending"
-        if job is not None:
-            phase = "Completed" if job.is_finished else phase
-            phase = "Interrupted" if job.phase == "Restarting" else phase
-        await self.write_group(key, group.resource_version, {"phase": phase})
+        current = self.state.jobs.get(job.key)
+        if current is not None and current.uid == job.uid and current.plan is not None:
+            await self.write_job(current, status.without_plan(current))
 
     async def write_group(
-        self, key: Key, version: str, status: Mapping[str, Any], *, report: bool = False
+        self, key: Key, version: str, wanted: Mapping[str, Any], *, report: bool = False
     ) -> None:
         """Write a PodGroup's status over ``version``, and wait until the cache has it."""
-        written = await self.writes.write_group_status(key, version, status, report=report)
+        written = await self.writes.write_group_status(key, version, wanted, report=report)
         await self.watches.wait_for(self.watches.groups, key, written)
 
     async def write_job(
-        self, job: JobFacts, status: Mapping[str, Any], *, can_wait: bool = False
+        self, job: JobFacts, wanted: Mapping[str, Any], *, can_wait: bool = False
     ) -> None:
         """Write a TrainingJob's status likewise."""
-        written = await self.writes.write_job_status(job, status, can_wait=can_wait)
+        written = await self.writes.write_job_status(job, wanted, can_wait=can_wait)
         await self.watches.wait_for(self.watches.jobs, job.key, written)
 
     async def roll_back(self, job: JobFacts) -> None:
         """Undo a rejected admission: delete what was created, then clear the plan."""
         # The plan goes last: it keeps the places as long as a pod is on one of them.
         await self.delete_pods(self.state.pods_of(job))
-        await self.clear_plan(job.key, job)
+        await self.clear_plan(job)
 
 
 def _name_taken(kind: str, name: str) -> AdmissionRejected:

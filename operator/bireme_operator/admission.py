@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from bireme.core.decision import Admit, Hold
+from bireme.core.nodes import NodeTable
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
@@ -17,10 +18,12 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
+from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lifecycle import Transition
 from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
 _DRY_RUNS_AT_ONCE = 4
@@ -33,20 +36,26 @@ class JobAdmission:
     state: ClusterState
     work: WorkQueue
     actuator: Actuator
+    reports: StatusWriter
     settings: OperatorSettings
     epoch: int
-    admitted: dict[str, Admit] = field(default_factory=dict)
-    """Decisions by which this leader admitted jobs, by uid, while they start."""
     _bind_failures: dict[str, int] = field(default_factory=dict)
     _tried: dict[str, str] = field(default_factory=dict)
     _dry_runs: Tasks = field(default_factory=Tasks)
 
     def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Begin to write the plan of an admitted job and to create its pods."""
-        self.admitted[job.uid] = admit
         plan = self.plan(admit, snapshot, job.attempt, job.spec_hash)
-        assumed = AssumedPlan(admit.gang.queue, job.uid, plan)
-        self.work.start(job.key, self.actuator.admit(job, plan), assumed)
+        work = self._admit(job, plan, admit, snapshot.nodes)
+        self.work.start(job.key, work, AssumedPlan(job.uid, plan))
+
+    async def _admit(self, job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> None:
+        # A report about its wait may be under way: the plan is written over the version after it.
+        await self.reports.settled(job.uid)
+        current = self.state.jobs.get(job.key)
+        if current is not None and is_same_demand(current, job):
+            wanted = status.admitted(current, plan, admit, nodes)
+            await self.actuator.admit(current, plan, wanted)
 
     def plan(
         self, admit: Admit, snapshot: ClusterSnapshot, attempt: int, spec_hash: str
@@ -70,8 +79,6 @@ class JobAdmission:
             self._bind_failures[job.uid] = self._bind_failures.get(job.uid, 0) + 1
         elif move.phase in ("Running", "Succeeded", "Failed", "Suspended"):
             self._bind_failures.pop(job.uid, None)
-        if move.phase != "Starting":
-            self.admitted.pop(job.uid, None)
 
     def check_template(self, job: JobFacts, hold: Hold) -> None:
         """Let the API server try the pods of a job that waits: once, and after each rejection."""
@@ -104,9 +111,14 @@ class JobAdmission:
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
-        self.admitted = {uid: x for uid, x in self.admitted.items() if uid in uids}
         self._bind_failures = {uid: x for uid, x in self._bind_failures.items() if uid in uids}
         self._tried = {uid: x for uid, x in self._tried.items() if uid in uids}
 
     async def close(self) -> None:
         await self._dry_runs.close()
+
+
+def is_same_demand(job: JobFacts, seen: JobFacts) -> bool:
+    """Return whether what was decided on ``seen`` may still be done to ``job``."""
+    is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
+    return is_same and not (job.is_leaving or job.is_finished)

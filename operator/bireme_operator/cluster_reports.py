@@ -16,7 +16,7 @@ from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import HOUR, duration
-from bireme.kube import allocations, quantities
+from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import history_manifest, history_of
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_objects import ClusterFacts
@@ -163,13 +163,9 @@ class QueueReports(StatusReports):
         wanted: dict[str, Status] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
-        for key, group in self.state.groups.items():
-            view = self.state.view(key)
-            if view is None:
-                continue
-            queue = allocations.queue_of(group, view.plan)
-            if queue in wanted:
-                wanted[queue]["admitted"] += 1
+        for _, view in self.state.views():
+            if view.plan.queue in wanted:
+                wanted[view.plan.queue]["admitted"] += 1
         for gang in snapshot.waiting:
             if gang.queue in wanted:
                 wanted[gang.queue]["pending"] += 1

@@ -15,7 +15,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import pod_groups, status
-from bireme_operator.admission import JobAdmission
+from bireme_operator.admission import JobAdmission, is_same_demand
 from bireme_operator.metrics import GangMetrics
 from bireme_operator.pod_groups import ExternalPodGroups
 from bireme_operator.preemptions import Preemptions
@@ -67,7 +67,7 @@ class DecisionExecutor:
         # 3. Resizes.
         for resize in decision.resized:
             with self.errors.isolated(resize.gang.key):
-                self.resizes.carry_out(resize, basis.snapshot, basis.groups)
+                self.resizes.carry_out(resize, basis.snapshot, basis.jobs)
         # 4. Reports: why the others wait, and when they should start.
         starts = self.start_ranges.update(basis.snapshot, decision)
         for hold in (hold for hold in decision.held if free(hold.gang.key)):
@@ -84,7 +84,7 @@ class DecisionExecutor:
                 self.pod_groups.admit(group, admit, plan, self.now())
             return
         job, seen = self.state.jobs.get(key), basis.jobs.get(key)
-        if job is not None and seen is not None and _same_demand(job, seen):
+        if job is not None and seen is not None and is_same_demand(job, seen):
             self.metrics.count_admission(admit, snapshot)
             self.admission.admit(job, admit, snapshot)
 
@@ -99,8 +99,3 @@ class DecisionExecutor:
         if job is not None and job is basis.jobs.get(key):
             self.reports.submit_job(job, status.waiting(job, hold, now, start))
             self.admission.check_template(job, hold)
-
-
-def _same_demand(job: JobFacts, seen: JobFacts) -> bool:
-    is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
-    return is_same and not (job.is_leaving or job.is_finished)

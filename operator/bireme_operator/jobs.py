@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from bireme.core.reasons import Reason
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts
+from bireme.kube.training_jobs import FINISHED, JobFacts
 from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
@@ -24,7 +23,7 @@ from bireme_operator.resizes import Resizes
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
-# A gang that runs within this time after its pods were made is reported once, as Running.
+# A gang that runs within this time after its pods were made is not reported meanwhile.
 _STARTING_SECONDS = 5.0
 
 
@@ -44,41 +43,37 @@ class JobReconciler:
     clock: Callable[[], float]
     _pods_made: dict[str, float] = field(default_factory=dict)
 
-    def reconcile(self, job: JobFacts, group: GroupFacts | None, at: Situation) -> None:
+    def reconcile(self, job: JobFacts, at: Situation) -> None:
         """Take one step with ``job``; the end of that step brings it here again."""
         if self.reports.is_writing(job.uid):
             return  # its status is about to change; the end of the write requeues the job
-        is_own = group is not None and group.job_uid == job.uid
-        view = self.state.view(job.key) if is_own else None
+        view = self.state.view(job.key) if job.plan is not None else None
         # 1. Is it time for another phase?
         seen = None if view is None else lifecycle.going_on(job, view, at)
         move = lifecycle.transition(job, seen, at)
-        if move is not None and not self._is_premature(job, move):
+        if move is not None:
             self.work.start(job.key, self._record(job, move, view, at.now))
             return
         # 2. Does a running elastic gang differ from its plan?
-        if group is not None and view is not None and self.resizes.repair(job, group, view, at):
+        if view is not None and self.resizes.repair(job, view, at):
             return
         # 3. What does the recorded phase still ask for?
         own = self.state.pods_of(job)
-        action = lifecycle.pending_action(job, group, view, own, at.now, at.lost_node)
+        action = lifecycle.pending_action(job, view, own, at.now, at.lost_node)
         if action:
             plan = view.plan if view is not None else None
             self.work.start(job.key, self.actuator.perform(job, action, plan))
             return
         # 4. Nothing to do: report counts and progress.
-        if view is not None and job.phase in lifecycle.ACTIVE:
-            self._report(job, group, view)
+        if view is not None and job.phase in lifecycle.ACTIVE and not self._is_premature(job):
+            self._report(job, view)
 
-    def _report(self, job: JobFacts, group: GroupFacts | None, view: GangView) -> None:
+    def _report(self, job: JobFacts, view: GangView) -> None:
         wanted = status.counted(dict(job.status), job, view)
         wanted |= self.progress.status_update(job, view)
         if lifecycle.is_resizable(job):
             wanted = status.sized(wanted, view, self.state.node_table)
         self.reports.submit_job(job, wanted)
-        if group is not None and job.phase == "Running":
-            running = {"phase": "Running", "reason": Reason.GANG_RUNNING.value}
-            self.reports.submit_group(group, {**group.status, **running})
 
     def is_free(self, job: JobFacts) -> bool:
         """Return whether no work on the job and no write of its status is under way."""
@@ -89,9 +84,9 @@ class JobReconciler:
         move = Transition("Restarting", Reason.PREEMPTED, message, preemptions=1)
         await self._record(job, move, self.state.view(job.key), now)
 
-    def _is_premature(self, job: JobFacts, move: Transition) -> bool:
-        """Return whether Starting is not to be reported yet: Running may follow in a moment."""
-        if move.phase != "Starting":
+    def _is_premature(self, job: JobFacts) -> bool:
+        """Return whether the counts are not to be reported yet: Running may follow in a moment."""
+        if job.phase != "Starting":
             return False
         # A gang is not reconciled while its pods are being created, so that has just ended.
         made = self._pods_made.setdefault(job.uid, self.clock())
@@ -105,13 +100,11 @@ class JobReconciler:
         self, job: JobFacts, move: Transition, view: GangView | None, now: float
     ) -> None:
         before = {**job.status, **self.progress.status_update(job, view, at_once=True)}
-        is_current = view is not None and view.plan.attempt == job.attempt
-        if view is not None and is_current and "admittedTime" not in before:
-            admit = self.admission.admitted.get(job.uid)
-            before = status.admitted(job, view, self.state.node_table, admit)
         wanted = status.moved(before, job, move, now)
         if view is not None and not move.starts_again:
             wanted = status.counted(wanted, job, view)
+        if move.phase in FINISHED and lifecycle.are_over(self.state.pods_of(job)):
+            wanted.pop("plan", None)  # else another write would follow, which does only that
         in_place = move.phase in lifecycle.ACTIVE
         await self.actuator.write_job(job, wanted, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)

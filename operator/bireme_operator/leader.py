@@ -125,7 +125,7 @@ class LeaderTerm:
         tokens = Tokens(given.client, clock)
         pause = settings.progress_write_seconds
         self.progress = progress = ProgressService(state, tokens, pause, clock, now)
-        admission = JobAdmission(state, work, actuator, settings, given.epoch)
+        admission = JobAdmission(state, work, actuator, reports, settings, given.epoch)
         resizes = Resizes(state, work, actuator, reports, events, metrics, now)
         jobs = JobReconciler(
             *(state, work, actuator, admission, resizes, reports, progress, events),

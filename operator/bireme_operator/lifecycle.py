@@ -8,7 +8,7 @@ from recorded state alone, so a crash between any two writes loses nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bireme.core.gangs import Key, Role
@@ -17,7 +17,6 @@ from bireme.kube import quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.api.training_job import RunPolicy
 from bireme.kube.plans import Member
-from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 
@@ -173,10 +172,7 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
         nodes = len({member.node for member, _ in view.members})
         message = f"all {len(view.members)} replicas run on {nodes} node(s)"
         return Transition("Running", Reason.GANG_RUNNING, message)
-    if job.phase == "Starting":
-        return None
-    message = f"{len(view.members)} replicas planned; their pods are being created and bound"
-    return Transition("Starting", Reason.ADMITTED, message)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +192,6 @@ class PendingAction:
 
 def pending_action(
     job: JobFacts,
-    group: GroupFacts | None,
     view: GangView | None,
     own_pods: Sequence[PodFacts],
     now: float,
@@ -209,9 +204,8 @@ def pending_action(
     """
     if job.orphans_pods:
         return PendingAction()
-    has_plan = group is not None and group.job_uid == job.uid and group.plan is not None
     if job.is_finished and not job.is_leaving:
-        return _after_the_end(job, own_pods, has_plan, now, lost_node)
+        return _after_the_end(job, own_pods, now, lost_node)
     is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
     if is_void or view is None or job.is_leaving:
         # The room is kept until the last pod is gone, or smaller gangs would take it piece by
@@ -221,7 +215,7 @@ def pending_action(
         is_over = all(pod.is_only_kept for pod in own_pods)
         is_preempted = job.status.get("reason") == Reason.PREEMPTED and not job.is_leaving
         evicts = bool(gone) and is_preempted and now < job.queued + EVICTING_SECONDS
-        return PendingAction(gone, evicts=evicts, clear_plan=has_plan and is_over)
+        return PendingAction(gone, evicts=evicts, clear_plan=job.plan is not None and is_over)
     if view.leftovers:
         return PendingAction(delete_pods=_to_delete(view.leftovers, lost_node))
     can_create = job.phase != "Running" and job.spec is not None
@@ -235,7 +229,6 @@ def _to_delete(pods: Sequence[PodFacts], lost_node: Callable[[str], str]) -> tup
 def _after_the_end(
     job: JobFacts,
     own_pods: Sequence[PodFacts],
-    has_plan: bool,
     now: float,
     lost_node: Callable[[str], str],
 ) -> PendingAction:
@@ -249,8 +242,13 @@ def _after_the_end(
     ttl = policy.ttl_seconds_after_finished
     expired = ttl is not None and ended is not None and now >= ended + ttl
     gone = _to_delete(unwanted, lost_node)
-    is_over = all(pod.is_terminal for pod in own_pods)
-    return PendingAction(delete_pods=gone, clear_plan=has_plan and is_over, delete_job=expired)
+    clears = job.plan is not None and are_over(own_pods)
+    return PendingAction(delete_pods=gone, clear_plan=clears, delete_job=expired)
+
+
+def are_over(pods: Iterable[PodFacts]) -> bool:
+    """Return whether all have ended, so that a finished job needs no plan any more."""
+    return all(pod.is_terminal for pod in pods)
 
 
 # --- elastic gangs -----------------------------------------------------------------------

@@ -151,19 +151,19 @@ class GangMetrics:
 
 def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
     """Yield the seconds since the plan, or its last resize, of gangs with a replica on no node."""
-    for key, group in state.groups.items():
-        view, job = state.view(key), state.jobs.get(key)
-        if view is None or not view.unbound:
+    for key, view in state.views():
+        planned, job = state.planned(key), state.jobs.get(key)
+        if planned is None or not view.unbound:
             continue
         # The missing replicas of a gang that is over or stops are gone for good.
-        if group.job_uid and (job is None or not _is_starting(job, group.job_uid, view)):
+        if planned.is_job and (job is None or not _is_starting(job, view)):
             continue
         yield max(0.0, now - max(view.plan.planned, view.plan.resized))
 
 
-def _is_starting(job: JobFacts, job_uid: str, view: GangView) -> bool:
-    is_its_own = job.uid == job_uid and view.plan.attempt == job.attempt
-    return is_its_own and not (job.is_leaving or job.is_finished or job.is_suspended)
+def _is_starting(job: JobFacts, view: GangView) -> bool:
+    is_current = view.plan.attempt == job.attempt
+    return is_current and not (job.is_leaving or job.is_finished or job.is_suspended)
 
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:

@@ -542,8 +542,8 @@ class ManagedPools:
         planned = np.zeros(len(table), dtype=np.bool_)
         if all(pool.spec.scale_in.policy == "Never" for pool in self.known.values()):
             return planned  # not needed
-        views = [view for key in self.state.groups if (view := self.state.view(key)) is not None]
-        unbound = [(view, {node for node, _ in view.usage()}) for view in views]
+        views = self.state.views()
+        unbound = [(view, {node for node, _ in view.usage()}) for _, view in views]
         assumed = self.work.assumed_plans().values()
         is_anywhere = any(nodes and view.plan.mode == "Score" for view, nodes in unbound)
         if is_anywhere or assumed or decision.admitted or decision.resized:

@@ -98,7 +98,7 @@ class ExternalPodGroups:
             alive = {p.uid for p in self.state.members_of(group.key) if not p.is_terminal}
             plan = plans.merged(group.plan, plan, alive)
         wanted = planned_status(group, admit, plan, now)
-        assumed = AssumedPlan(admit.gang.queue, "", plan)
+        assumed = AssumedPlan("", plan)
         self.work.start(group.key, self._admit(group, plan, wanted), assumed)
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, wanted: dict[str, Any]) -> None:

@@ -254,8 +254,8 @@ class ProgressService:
         return pod if pod is not None and pod.uid == sender.uid else None
 
     def _is_member(self, job: JobFacts, sender: Sender) -> bool:
-        view, group = self.state.view(job.key), self.state.groups.get(job.key)
-        if view is None or group is None or group.job_uid != job.uid or job.is_finished:
+        view = self.state.view(job.key)
+        if view is None or job.plan is None or job.is_finished:
             return False
         return view.plan.attempt == job.attempt and any(
             # By uid: a pod that is deleted and made anew under the same name is another one.

@@ -67,9 +67,8 @@ class ReconcileErrors:
 
     def _report(self, key: Key, message: str) -> None:
         job, group = self.state.jobs.get(key), self.state.groups.get(key)
-        holds = group is not None and group.plan is not None
         reason = Reason.OPERATOR_FAILED
-        if job is not None and not holds and job.phase in ("Pending", "Restarting"):
+        if job is not None and job.plan is None and job.phase in ("Pending", "Restarting"):
             fields = {"phase": job.phase, "reason": reason.value, "message": message}
             self.reports.submit_job(job, {**job.status, **fields})
         elif job is not None:
@@ -187,14 +186,14 @@ class GangReconciler:
         if not self.work.is_free(key):
             return
         job, group = self.state.jobs.get(key), self.state.groups.get(key)
-        plan = group.plan if group is not None else None
-        owner = group.job_uid if group is not None and plan is not None else None
-        if job is not None and job.uid in self._rejected and owner == job.uid:
+        if job is not None and job.uid in self._rejected and job.plan is not None:
             self.work.start(key, self.actuator.roll_back(job))
         elif job is not None:
-            self.jobs.reconcile(job, group, at)
-        # A user's own group may have the name of a job, which then waits for one of them to go.
-        if group is not None and owner == "" and self.work.is_free(key):
+            self.jobs.reconcile(job, at)
+        # A group may have the name of a job, which then waits for one of them to go.
+        planned = self.state.planned(key)
+        is_own = group is not None and planned is not None and planned.uid == group.uid
+        if group is not None and is_own and self.work.is_free(key):
             view = self.state.view(key)
             if view is not None and not group.is_leaving:
                 self.pod_groups.reconcile(group, view, at)

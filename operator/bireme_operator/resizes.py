@@ -13,11 +13,10 @@ from bireme.core.decision import Resize
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import allocations, plans
+from bireme.kube import plans
 from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
@@ -44,42 +43,39 @@ class Resizes:
     now: Callable[[], float]
 
     def carry_out(
-        self, resize: Resize, snapshot: ClusterSnapshot, groups: Mapping[Key, GroupFacts]
+        self, resize: Resize, snapshot: ClusterSnapshot, jobs: Mapping[Key, JobFacts]
     ) -> None:
-        """Begin ``resize``, decided on ``snapshot`` and ``groups``; skip a gang changed since."""
+        """Begin ``resize``, decided on ``snapshot`` and ``jobs``; skip a gang planned since."""
         key = resize.gang.key
-        job, group, view = self.state.jobs.get(key), groups.get(key), self.state.view(key)
-        if job is None or group is None or view is None:
+        job, seen, view = self.state.jobs.get(key), jobs.get(key), self.state.view(key)
+        if job is None or seen is None or view is None:
             return
-        is_same = job.uid == resize.running.gang.uid and group is self.state.groups.get(key)
+        is_same = job.uid == resize.running.gang.uid and job.plan is seen.plan
         can_change = is_same and lifecycle.is_resizable(job) and view.is_whole
-        if not (can_change and self._is_free(job, group)):
+        if not (can_change and self._is_free(job)):
             return
         before = view.plan_in_place
         plan = plans.resized(before, resize.placement, snapshot.nodes, self.now())
         if plan.members[:1] != before.members[:1]:
             _log.error("resize left out the replica that the others meet at", gang=job.key)
             return
-        self._start_write(job, group, plan, resize.reason, resize.message)
+        self._start_write(job, plan, resize.reason, resize.message)
 
-    def _is_free(self, job: JobFacts, group: GroupFacts) -> bool:
-        is_written = self.reports.is_writing(job.uid) or self.reports.is_writing(group.uid)
-        return self.work.is_free(job.key) and not is_written
+    def _is_free(self, job: JobFacts) -> bool:
+        return self.work.is_free(job.key) and not self.reports.is_writing(job.uid)
 
-    def _start_write(
-        self, job: JobFacts, group: GroupFacts, plan: PlanFacts, reason: Reason, message: str
-    ) -> None:
-        assumed = AssumedPlan(allocations.queue_of(group, plan), group.job_uid, plan)
-        self.work.start(job.key, self._write(job, plan, reason, message), assumed)
+    def _start_write(self, job: JobFacts, plan: PlanFacts, reason: Reason, message: str) -> None:
+        work = self._write(job, plan, reason, message)
+        self.work.start(job.key, work, AssumedPlan(job.uid, plan))
 
-    def repair(self, job: JobFacts, group: GroupFacts, view: GangView, at: Situation) -> bool:
+    def repair(self, job: JobFacts, view: GangView, at: Situation) -> bool:
         """Start what a running elastic gang needs to match its plan; return False for nothing."""
         if not lifecycle.is_resizable(job):
             return False
         if lost := lifecycle.lost(job, view, at):
-            if self._is_free(job, group):
+            if self._is_free(job):
                 plan = plans.given_up(view.plan, lost, at.now)
-                self._start_write(job, group, plan, Reason.SHRUNK, _shrunk_message(lost))
+                self._start_write(job, plan, Reason.SHRUNK, _shrunk_message(lost))
             return True
         is_same = view.plan.spec_hash == job.spec_hash
         if view.missing and not view.leftovers and is_same:
@@ -97,12 +93,11 @@ class Resizes:
             await self._write(job, plan, Reason.SHRUNK, message)
 
     async def _write(self, job: JobFacts, plan: PlanFacts, reason: Reason, message: str) -> None:
-        group = self.state.groups.get(job.key)
+        current = self.state.jobs.get(job.key)
         # The gang may have lost its plan, or started again, since this was decided.
-        if group is None or group.plan is None or group.plan.label != plan.label:
+        if current is None or current.plan is None or current.plan.label != plan.label:
             return
-        status = {**group.status, "plan": plans.to_manifest(plan)}
-        await self.actuator.write_group(job.key, group.resource_version, status)
+        await self.actuator.write_job(current, {**current.status, "plan": plans.to_manifest(plan)})
         self.metrics.resizes.labels(reason).inc()
         await self.events.post("TrainingJob", job.key, job.uid, reason, message)
 

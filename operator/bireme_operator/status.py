@@ -22,11 +22,12 @@ from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
-from bireme.kube import quantities
+from bireme.kube import plans, quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.conditions import cleaned, with_condition
+from bireme.kube.plans import PlanFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import Transition
+from bireme_operator.lifecycle import ACTIVE, Transition
 
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
@@ -116,24 +117,34 @@ def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: 
     return True
 
 
-def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | None) -> Status:
-    """Return the status after an admission; ``admit`` is missing after a change of leader."""
-    status = _base(job)
+def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> Status:
+    """Return the status of a job that has its places by ``plan``, before it has pods."""
+    view = GangView(plan, tuple((member, None) for member in plan.members), ())
+    status, since = counted(_base(job), job, view), plan.planned
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
-    if admit is not None:
-        status["priority"] = priority(admit.ranked)
-    since = view.plan.planned
-    status["gpus"] = view.plan.demand.get(GPU, 0)
+    words = f"{len(plan.members)} replicas planned; their pods are being created and bound"
+    _set_phase(status, "Starting", Reason.ADMITTED, words)
+    status["priority"] = priority(admit.ranked)
+    status["gpus"] = plan.demand.get(GPU, 0)
     status["admittedTime"] = quantities.format_timestamp(since)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     status["waitSeconds"] = int(job.waited + max(0.0, since - job.queued))
     status["attempt"] = job.attempt
+    status["plan"] = plans.to_manifest(plan)
     status["placement"] = _placement(view, nodes)
     message = str(status["placement"]["summary"])
-    if admit is not None and admit.passed is not None:
+    if admit.passed is not None:
         message += f"; {messages.ahead_of(admit.passed, admit.gang)}"
     with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
+    return status
+
+
+def without_plan(job: JobFacts) -> Status:
+    """Return the status of a job that has given its places back, and may wait for others."""
+    status = {name: value for name, value in job.status.items() if name != "plan"}
+    if job.phase in ACTIVE:  # its admission is taken back: it goes on waiting
+        status["phase"] = "Restarting" if job.attempt else "Pending"
     return status
 
 

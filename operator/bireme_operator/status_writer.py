@@ -48,7 +48,7 @@ class StatusWriter:
     _refreshes: RateLimiter | None = field(init=False)
     _written: dict[str, float] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
-    _writing: set[str] = field(default_factory=set)
+    _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
@@ -89,9 +89,13 @@ class StatusWriter:
         """Return whether a status write of that object is under way: another would conflict."""
         return uid in self._writing
 
+    async def settled(self, uid: str) -> None:
+        """Return once no status write of that object is under way, and the cache has the last."""
+        while (writing := self._writing.get(uid)) is not None:
+            await asyncio.wait([writing])
+
     def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
-        self._writing.add(uid)
-        self._tasks.start(self._run(uid, key, work))
+        self._writing[uid] = self._tasks.start(self._run(uid, key, work))
 
     async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
         pause = 0.0
@@ -111,7 +115,7 @@ class StatusWriter:
         finally:
             self._written[uid] = self.clock()
             self._not_before[uid] = self._written[uid] + pause
-            self._writing.discard(uid)
+            del self._writing[uid]
             # A job is not reconciled while its status is written: now it is its turn.
             asyncio.get_running_loop().call_later(pause, self.requeue, key)
 

@@ -9,7 +9,7 @@ resource version they produced.
 import asyncio
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -35,6 +35,7 @@ class PrioritySemaphore:
     """
 
     def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._free = limit
         self._numbers = itertools.count(1)
         self._asked = itertools.count()
@@ -105,14 +106,16 @@ class Writes:
     """Writes to the API server; ``slots`` limits those of plans and pods."""
 
     def __init__(self, client: ApiClient, slots: PrioritySemaphore) -> None:
+        self.concurrency = slots.limit
         self._client = client
         self._slots = slots
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
-    async def create_pod(self, namespace: str, pod: Mapping[str, Any]) -> int:
+    async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> int:
+        """Create the pod that ``build`` returns; it is built when its turn has come."""
         async with self._slots:
-            return version_of(await self._client.create(f"{_core(namespace)}/pods", pod))
+            return version_of(await self._client.create(f"{_core(namespace)}/pods", build()))
 
     async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
         """Ask the API server whether it would take the pod (server-side dry run)."""
@@ -166,11 +169,6 @@ class Writes:
     async def get_service(self, key: Key) -> bytes:
         return await self._client.get(f"{_core(key[0])}/services/{key[1]}")
 
-    async def create_group(self, namespace: str, group: Mapping[str, Any]) -> int:
-        async with self._slots:
-            path = names.path("podgroups", namespace)
-            return version_of(await self._client.create(path, group))
-
     async def write_group_status(
         self, key: Key, resource_version: str, status: Mapping[str, Any], *, report: bool = False
     ) -> int:
@@ -178,6 +176,13 @@ class Writes:
         path = f"{names.path('podgroups', *key)}/status"
         body = _status_body("PodGroup", key, resource_version, status)
         async with self._report_slots if report else self._slots:
+            return version_of(await self._client.replace(path, body))
+
+    async def write_plan(self, job: JobFacts, status: Mapping[str, Any]) -> int:
+        """PUT a TrainingJob's status with a new plan, before the pods that the plan names."""
+        path = f"{names.path('trainingjobs', *job.key)}/status"
+        body = _status_body("TrainingJob", job.key, job.resource_version, status)
+        async with self._slots:
             return version_of(await self._client.replace(path, body))
 
     async def write_job_status(

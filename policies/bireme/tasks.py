@@ -17,11 +17,12 @@ class Tasks:
     def __len__(self) -> int:
         return sum(not task.done() for task in self._open)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin ``work`` on the running loop."""
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin ``work`` on the running loop, and return its task."""
         task = asyncio.get_running_loop().create_task(work)
         self._open.add(task)  # a strong reference: asyncio keeps only weak ones
         task.add_done_callback(self._open.discard)
+        return task
 
     def cancel(self) -> None:
         """Cancel all tasks."""

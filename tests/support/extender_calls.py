@@ -36,7 +36,7 @@ def a_group(
     requests: Mapping[str, str] = REQUESTS,
     is_planned: bool = True,
 ) -> Manifest:
-    """Return a PodGroup of the TrainingJob ``job_uid`` (without owner when empty) with its plan.
+    """Return the TrainingJob ``job_uid`` (a PodGroup when empty) with its plan.
 
     ``places`` are (task, node, indices), or (task, node, UIDs joined by spaces) without a job. A
     task named ``ps`` has that role, every other is a worker.
@@ -50,18 +50,17 @@ def a_group(
         "epoch": epoch,
         "attempt": attempt,
         "specHash": "0123456789abcdef",
+        "queue": "default",
         "mode": mode,
         "plannedTime": "2030-01-01T00:00:00Z",
         "tasks": [_planned_task(t, requests) for t in dict.fromkeys(t for t, _, _ in places)],
         "placements": placements,
     }
-    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": name, "uid": job_uid}
-    meta: Manifest = {"name": name, "namespace": "team", "uid": f"group-{name}"}
     return {
         "apiVersion": names.API_VERSION,
-        "kind": "PodGroup",
-        "metadata": meta | ({"ownerReferences": [owner]} if job_uid else {}),
-        "spec": {"minMember": 1, "queue": "default"},
+        "kind": "TrainingJob" if job_uid else "PodGroup",
+        "metadata": {"name": name, "namespace": "team", "uid": job_uid or f"group-{name}"},
+        "spec": {} if job_uid else {"minMember": 1, "queue": "default"},
         "status": {"plan": plan} if is_planned else {},
     }
 
@@ -119,7 +118,8 @@ def a_state(
     for node in nodes:
         state.put_node(_key(node), msgspec.convert(node, wire.V1Node))
     for group in groups:
-        state.put_group(_key(group), msgspec.convert(group, wire.CustomObject))
+        put = state.put_job if group["kind"] == "TrainingJob" else state.put_group
+        put(_key(group), msgspec.convert(group, wire.CustomObject))
     for pod in members:
         state.put_member(_key(pod), msgspec.convert(pod, wire.V1Pod))
     for pod in others:

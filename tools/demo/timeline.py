@@ -125,7 +125,6 @@ class Timeline:
             self.moments.take(record)
             if record.kind == "TrainingJob" and record.change != "DELETED":
                 self._job(record)
-            elif record.kind == "PodGroup":
                 self._plan(record)
             elif record.kind == "Pod":
                 self._count(record.seconds)

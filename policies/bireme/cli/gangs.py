@@ -124,17 +124,9 @@ def _waits(kind: str, phase: str, status: Json) -> bool:
 
 def in_line(manifests: Iterable[Json]) -> list[GangLine]:
     """Return the waiting gangs, the next to be admitted first; those without a position last."""
-    lines = (line_of(manifest) for manifest in manifests if not is_owned(manifest))
+    lines = (line_of(manifest) for manifest in manifests)
     return sorted(
         # Without a position: new, or held for a fault that no wait ends.
         (line for line in lines if line.waits),
         key=lambda line: (line.position or math.inf, line.created or math.inf, line.key),
-    )
-
-
-def is_owned(manifest: Json) -> bool:
-    """Return whether this is a PodGroup of a TrainingJob, which is listed instead."""
-    owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
-    return manifest.get("kind") == "PodGroup" and any(
-        names.is_training_job(o.get("apiVersion", ""), o.get("kind", "")) for o in owners
     )

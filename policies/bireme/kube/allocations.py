@@ -149,9 +149,8 @@ def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
 class AssumedPlan:
     """A plan that was decided and is being written: its gang counts as placed already."""
 
-    queue: str
     job_uid: str
-    """Empty for pods of other controllers, as in ``GroupFacts``."""
+    """Empty for pods of other controllers."""
     plan: PlanFacts
 
 
@@ -185,9 +184,7 @@ def in_the_way(
     job: JobFacts, group: GroupFacts | None, labelled: Iterable[PodFacts]
 ) -> tuple[Reason, str] | None:
     """Return the fault that keeps ``job`` from starting: objects that hold names it needs."""
-    if group is not None and group.job_uid != job.uid:
-        if group.job_uid:
-            return Reason.STOPPING, "the PodGroup of an earlier job of this name is going away"
+    if group is not None:  # pods name their gang by one label
         return Reason.SPEC_INVALID, (
             f"a PodGroup {job.key[1]!r} exists that is not this job's; delete or rename one"
         )
@@ -288,15 +285,13 @@ class Allocation:
 
     key: Key
     job_uid: str
-    """Empty for pods of other controllers, as in ``GroupFacts``."""
-    queue: str
-    """The queue they count in."""
+    """Empty for pods of other controllers."""
     view: GangView
 
-
-def queue_of(group: GroupFacts, plan: PlanFacts) -> str:
-    """Return the queue a planned gang counts in, even if its job or PodGroup has changed."""
-    return plan.queue or (group.spec.queue if group.spec is not None else "")
+    @property
+    def queue(self) -> str:
+        """The queue they count in, even if their job or PodGroup has changed."""
+        return self.view.plan.queue
 
 
 def queue_usage(
@@ -371,67 +366,84 @@ def _arrived(job: JobFacts, view: GangView) -> float:
 
 def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:
     """Return the pods that a job's plan does not name as a leaving gang; None without any."""
-    pods: dict[str, list[PodFacts]] = {}
-    for pod in held.view.held_by_leftovers:
-        pods.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
-    if not pods:
+    started = held.view.plan.planned
+    return _leaving(job.gang(0), held.queue, held.view.held_by_leftovers, started, nodes)
+
+
+def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> RunningGang | None:
+    """Return the pods of a job that is gone as a leaving gang; None without any on a node.
+
+    ``strays`` carry the label of gang ``key`` and belong to no plan. Those that a deletion left
+    behind on purpose (``--cascade=orphan``) have no owner, and stay.
+    """
+    owned = [p for p in strays if p.owner_uids and names.JOB_LABEL in p.labels]
+    held = [pod for pod in owned if pod.node and not pod.is_terminal]
+    if not held:
         return None
-    gang = replace(
-        job.gang(0),
-        uid=f"{job.uid}/leaving",
-        queue=held.queue,
-        tasks=tuple(Task(name, len(some), some[0].request) for name, some in pods.items()),
+    gang = Gang(
+        uid=min(held[0].owner_uids),
+        name=key[1],
+        namespace=key[0],
+        queue="",
+        tasks=(),
+        arrived=0.0,
+        user=key[0],
+    )
+    return _leaving(gang, held[0].labels.get(names.QUEUE_LABEL, ""), held, 0.0, nodes)
+
+
+def _leaving(
+    gang: Gang, queue: str, held: Iterable[PodFacts], started: float, nodes: NodeTable
+) -> RunningGang | None:
+    """Return ``held``, pods of ``gang`` that are about to go, as a gang of their own."""
+    by_task: dict[str, list[PodFacts]] = {}
+    for pod in held:
+        by_task.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
+    leaving = replace(
+        gang,
+        uid=f"{gang.uid}/leaving",
+        queue=queue,
+        tasks=tuple(Task(name, len(some), some[0].request) for name, some in by_task.items()),
         is_elastic=False,
     )
-    places = {name: Counter(pod.node for pod in some) for name, some in pods.items()}
-    return _running(gang, held.view, nodes, True, places)
+    places = {name: Counter(pod.node for pod in some) for name, some in by_task.items()}
+    placement = _placement(leaving.tasks, places, nodes)
+    if placement is None:
+        return None
+    return RunningGang(leaving, placement, started, is_leaving=True)
 
 
 def of_others(
-    group: GroupFacts, held: Allocation, run_times: RunTimes, nodes: NodeTable, is_over: bool
+    owner: GroupFacts | JobFacts, held: Allocation, run_times: RunTimes, nodes: NodeTable
 ) -> RunningGang | None:
     """Return another controller's pods where they run; only that controller may stop them.
 
-    Also pods of a TrainingJob that is gone (``is_over``, they are leaving) or unreadable.
+    Also the pods of a TrainingJob that is not understood. ``owner`` has the plan.
     """
     learned_seconds = run_times.of_group(held.key, (pod for _, pod in held.view.members))
     gang = Gang(
-        uid=held.job_uid or group.uid,
+        uid=owner.uid,
         name=held.key[1],
         namespace=held.key[0],
         queue=held.queue,
         tasks=_tasks((), held.view),
-        arrived=group.created,
+        arrived=owner.created,
         kind="TrainingJob" if held.job_uid else "PodGroup",
         user=held.key[0],
         estimated_seconds=learned_seconds,
         is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
     )
-    return _running(gang, held.view, nodes, group.is_leaving or is_over)
+    return _running(gang, held.view, nodes, owner.is_leaving)
 
 
-def _running(
-    gang: Gang,
-    view: GangView,
-    nodes: NodeTable,
-    is_leaving: bool,
-    places: Mapping[str, Mapping[str, int]] | None = None,
-) -> RunningGang | None:
-    """Return ``gang`` on ``places`` (task to node to count), the view's unless given."""
-    tasks = []
-    for task in gang.tasks:
-        there = (view.places if places is None else places).get(task.name, {})
-        known = sorted((nodes.row[name], n) for name, n in there.items() if name in nodes.row)
-        if known:
-            rows, counts = np.array(known, dtype=np.int64).T
-            tasks.append(TaskPlacement(task.name, rows, counts))
-    if not tasks:
+def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> RunningGang | None:
+    """Return ``gang`` where the members of ``view`` are; None if on no existing node."""
+    placement = _placement(gang.tasks, view.places, nodes)
+    if placement is None:
         return None
-    every = np.unique(np.concatenate([task.rows for task in tasks]))
-    placement = Placement(tuple(tasks), *smallest_domain(nodes, every))
     # With ended replicas or lost nodes the gang is not elastic: they are not replaced one by one.
-    has_all = sum(int(task.counts.sum()) for task in tasks) == len(view.members)
+    has_all = sum(int(task.counts.sum()) for task in placement.tasks) == len(view.members)
     return RunningGang(
         gang=replace(gang, is_elastic=gang.is_elastic and has_all),
         placement=placement,
@@ -440,6 +452,23 @@ def _running(
         is_leaving=is_leaving,
         anchor_row=nodes.row.get(view.anchor, -1),
     )
+
+
+def _placement(
+    tasks: Iterable[Task], places: Mapping[str, Mapping[str, int]], nodes: NodeTable
+) -> Placement | None:
+    """Return ``places`` (task to node to count) in rows; None without an existing node."""
+    placed = []
+    for task in tasks:
+        there = places.get(task.name, {})
+        known = sorted((nodes.row[name], n) for name, n in there.items() if name in nodes.row)
+        if known:
+            rows, counts = np.array(known, dtype=np.int64).T
+            placed.append(TaskPlacement(task.name, rows, counts))
+    if not placed:
+        return None
+    every = np.unique(np.concatenate([task.rows for task in placed]))
+    return Placement(tuple(placed), *smallest_domain(nodes, every))
 
 
 def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:

@@ -22,6 +22,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations, names, nodes, pod_groups, pods, training_jobs, wire
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
+from bireme.kube.plans import PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
@@ -98,6 +99,13 @@ OnError = Callable[[Key, Exception], None]
 """Called with a gang and the exception it caused, which is a bug; it stops no other gang."""
 
 
+def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -> None:
+    if planned is None:
+        plans.pop(key, None)
+    else:
+        plans[key] = planned
+
+
 def _raise(_: Key, error: Exception) -> None:
     raise error
 
@@ -137,6 +145,8 @@ class ClusterState:
         self.gated: dict[Key, wire.V1Pod] = {}
         self._member_tasks: dict[Key, Task] = {}
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
+        self._job_plans: dict[Key, PlannedGang] = {}
+        self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
@@ -237,28 +247,48 @@ class ClusterState:
     # --- jobs and groups ------------------------------------------------------------------
 
     def put_job(self, key: Key, job: wire.CustomObject) -> None:
-        self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
-        self._touch(key)
+        levels, before = self.settings.topology_levels, self.jobs.get(key)
+        facts = self.jobs[key] = training_jobs.from_manifest(job, levels, before)
+        plan = facts.plan
+        self.put_job_plan(key, None if plan is None else PlannedGang(facts.uid, True, plan))
 
     def delete_job(self, key: Key, job: wire.CustomObject) -> None:
         self.jobs.pop(key, None)
+        self.put_job_plan(key, None)
+
+    def put_job_plan(self, key: Key, planned: PlannedGang | None) -> None:
+        """Take in the plan of a TrainingJob, which is all that the extender reads of it."""
+        _put(self._job_plans, key, planned)
         self._touch(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
-        self.groups[key] = pod_groups.from_manifest(group)
+        facts = self.groups[key] = pod_groups.from_manifest(group, self.groups.get(key))
+        plan = facts.plan
+        _put(self._group_plans, key, None if plan is None else PlannedGang(facts.uid, False, plan))
         self._touch(key)
 
     def delete_group(self, key: Key, group: wire.CustomObject) -> None:
         self.groups.pop(key, None)
+        _put(self._group_plans, key, None)
         self._touch(key)
 
     # --- gangs ----------------------------------------------------------------------------
 
+    def planned(self, key: Key) -> PlannedGang | None:
+        """Return the plan that gang ``key`` follows; None without one."""
+        return self._job_plans.get(key) or self._group_plans.get(key)
+
+    def views(self) -> Iterator[tuple[Key, GangView]]:
+        """Yield every gang that has a plan."""
+        for key in self._group_plans | self._job_plans:  # in order, unlike a set
+            if (view := self.view(key)) is not None:
+                yield key, view
+
     def view(self, key: Key) -> GangView | None:
         """Return the plan of a gang with its pods; None if it has no plan."""
-        view, group = self._views.get(key), self.groups.get(key)
-        if view is None and group is not None and group.plan is not None:
-            view = allocations.view_of(key, group.job_uid, group.plan, self.members_of(key))
+        view, planned = self._views.get(key), self.planned(key)
+        if view is None and planned is not None:
+            view = allocations.view_of(key, planned.job_uid, planned.plan, self.members_of(key))
             self._views[key] = view
         return view
 
@@ -283,19 +313,18 @@ class ClusterState:
         job = self.jobs[key]
         if job.is_finished or job.is_suspended or job.is_leaving:
             return None
-        group = self.groups.get(key)
-        if group is not None and group.job_uid == job.uid and group.plan is not None:
+        if job.plan is not None:
             return None
         class_name = job.spec.priority_class_name if job.spec else None
         priority, missing = self.tenancy.priority(class_name)
         fault = faults.get(job.uid) or missing
-        fault = fault or allocations.in_the_way(job, group, self.members_of(key))
+        fault = fault or allocations.in_the_way(job, self.groups.get(key), self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
         return apply_progress_report(job.gang(priority, fault, may_preempt, learned))
 
     def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         group = self.groups[key]
-        if group.job_uid or group.is_leaving:
+        if group.is_leaving:
             return None
         planned = group.plan.member_by_uid if group.plan else {}
         gated = [
@@ -308,7 +337,10 @@ class ClusterState:
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
         there = Placed.of(group.plan, self.members_of(key), newcomers)
-        may_preempt, fault = self.tenancy.may_preempt(class_name), faults.get(group.uid) or missing
+        fault = faults.get(group.uid) or missing
+        if key in self._job_plans:  # pods name their gang by one label
+            fault = Reason.SPEC_INVALID, f"a TrainingJob {key[1]!r} runs here; rename the PodGroup"
+        may_preempt = self.tenancy.may_preempt(class_name)
         learned = self.run_times.of_group(key, newcomers)
         return pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
 
@@ -319,20 +351,19 @@ class ClusterState:
         """
         table = self.node_table
         used = self._usage.matrix(table)
-        views = (self.view(key) for key in self.groups if key != without)
-        add_members(used, table, chain.from_iterable(v.usage() for v in views if v is not None))
+        views = (view for key, view in self.views() if key != without)
+        add_members(used, table, chain.from_iterable(view.usage() for view in views))
         return used
 
     def _placed(self, reserved: Reserved) -> Iterator[Allocation]:
         """Yield every gang that holds places: by an assumed plan, or by a written one."""
-        for key, group in self.groups.items():
-            view = None if key in reserved else self.view(key)
-            if view is not None and group.spec is not None:
-                yield Allocation(key, group.job_uid, allocations.queue_of(group, view.plan), view)
+        for key, view in self.views():
+            if key not in reserved and (planned := self.planned(key)) is not None:
+                yield Allocation(key, planned.job_uid, view)
         for key, assumed in reserved.items():
             # Its pods appear while it is written: what is bound holds its room as a pod.
             view = allocations.view_of(key, assumed.job_uid, assumed.plan, self.members_of(key))
-            yield Allocation(key, assumed.job_uid, assumed.queue, view)
+            yield Allocation(key, assumed.job_uid, view)
 
     def snapshot(
         self,
@@ -359,21 +390,33 @@ class ClusterState:
             queues=dict(self.tenancy.queues),
             queue_usage=allocations.queue_usage(placed, self._members_of, self.members),
             settings=self.settings,
-            running=tuple(
-                g for held in placed for g in self._running(held, on_error) if g is not None
+            running=(
+                *(g for held in placed for g in self._running(held, on_error) if g is not None),
+                *self._strays({held.key: held.view for held in placed}),
             ),
         )
 
     def _running(self, held: Allocation, on_error: OnError) -> Sequence[RunningGang | None]:
-        job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
+        job, table = self.jobs.get(held.key), self.node_table
+        owner: JobFacts | GroupFacts | None = self.groups.get(held.key)
         # A plan is its job's by uid: a new job may have the name of one that was deleted.
-        try:
-            if job is not None and job.uid == held.job_uid:
+        if held.job_uid and job is not None and job.uid == held.job_uid:
+            owner = job
+            try:
                 gang = allocations.job_allocation(job, held, self.tenancy, self.run_times, table)
                 return gang, allocations.of_leftovers(job, held, table)
-        except Exception as error:  # noqa: BLE001  # affects this gang only
-            on_error(held.key, error)
-        if group is None:
+            except Exception as error:  # noqa: BLE001  # affects this gang only
+                on_error(held.key, error)
+        if owner is None:
             return ()
-        is_over = held.job_uid not in ("", job.uid if job is not None else "")
-        return (allocations.of_others(group, held, self.run_times, table, is_over),)
+        return (allocations.of_others(owner, held, self.run_times, table),)
+
+    def _strays(self, views: Mapping[Key, GangView]) -> Iterator[RunningGang]:
+        """Yield the pods that no plan names, of jobs that are gone, as gangs about to go."""
+        for key, members in self._members_of.items():
+            counted = views[key].uids if key in views else frozenset()
+            if len(members) > len(counted):
+                strays = [pod for pod in self.members_of(key) if pod.uid not in counted]
+                gang = allocations.of_strays(key, strays, self.node_table)
+                if gang is not None:
+                    yield gang

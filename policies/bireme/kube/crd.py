@@ -62,11 +62,15 @@ def _condition_column(name: str, condition: str) -> Column:
 
 @dataclass(frozen=True)
 class ServedKind:
-    """A kind as the API server serves it: model, scope and columns of ``kubectl get``."""
+    """A kind as the API server serves it: model, scope and columns of ``kubectl get``.
+
+    ``selectable`` are paths of fields that a field selector may name.
+    """
 
     model: type[Resource]
     scope: Literal["Namespaced", "Cluster"]
     columns: tuple[Column, ...]
+    selectable: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -96,6 +100,7 @@ KINDS: Final = (
             _MESSAGE,
             _AGE,
         ),
+        selectable=(names.PLAN_MODE_PATH,),
     ),
     ServedKind(
         PodGroup,
@@ -295,6 +300,7 @@ def definition(kind: ServedKind) -> Schema:
     for name in ("apiVersion", "kind"):  # the API server checks these two itself
         source["properties"][name] = {"type": "string", "maxLength": 253}
     singular = kind.name
+    selectable = {"selectableFields": [{"jsonPath": path} for path in kind.selectable]}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -317,6 +323,7 @@ def definition(kind: ServedKind) -> Schema:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [c.to_schema() for c in kind.columns],
+                    **(selectable if kind.selectable else {}),
                     "schema": {"openAPIV3Schema": structural(source, definitions)},
                 }
             ],

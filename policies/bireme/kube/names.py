@@ -28,6 +28,9 @@ PLAN_LABEL: Final = f"{GROUP}/plan"
 QUEUE_LABEL: Final = f"{GROUP}/queue"
 """The queue a pod was admitted in; its usage counts there for as long as it runs."""
 
+PLAN_MODE_PATH: Final = ".status.plan.mode"
+"""Selectable field of a TrainingJob: absent without a plan, which selects those that have one."""
+
 FIELD_MANAGER: Final = "bireme-operator"
 OPERATOR_LEASE: Final = "bireme-operator"
 

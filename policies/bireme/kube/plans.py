@@ -1,6 +1,7 @@
-"""Plans: make one from a placement, resize it, write it to ``PodGroup.status.plan``, read it back.
+"""Plans: make one from a placement, resize it, write it to ``status.plan``, read it back.
 
-The plan is the contract between operator and extender. It names every member of the gang once:
+The plan is the contract between operator and extender. It stands in the status of the object that
+owns the gang: a TrainingJob, or a PodGroup for pods of other controllers. It names every member of the gang once:
 replicas that Bireme creates by task and index, pods of other controllers by UID. After a restart
 the usage of planned members that are not bound yet is recomputed from it.
 """
@@ -9,10 +10,10 @@ import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -21,8 +22,8 @@ from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import quantities
-from bireme.kube.api import pod_group
-from bireme.kube.api.pod_group import Plan
+from bireme.kube.api import plan as plan_api
+from bireme.kube.api.plan import Plan
 
 Mode = Literal["Pinned", "Score"]
 
@@ -54,7 +55,7 @@ class PlanFacts:
     resized: float = -math.inf
     """Time of the last resize, POSIX seconds; minus infinity for never."""
     queue: str = ""
-    """The queue it was admitted in; empty if an earlier version wrote the plan."""
+    """The queue it was admitted in."""
 
     @property
     def label(self) -> str:
@@ -85,6 +86,21 @@ class PlanFacts:
         return Counter(member.task for member in self.members)
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedGang:
+    """A plan, and the object in whose status it stands; ``uid`` is that object's."""
+
+    uid: str
+    is_job: bool
+    """True for a TrainingJob, false for a PodGroup."""
+    plan: PlanFacts
+
+    @property
+    def job_uid(self) -> str:
+        """UID of the TrainingJob; empty for pods of other controllers."""
+        return self.uid if self.is_job else ""
+
+
 def spec_digest(tasks: list[dict[str, Any]]) -> str:
     """Return a digest of raw ``spec.tasks``: 16 hex digits, independent of key order."""
     return hashlib.sha256(msgspec.json.encode(tasks, order="deterministic")).hexdigest()[:16]
@@ -99,9 +115,7 @@ def from_model(plan: Plan) -> PlanFacts:
     members: list[Member] = []
     for placement in plan.placements:
         task, node = placement.task, placement.node
-        members += [
-            Member(task, node, index) for index in pod_group.expand(placement.indices or "")
-        ]
+        members += [Member(task, node, index) for index in plan_api.expand(placement.indices or "")]
         members += [Member(task, node, uid=uid) for uid in placement.pods or ()]
     return PlanFacts(
         epoch=plan.epoch,
@@ -118,8 +132,34 @@ def from_model(plan: Plan) -> PlanFacts:
         roles={task.name: task.role or "" for task in plan.tasks},
         members=tuple(members),
         resized=plan.resized_time.timestamp() if plan.resized_time else -math.inf,
-        queue=plan.queue or "",
+        queue=plan.queue,
     )
+
+
+class HasPlan(Protocol):
+    """Facts of an object with a plan in its status."""
+
+    @property
+    def status(self) -> Mapping[str, Any]: ...
+    @property
+    def plan(self) -> PlanFacts | None: ...
+
+
+def read(status: Mapping[str, Any], before: HasPlan | None = None) -> PlanFacts | None:
+    """Return the plan in a ``status``; None without one, or if it is none that Bireme wrote.
+
+    ``before`` is the object's last version: a plan of ten thousand replicas that is still the same
+    is not read again at every progress report.
+    """
+    raw = status.get("plan")
+    if raw is None:
+        return None
+    if before is not None and before.status.get("plan") == raw:
+        return before.plan
+    try:
+        return from_model(Plan.model_validate(raw, extra="ignore"))
+    except ValueError:
+        return None  # the gang is planned anew
 
 
 def make_plan(
@@ -206,7 +246,7 @@ def given_up(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
 
 
 def to_manifest(plan: PlanFacts) -> dict[str, Any]:
-    """Return ``PodGroup.status.plan``; replicas of one task on one node share an entry."""
+    """Return ``status.plan``; replicas of one task on one node share an entry."""
     replicas = plan.replicas
     tasks = [
         {
@@ -223,13 +263,12 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         "epoch": plan.epoch,
         "attempt": plan.attempt,
         "specHash": plan.spec_hash,
+        "queue": plan.queue,
         "mode": plan.mode,
         "plannedTime": quantities.format_timestamp(plan.planned),
         "tasks": tasks,
         "placements": list(_placements(plan)),
     }
-    if plan.queue:
-        manifest["queue"] = plan.queue
     if plan.resized > -math.inf:
         manifest["resizedTime"] = quantities.format_timestamp(plan.resized)
     return manifest
@@ -244,5 +283,5 @@ def _placements(plan: PlanFacts) -> Iterator[dict[str, Any]]:
         if members[0].uid:
             entry["pods"] = [member.uid for member in members]
         else:
-            entry["indices"] = pod_group.compress(member.index for member in members)
+            entry["indices"] = plan_api.compress(member.index for member in members)
         yield entry

@@ -1,4 +1,4 @@
-"""Build the PodGroup, Service and pods of a planned TrainingJob.
+"""Build the Service and the pods of a planned TrainingJob.
 
 A pod is the task's template with: (1) what a tenant may not choose: scheduler, priority class,
 Bireme's labels, and the pin to its node; (2) the rendezvous environment, by which the replicas
@@ -268,6 +268,11 @@ class PodFactory:
         self._templates = {task["name"]: task["template"] for task in job.raw_tasks}
         self._priority = {task.name: task.priority for task in job.tasks}
 
+    @property
+    def needs_service(self) -> bool:
+        """True if the replicas need a headless Service for their names."""
+        return self._rendezvous.needs_service
+
     def in_order(self) -> Iterator[Member]:
         """Yield all members, tasks with the highest intra-job priority first."""
         yield from sorted(
@@ -345,18 +350,3 @@ def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, A
     own = {variable.get("name") for variable in given}
     added = [{"name": k, "value": v} for k, v in environment.items() if k not in own]
     return {**container, "env": [*given, *added]}
-
-
-def group_manifest(job: JobFacts) -> dict[str, Any]:
-    """Return the PodGroup of a TrainingJob, created at its first admission."""
-    spec: dict[str, Any] = {"minMember": job.gang(0).at_minimum.replicas}
-    if job.spec is not None:
-        spec["queue"] = job.spec.queue
-        if job.spec.priority_class_name:
-            spec["priorityClassName"] = job.spec.priority_class_name
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "PodGroup",
-        "metadata": _metadata(job),
-        "spec": spec,
-    }

@@ -15,7 +15,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
-from bireme.kube.api.pod_group import Plan, PodGroupSpec
+from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pods import PodFacts, constraints_of_spec
 
 
@@ -28,39 +28,28 @@ class GroupFacts:
     resource_version: str
     created: float
     is_leaving: bool
-    job_uid: str
-    """UID of the TrainingJob that owns it; empty for PodGroups that users made."""
     spec: PodGroupSpec | None
     fault: tuple[Reason, str] | None
     plan: plans.PlanFacts | None
     status: dict[str, object]
 
 
-def from_manifest(group: wire.CustomObject) -> GroupFacts:
-    """Return the facts of one PodGroup. Never raises: ``fault`` says what is wrong."""
+def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) -> GroupFacts:
+    """Return the facts of one PodGroup. Never raises: ``fault`` says what is wrong.
+
+    ``before`` are those of its last version.
+    """
     meta = group.metadata
     spec, problem = PodGroupSpec.read(group.spec)
-    plan = None
-    if (raw := group.status.get("plan")) is not None:
-        try:
-            plan = plans.from_model(Plan.model_validate(raw, extra="ignore"))
-        except ValueError:
-            plan = None  # not written by Bireme: the gang is planned anew
-    owners = [
-        owner.uid
-        for owner in meta.owner_references or ()
-        if names.is_training_job(owner.api_version, owner.kind)
-    ]
     return GroupFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
         resource_version=meta.resource_version,
         created=quantities.parse_timestamp(meta.creation_timestamp) or 0.0,
         is_leaving=meta.deletion_timestamp is not None,
-        job_uid=owners[0] if owners else "",
         spec=spec,
         fault=(Reason.SPEC_INVALID, problem) if problem else None,
-        plan=plan,
+        plan=plans.read(group.status, before),
         status=group.status,
     )
 

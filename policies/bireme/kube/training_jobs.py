@@ -33,7 +33,7 @@ from bireme.core.speed import (
     fit_speed,
 )
 from bireme.core.times import LONGEST_SECONDS
-from bireme.kube import pods, quantities, wire
+from bireme.kube import plans, pods, quantities, wire
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
     MOST_SPEEDS,
@@ -43,7 +43,7 @@ from bireme.kube.api.training_job import (
     TaskSpec,
     TrainingJobSpec,
 )
-from bireme.kube.plans import spec_digest
+from bireme.kube.plans import PlanFacts, spec_digest
 
 MOST_STEPS: Final = 1e15
 """Larger step counts are refused."""
@@ -226,6 +226,8 @@ def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen
 
 
 FINISHED = ("Succeeded", "Failed")
+# Cached properties of JobFacts that follow from the spec alone.
+_OF_SPEC: Final = ("spec_hash", "template")
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
 
@@ -247,6 +249,8 @@ class JobFacts:
     tasks: tuple[Task, ...]
     fault: tuple[Reason, str] | None
     status: dict[str, Any]
+    plan: PlanFacts | None = None
+    """The plan in the status; it may be of an attempt that has ended."""
 
     @property
     def phase(self) -> str:
@@ -376,12 +380,37 @@ def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
     )
 
 
-def from_manifest(job: wire.CustomObject, topology_levels: tuple[str, ...] = ()) -> JobFacts:
+def from_manifest(
+    job: wire.CustomObject,
+    topology_levels: tuple[str, ...] = (),
+    before: JobFacts | None = None,
+) -> JobFacts:
     """Return the facts of one TrainingJob. Never raises: ``fault`` says what is wrong.
 
     ``topology_levels`` are the label keys that a role affinity may name, beside the hostname;
-    without any, every key is accepted.
+    without any, every key is accepted. ``before`` are the facts of its last version: most events
+    change the status alone, and what follows from the spec is then taken from there.
     """
+    meta, known = job.metadata, before
+    # The API server raises the generation with every change of the spec.
+    if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
+        known = _of_new_spec(job, topology_levels)
+    facts = replace(
+        known,
+        resource_version=meta.resource_version,
+        is_leaving=meta.deletion_timestamp is not None,
+        orphans_pods=_ORPHANS in (meta.finalizers or ()),
+        status=job.status,
+        plan=plans.read(job.status, before),
+    )
+    # What was worked out of the spec is still right.
+    cached = vars(known)
+    vars(facts).update((name, cached[name]) for name in _OF_SPEC if name in cached)
+    return facts
+
+
+def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> JobFacts:
+    """Return the facts that follow from the spec, with an empty status."""
     meta = job.metadata
     tasks: tuple[Task, ...] = ()
     spec, fault = _spec(job.spec)
@@ -395,16 +424,16 @@ def from_manifest(job: wire.CustomObject, topology_levels: tuple[str, ...] = ())
     return JobFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
-        resource_version=meta.resource_version,
+        resource_version="",
         generation=meta.generation,
         created=quantities.parse_timestamp(meta.creation_timestamp) or 0.0,
-        is_leaving=meta.deletion_timestamp is not None,
-        orphans_pods=_ORPHANS in (meta.finalizers or ()),
+        is_leaving=False,
+        orphans_pods=False,
         spec=spec,
         raw_tasks=raw_tasks,
         tasks=tasks,
         fault=fault,
-        status=job.status,
+        status={},
     )
 
 

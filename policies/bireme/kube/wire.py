@@ -186,6 +186,16 @@ class CustomObject(MetadataOnly, frozen=True):
     status: dict[str, Any] = {}
 
 
+class PlannedStatus(Wire, frozen=True):
+    plan: msgspec.Raw = msgspec.Raw(b"")
+
+
+class PlannedObject(MetadataOnly, frozen=True):
+    """A custom resource of which only the plan is read, still as bytes; empty without one."""
+
+    status: PlannedStatus = PlannedStatus()
+
+
 # --- lists and watch events -----------------------------------------------------------------------
 #
 # The API server stores objects nested 10000 levels deep, but the decoder fails with a

@@ -1,6 +1,7 @@
 """The cluster at one revision, rebuilt record by record.
 
-A gang is known by the key of its PodGroup, which is also that of its TrainingJob when it has one.
+A gang is known by the key of its TrainingJob, or of its PodGroup where another controller makes
+the pods.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import Any, Final
 from tests.support.history.amounts import Amounts, amounts, request_of
 from tests.support.history.records import Key, Manifest, Record
 
+GANGS: Final = ("TrainingJob", "PodGroup")
 ENDED: Final = ("Succeeded", "Failed")
 _LABEL: Final = "bireme.dev/"
 
@@ -112,9 +114,12 @@ class ObservedCluster:
         return self.get("TrainingJob", gang)
 
     def plan(self, gang: Key) -> Manifest | None:
-        group = self.get("PodGroup", gang)
-        plan: Manifest | None = group.get("status", {}).get("plan") if group else None
-        return plan
+        """Return the plan in the status of the job or group, None without one."""
+        for kind in GANGS:
+            plan: Manifest | None = (self.get(kind, gang) or {}).get("status", {}).get("plan")
+            if plan is not None:
+                return plan
+        return None
 
     def members(self, gang: Key) -> Iterable[Pod]:
         return self.gangs.get(gang, {}).values()
@@ -129,12 +134,21 @@ class ObservedCluster:
         return None if found is None else amounts(found["status"].get("allocatable"))
 
     def queue_of(self, gang: Key) -> str:
-        group = self.get("PodGroup", gang) or {}
-        return str(group.get("spec", {}).get("queue") or "default")
+        owner = self.job(gang) or self.get("PodGroup", gang) or {}
+        return str(owner.get("spec", {}).get("queue") or "default")
 
 
 def phase_of(job: Manifest) -> str:
     return str(job.get("status", {}).get("phase") or "Pending")
+
+
+def fewest(owner: Manifest) -> int:
+    """Return the fewest members that a job or group starts with."""
+    spec = owner["spec"]
+    if "minMember" in spec:
+        return int(spec["minMember"])
+    tasks = spec.get("tasks") or ()
+    return int(spec.get("minAvailable") or sum(t.get("minReplicas", t["replicas"]) for t in tasks))
 
 
 def is_elastic(job: Manifest) -> bool:

@@ -16,8 +16,10 @@ from typing import Any, Final
 from tests.support.history.amounts import Amounts, amounts, shown, total
 from tests.support.history.observed import (
     ENDED,
+    GANGS,
     ObservedCluster,
     Pod,
+    fewest,
     is_elastic,
     phase_of,
     planned_nodes,
@@ -100,7 +102,7 @@ def _excess(used: Amounts, most: Amounts) -> dict[str, str]:
 
 # --- gangs --------------------------------------------------------------------------------
 
-GANG_KINDS: Final = ("Pod", "PodGroup", "TrainingJob")
+GANG_KINDS: Final = ("Pod", *GANGS)
 ON_THEIR_WAY_SECONDS: Final = 5.0
 """Longest way of a binding from the scheduler to the API server."""
 
@@ -141,16 +143,14 @@ class Lasting:
 def partial(world: ObservedCluster, gang: Key) -> str:
     """Describe a gang that holds nodes with fewer members than it needs.
 
-    An elastic gang may run at any size from ``minMember``, the fewest it starts with.
+    An elastic gang may run at any size from the fewest it starts with.
     """
-    group, job = world.get("PodGroup", gang), world.job(gang)
-    if group is None or group.get("status", {}).get("phase") == "Completed":
-        return ""
-    if job is not None and phase_of(job) in ENDED:
+    owner = world.job(gang) or world.get("PodGroup", gang)
+    if owner is None or phase_of(owner) in (*ENDED, "Completed"):
         return ""
     members = [p for p in world.members(gang) if p.node and not p.is_leaving]
     placed = sum(p.phase != "Failed" for p in members)
-    needed = int(group["spec"]["minMember"])
+    needed = fewest(owner)
     if not 0 < placed < needed or not any(p.holds_node for p in members):
         return ""
     return f"only {placed} of {needed} members on nodes"
@@ -188,8 +188,8 @@ class ReplicasOnce:
         self._bound: dict[Key, dict[tuple[str, str], str]] = {}
 
     def see(self, world: ObservedCluster, record: Record) -> Findings:
-        if record.kind == "PodGroup":
-            if _plan_id(world.before) != _plan_id(world.get("PodGroup", record.key)):
+        if record.kind in GANGS:
+            if _plan_id(world.before) != _plan_id(world.get(record.kind, record.key)):
                 self._bound.pop(record.key, None)
             return
         gone = world.pod_before
@@ -237,8 +237,8 @@ def _may_come_back(world: ObservedCluster, pod: Pod) -> bool:
     return pod.replica != next(iter(planned_nodes(plan)), None)
 
 
-def _plan_id(group: dict[str, Any] | None) -> tuple[Any, ...] | None:
-    plan = (group or {}).get("status", {}).get("plan")
+def _plan_id(owner: dict[str, Any] | None) -> tuple[Any, ...] | None:
+    plan = (owner or {}).get("status", {}).get("plan")
     return plan and (plan["epoch"], plan["attempt"], plan["plannedTime"])
 
 
@@ -256,7 +256,7 @@ class OnPlan:
         """Gang to when it was deleted, and the plan it had then."""
 
     def see(self, world: ObservedCluster, record: Record) -> Findings:
-        if record.change == "DELETED" and record.kind in ("PodGroup", "TrainingJob"):
+        if record.change == "DELETED" and record.kind in GANGS:
             self._remember(world, record)
         pod = world.newly_bound
         if pod is None or not pod.is_ours or not pod.gang[1]:
@@ -331,11 +331,11 @@ class EpochsGrow:
         self._highest = 0
 
     def see(self, world: ObservedCluster, record: Record) -> Findings:
-        if record.kind != "PodGroup" or record.change == "DELETED":
+        if record.kind not in GANGS or record.change == "DELETED":
             return
-        plan = world.plan(record.key)
+        plan = record.manifest.get("status", {}).get("plan")
         # A resize changes a plan, but not what it is known by.
-        if plan is None or _plan_id(world.before) == _plan_id(world.get("PodGroup", record.key)):
+        if plan is None or _plan_id(world.before) == _plan_id(record.manifest):
             return
         epoch = int(plan["epoch"])
         if epoch < self._highest:

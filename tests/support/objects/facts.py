@@ -1,6 +1,7 @@
 """Facts for unit tests, read from manifests: a job, its plan, its pods and what they look like."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,7 +10,6 @@ from bireme.core.nodes import CORDON, Node
 from bireme.kube import (
     allocations,
     plans,
-    pod_builder,
     pod_groups,
     pods,
     quantities,
@@ -87,6 +87,7 @@ def a_plan(
         planned=planned,
         requests={task.name: task.request for task in job.tasks},
         roles={task.name: task.role.value for task in job.tasks},
+        queue=job.spec.queue if job.spec is not None else "",
         members=tuple(
             Member(task, nodes[turn % len(nodes)], index)
             for turn, (task, index) in enumerate(members)
@@ -94,11 +95,16 @@ def a_plan(
     )
 
 
-def a_group(job: JobFacts, plan: PlanFacts | None, **status: Any) -> GroupFacts:
-    owner = pod_builder.owner_reference(job)
+def with_plan(job: JobFacts, plan: PlanFacts, **status: Any) -> JobFacts:
+    """Return ``job`` with ``plan`` in its status."""
+    return replace(job, plan=plan, status={**job.status, "plan": plans.to_manifest(plan), **status})
+
+
+def a_group(name: str, plan: PlanFacts | None = None, **status: Any) -> GroupFacts:
+    """Return a PodGroup of one member; its uid is ``<name>-group``."""
     if plan is not None:
         status["plan"] = plans.to_manifest(plan)
-    manifest = served(pod_group(job.key[1], 1), f"{job.key[1]}-group", ownerReferences=[owner])
+    manifest = served(pod_group(name, 1), f"{name}-group")
     return pod_groups.from_manifest(
         through_the_wire({**manifest, "status": status}, wire.CustomObject)
     )

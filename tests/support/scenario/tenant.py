@@ -138,8 +138,10 @@ class Tenant:
         return status
 
     def plan(self, name: str) -> Manifest | None:
-        group = self.find("PodGroup", name)
-        return None if group is None else group.get("status", {}).get("plan")
+        """Return the plan of a TrainingJob, or else of a PodGroup; None without one."""
+        owner = self.find("TrainingJob", name) or self.find("PodGroup", name) or {}
+        plan: Manifest | None = owner.get("status", {}).get("plan")
+        return plan
 
     def pods(self, group: str = "") -> list[Manifest]:
         """Return the pods of one gang, or all of the namespace."""

@@ -49,7 +49,7 @@ class SimulatedCluster:
         self.errors: list[str] = []
         """Errors that the programs under test logged."""
         self.disturbed: set[Key] = set()
-        """Gangs that lost a replica before they were Running, or their PodGroup, by others."""
+        """Gangs that lost a replica before they were Running, by others."""
         self.removed: set[Key] = set()
         """Jobs that their user deleted."""
         self.conditions = NetworkConditions(self.chance("weather"))

@@ -44,10 +44,10 @@ class FaultInjector:
             "job-suspended": tenants.suspend,
             "pod-deleted": tenants.kill_pod,
             "pod-failed": tenants.fail_pod,
-            "group-deleted": tenants.delete_group,
             "queue-edited": tenants.edit_queue,
         }
-        return {**own, **shares, **{name: _at_once(edit) for name, edit in edits.items()}}
+        at_once = {name: _at_once(edit) for name, edit in edits.items()}
+        return {**own, **shares, **at_once, "name-taken": tenants.take_name}
 
     async def run(self, seconds: float) -> None:
         """Inject one fault after another, several at a time, for ``seconds``; then calm."""

@@ -34,10 +34,10 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
         for key, job in jobs
         if key[1] == HOPELESS and not (job.get("status") or {}).get("reason")
     ]
-    groups = cluster.store.collection(GROUPS).objects.items()
-    for key, group in groups:
-        if "plan" in (group.get("status") or {}):
-            found.append(f"plan-left-over: {key[1]}: phase {objects.phase(group)}")
+    for resource in (JOBS, GROUPS):
+        for key, owner in cluster.store.collection(resource).objects.items():
+            if "plan" in (owner.get("status") or {}):
+                found.append(f"plan-left-over: {key[1]}: phase {objects.phase(owner)}")
     for resource in (POLICIES, SCALERS):
         for key, each in cluster.store.collection(resource).objects.items():
             told = (each.get("status") or {}).get("observedGeneration")
@@ -111,7 +111,7 @@ def _partial(cluster: SimulatedCluster) -> Iterator[str]:
     world = ObservedCluster()
     for record in cluster.records:
         world.apply(record)
-    for gang in world.objects.get("PodGroup", {}):
+    for gang in world.gangs:
         if wrong := partial(world, gang):
             yield f"gang-partial: {gang[1]}: {wrong} at the end"
 

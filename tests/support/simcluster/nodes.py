@@ -21,7 +21,6 @@ from tests.support.simcluster import objects
 from tests.support.simcluster.network import WORLD, Part
 from tests.support.simcluster.objects import (
     BUDGETS,
-    GROUPS,
     JOBS,
     NODE_POOLS,
     NODES,
@@ -146,7 +145,7 @@ class Kubelets(Part):
     def _collect_orphans(self) -> None:
         """The garbage collector, background propagation."""
         uids = {objects.uid(job) for job in self.server.store.collection(JOBS).objects.values()}
-        for resource in (PODS, GROUPS, SERVICES):
+        for resource in (PODS, SERVICES):
             for key, obj in list(self.server.store.collection(resource).objects.items()):
                 owners = obj["metadata"].get("ownerReferences") or ()
                 owned = [o["uid"] for o in owners if o["kind"] == "TrainingJob"]

@@ -172,7 +172,7 @@ class ExtenderProcess(Process):
         metrics = ExtenderMetrics()
         scorers = ScorerLoader("", metrics)
         state = ClusterState(self.scheduling, policies=scorers.known)
-        cache = ClusterCache(self.client(), state, 90.0, clock=clock, on_group=waits.notify)
+        cache = ClusterCache(self.client(), state, 90.0, clock=clock, on_plan=waits.notify)
         self._verbs = Verbs(state, waits, metrics, cache, lambda: scorers.scorer)
         try:
             await cache.run()

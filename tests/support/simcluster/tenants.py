@@ -213,15 +213,18 @@ class Tenants:
             self._store.update(PODS, key, {"status": status}, "status")
             self._cluster.tell(f"pod {key[1]} fails: {why}")
 
-    def delete_group(self) -> None:
-        """Delete the PodGroup of a job, plan and all."""
-        if groups := sorted(self._store.collection(GROUPS).objects):
-            key = self._chance.choice(groups)
-            # Groups of foreign pods belong to their users: the operator would not make them again.
-            if key[1] not in self._foreign:
+    async def take_name(self) -> None:
+        """Create a PodGroup with the name of a job, and delete it a while later."""
+        if jobs := sorted(self._store.collection(JOBS).objects):
+            key = self._chance.choice(jobs)
+            if not self._cluster.put(GROUPS, pod_group(key[1], 1, queue="default"), key[0]):
+                return
+            self._cluster.tell(f"user creates a PodGroup with the name of job {key[1]}")
+            try:
+                await asyncio.sleep(self._chance.uniform(5.0, 60.0))
+            finally:
                 self._store.delete(GROUPS, key, {})
-                self._cluster.disturbed.add(key)
-                self._cluster.tell(f"user deletes the PodGroup of {key[1]}")
+                self._cluster.tell(f"user deletes the PodGroup {key[1]}")
 
     def edit_queue(self) -> None:
         """Close, open or widen the queue with a limit."""

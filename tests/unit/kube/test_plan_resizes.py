@@ -12,7 +12,7 @@ from bireme.core.placement import Placement, make_placement
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import plans
-from bireme.kube.api.pod_group import Plan
+from bireme.kube.api.plan import Plan
 from bireme.kube.plans import Member, PlanFacts
 from bireme.testing import a_gang, a_node, a_task
 

@@ -38,6 +38,7 @@ from bireme.kube.api.base import (
     kept,
     keyed_by,
 )
+from bireme.kube.api.plan import Plan
 
 # --- status -------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class TaskStatus(ApiModel):
 
 
 class PlacementSummary(ApiModel):
-    """Summary of the placement; the exact nodes are in the plan of the PodGroup."""
+    """Summary of the placement; the exact nodes are in the plan."""
 
     level: str = Field(default="", max_length=317)
     """The smallest topology level that holds the whole gang, such as node or rack."""
@@ -177,6 +178,8 @@ class TrainingJobStatus(ApiModel):
     gpus: Count | None = None
     """GPUs (nvidia.com/gpu) that the gang requests in total; other devices do not count here."""
     placement: PlacementSummary | None = None
+    plan: Plan | None = None
+    """The node of every replica, from admission until the last pod of the start is gone."""
     progress: ProgressStatus | None = None
     """The reports of the job about its training; scheduling trusts them within bounds only."""
     attempt: Count | None = None
