@@ -74,6 +74,8 @@ class Observer:
         self.created: dict[str, float] = {}
         self.bound: dict[str, float] = {}
         self.ended: dict[str, float] = {}
+        self.present: set[str] = set()
+        """Pods that are not deleted yet."""
         self.unschedulable: dict[str, float] = {}
         self.reasons: dict[str, tuple[float, str]] = {}
         self._news = asyncio.Event()
@@ -98,6 +100,7 @@ class Observer:
     def take_pod(self, event: str, pod: Observed, now: float) -> None:
         name = pod.metadata.name
         self.created.setdefault(name, now)
+        (self.present.discard if event == "DELETED" else self.present.add)(name)
         if event == "DELETED" or pod.status.phase == "Succeeded":
             self.ended.setdefault(name, now)
         elif pod.spec.node_name:
@@ -223,7 +226,10 @@ class Arena:
             for path in (PODS, JOBS):
                 while await self._exists(path):
                     await asyncio.sleep(0.1)
-        self.observer.forget()
+        # The observer's watch may lag behind: what it sees later would count for the next side.
+        seen = self.observer
+        await seen.until("the end of all pods", lambda: not seen.present, _CLEAR_SECONDS)
+        seen.forget()
         self.submitted.clear()
         await self.rest()
 

@@ -166,7 +166,7 @@ _KEPT: Final = {
     *("type", "description", "default", "enum", "format", "pattern", "required"),
     *("minimum", "maximum", "minLength", "maxLength"),
     *("minItems", "maxItems", "minProperties", "maxProperties"),
-    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
     *("x-kubernetes-int-or-string", "x-kubernetes-validations"),
 }
 _LIMITS: Final = {"string": "maxLength", "array": "maxItems"}

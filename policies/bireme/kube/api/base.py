@@ -220,6 +220,11 @@ def keyed_by(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
+# Fields are tracked one by one for server-side apply, which costs the API server more time and
+# space than the fields themselves. What one client writes as a whole is tracked as one.
+ATOMIC: Final = {"x-kubernetes-map-type": "atomic"}
+
+
 class Metadata(ApiModel):
     """``metadata`` of an object; fields Bireme does not write are carried along untouched."""
 

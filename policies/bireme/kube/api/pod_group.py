@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from bireme.kube import names
 from bireme.kube.api.base import (
+    ATOMIC,
     MAX_TASKS,
     ApiModel,
     Conditions,
@@ -71,6 +72,8 @@ class PodGroupSpec(ApiModel):
 
 class PodGroupStatus(ApiModel):
     """The state of the gang, written by the operator."""
+
+    model_config = ConfigDict(json_schema_extra=dict(ATOMIC))
 
     phase: PodGroupPhase | None = None
     reason: Reason | None = None

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import names
 from bireme.kube.api.base import (
+    ATOMIC,
     MAX_REPLICAS,
     MAX_TASKS,
     ApiModel,
@@ -156,6 +157,8 @@ class EstimatedStart(ApiModel):
 class TrainingJobStatus(ApiModel):
     """The state of the job, written by the operator."""
 
+    model_config = ConfigDict(json_schema_extra=dict(ATOMIC))
+
     phase: Phase | None = None
     reason: Reason | None = None
     """The one dominant reason for the phase."""
@@ -252,6 +255,8 @@ class TemplateMetadata(ApiModel):
 
 class PodTemplate(ApiModel):
     """The pod every replica of a task is made from."""
+
+    model_config = ConfigDict(json_schema_extra=dict(ATOMIC))
 
     metadata: TemplateMetadata | None = None
     spec: PodSpec
