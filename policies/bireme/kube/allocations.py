@@ -29,7 +29,6 @@ from bireme.kube import names, quantities
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 
 
@@ -325,14 +324,10 @@ def queue_usage(
 
 
 def job_allocation(
-    job: JobFacts, held: Allocation, tenancy: Tenancy, run_times: RunTimes, nodes: NodeTable
+    job: JobFacts, gang: Gang, held: Allocation, nodes: NodeTable
 ) -> RunningGang | None:
-    """Return a TrainingJob's gang where it runs; None if it has no place on existing nodes."""
+    """Return a TrainingJob's ``gang`` where it runs; None if it has no place on existing nodes."""
     view = held.view
-    class_name = job.spec.priority_class_name if job.spec else None
-    priority, _ = tenancy.priority(class_name)
-    may_preempt, learned_seconds = tenancy.may_preempt(class_name), run_times.of_job(job)
-    gang = job.gang(priority, may_preempt=may_preempt, learned_seconds=learned_seconds)
     tasks = _tasks(gang.tasks, view)
     gang = replace(gang, queue=held.queue, arrived=_arrived(job, view), tasks=tasks)
     # No resize while members start or end: it is not yet known which will be there.
@@ -414,13 +409,15 @@ def _leaving(
 
 
 def of_others(
-    owner: GroupFacts | JobFacts, held: Allocation, run_times: RunTimes, nodes: NodeTable
+    owner: GroupFacts | JobFacts,
+    held: Allocation,
+    learned_seconds: float | None,
+    nodes: NodeTable,
 ) -> RunningGang | None:
     """Return another controller's pods where they run; only that controller may stop them.
 
     Also the pods of a TrainingJob that is not understood. ``owner`` has the plan.
     """
-    learned_seconds = run_times.of_group(held.key, (pod for _, pod in held.view.members))
     gang = Gang(
         uid=owner.uid,
         name=held.key[1],

@@ -7,7 +7,7 @@ changed are summed again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -99,6 +99,25 @@ OnError = Callable[[Key, Exception], None]
 """Called with a gang and the exception it caused, which is a bug; it stops no other gang."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """All that a gang's places follow from."""
+
+    owner: JobFacts | GroupFacts | None
+    view: GangView
+    table: NodeTable
+    priority: int = 0
+    may_preempt: bool = True
+    learned_seconds: float | None = None
+
+    def is_same(self, other: "_Basis") -> bool:
+        """Return whether the same follows from ``other``; objects count as new when replaced."""
+        objects = self.owner is other.owner and self.view is other.view
+        facts = (self.priority, self.may_preempt, self.learned_seconds)
+        others = (other.priority, other.may_preempt, other.learned_seconds)
+        return objects and self.table is other.table and facts == others
+
+
 def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -> None:
     if planned is None:
         plans.pop(key, None)
@@ -148,6 +167,8 @@ class ClusterState:
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
+        self._assumed_views: dict[Key, tuple[AssumedPlan, GangView]] = {}
+        self._allocations: dict[Key, tuple[_Basis, tuple[RunningGang, ...]]] = {}
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
@@ -161,6 +182,7 @@ class ClusterState:
 
     def _touch(self, gang: Key) -> None:
         self._views.pop(gang, None)
+        self._assumed_views.pop(gang, None)
         self.requeue(gang)
 
     # --- nodes and pods -------------------------------------------------------------------
@@ -258,8 +280,12 @@ class ClusterState:
 
     def put_job_plan(self, key: Key, planned: PlannedGang | None) -> None:
         """Take in the plan of a TrainingJob, which is all that the extender reads of it."""
+        before = self._job_plans.get(key)
         _put(self._job_plans, key, planned)
-        self._touch(key)
+        # Most events leave the plan as it is, and its view with the pods with it.
+        if before is None or planned is None or before.plan is not planned.plan:
+            self._views.pop(key, None)
+        self.requeue(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
         facts = self.groups[key] = pod_groups.from_manifest(group, self.groups.get(key))
@@ -361,9 +387,15 @@ class ClusterState:
             if key not in reserved and (planned := self.planned(key)) is not None:
                 yield Allocation(key, planned.job_uid, view)
         for key, assumed in reserved.items():
+            yield Allocation(key, assumed.job_uid, self._assumed_view(key, assumed))
+
+    def _assumed_view(self, key: Key, assumed: AssumedPlan) -> GangView:
+        known = self._assumed_views.get(key)
+        if known is None or known[0] is not assumed:
             # Its pods appear while it is written: what is bound holds its room as a pod.
             view = allocations.view_of(key, assumed.job_uid, assumed.plan, self.members_of(key))
-            yield Allocation(key, assumed.job_uid, view)
+            known = self._assumed_views[key] = (assumed, view)
+        return known[1]
 
     def snapshot(
         self,
@@ -379,6 +411,8 @@ class ClusterState:
         reserved, table = reserved or {}, self.node_table
         used = self._usage.matrix(table)
         placed = list(self._placed(reserved))
+        holding = {held.key for held in placed}
+        self._allocations = {k: v for k, v in self._allocations.items() if k in holding}
         add_members(used, table, chain.from_iterable(held.view.usage() for held in placed))
         return ClusterSnapshot(
             now=now,
@@ -391,25 +425,53 @@ class ClusterState:
             queue_usage=allocations.queue_usage(placed, self._members_of, self.members),
             settings=self.settings,
             running=(
-                *(g for held in placed for g in self._running(held, on_error) if g is not None),
+                *(gang for held in placed for gang in self._running(held, on_error)),
                 *self._strays({held.key: held.view for held in placed}),
             ),
         )
 
-    def _running(self, held: Allocation, on_error: OnError) -> Sequence[RunningGang | None]:
-        job, table = self.jobs.get(held.key), self.node_table
-        owner: JobFacts | GroupFacts | None = self.groups.get(held.key)
+    def _running(self, held: Allocation, on_error: OnError) -> tuple[RunningGang, ...]:
+        """Return a gang that holds places, and its pods that are about to go; at most two."""
+        basis = self._basis(held)
+        known = self._allocations.get(held.key)
+        # Of thousands of gangs few change between two snapshots.
+        if known is None or not known[0].is_same(basis):
+            found = tuple(gang for gang in self._worked_out(held, basis, on_error) if gang)
+            known = self._allocations[held.key] = (basis, found)
+        return known[1]
+
+    def _basis(self, held: Allocation) -> "_Basis":
+        job, group = self.jobs.get(held.key), self.groups.get(held.key)
         # A plan is its job's by uid: a new job may have the name of one that was deleted.
-        if held.job_uid and job is not None and job.uid == held.job_uid:
-            owner = job
+        if job is None or not held.job_uid or job.uid != held.job_uid:
+            learned = self.run_times.of_group(held.key, (pod for _, pod in held.view.members))
+            return _Basis(group, held.view, self.node_table, learned_seconds=learned)
+        class_name = job.spec.priority_class_name if job.spec else None
+        return _Basis(
+            job,
+            held.view,
+            self.node_table,
+            self.tenancy.priority(class_name)[0],
+            self.tenancy.may_preempt(class_name),
+            self.run_times.of_job(job),
+        )
+
+    def _worked_out(
+        self, held: Allocation, basis: "_Basis", on_error: OnError
+    ) -> Iterator[RunningGang | None]:
+        owner, table, learned = basis.owner, basis.table, basis.learned_seconds
+        if isinstance(owner, JobFacts):
             try:
-                gang = allocations.job_allocation(job, held, self.tenancy, self.run_times, table)
-                return gang, allocations.of_leftovers(job, held, table)
+                gang = owner.gang(
+                    basis.priority, may_preempt=basis.may_preempt, learned_seconds=learned
+                )
+                yield allocations.job_allocation(owner, gang, held, table)
+                yield allocations.of_leftovers(owner, held, table)
+                return
             except Exception as error:  # noqa: BLE001  # affects this gang only
                 on_error(held.key, error)
-        if owner is None:
-            return ()
-        return (allocations.of_others(owner, held, self.run_times, table),)
+        if owner is not None:
+            yield allocations.of_others(owner, held, learned, table)
 
     def _strays(self, views: Mapping[Key, GangView]) -> Iterator[RunningGang]:
         """Yield the pods that no plan names, of jobs that are gone, as gangs about to go."""

@@ -1,9 +1,9 @@
 """Plans: make one from a placement, resize it, write it to ``status.plan``, read it back.
 
 The plan is the contract between operator and extender. It stands in the status of the object that
-owns the gang: a TrainingJob, or a PodGroup for pods of other controllers. It names every member of the gang once:
-replicas that Bireme creates by task and index, pods of other controllers by UID. After a restart
-the usage of planned members that are not bound yet is recomputed from it.
+owns the gang: a TrainingJob, or a PodGroup for pods of other controllers. It names every member of
+the gang once: replicas that Bireme creates by task and index, pods of other controllers by UID.
+After a restart the usage of planned members that are not bound yet is recomputed from it.
 """
 
 import hashlib
