@@ -361,8 +361,10 @@ def _arrived(job: JobFacts, view: GangView) -> float:
 
 def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:
     """Return the pods that a job's plan does not name as a leaving gang; None without any."""
-    started = held.view.plan.planned
-    return _leaving(job.gang(0), held.queue, held.view.held_by_leftovers, started, nodes)
+    pods = held.view.held_by_leftovers
+    if not pods:
+        return None
+    return _leaving(job.gang(0), held.queue, pods, held.view.plan.planned, nodes)
 
 
 def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> RunningGang | None:

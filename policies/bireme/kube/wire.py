@@ -331,6 +331,13 @@ class ObjectReader(Generic[_T]):
 
 def is_too_deep(value: object) -> bool:
     """Return whether plain data is nested too deeply, or was cut because it was."""
+    try:
+        text = msgspec.json.encode(value)
+        # Most data have fewer brackets in all than may be nested.
+        if text.count(b"{") + text.count(b"[") <= DEPTH_LIMIT and _MARK not in text:
+            return False
+    except RecursionError:
+        return True
     level = [value]
     for _ in range(DEPTH_LIMIT):
         if _CUT_VALUE in level:
