@@ -18,8 +18,8 @@ from bireme.kube.api.base import (
     DnsLabel,
     DnsSubdomain,
     LabelValue,
+    Quantity,
     Replicas,
-    ResourceMap,
     Timestamp,
     keyed_by,
 )
@@ -30,7 +30,8 @@ class PlannedTask(ApiModel):
 
     name: LabelValue
     role: str | None = Field(default=None, max_length=32)
-    requests: ResourceMap = Field(default={})
+    # Without the rules of ResourceMap: they would be checked at every status write.
+    requests: dict[str, Quantity] = Field(default={}, max_length=32)
     """The request of each replica."""
     replicas: Replicas
 

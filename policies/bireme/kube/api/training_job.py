@@ -459,9 +459,11 @@ _WHILE_ADMITTED: Final = (
 )
 
 
+# These rules run at every status write as well, where the spec is the same: that is asked first.
+# Reading a field costs the API server in proportion to its neighbours, and a status has many.
 def _kept_once_admitted(field: str) -> Rule:
     return Rule(
-        f"!{_ADMITTED} || ({kept(field, 'oldSelf.spec', 'self.spec')})",
+        f"({kept(field, 'oldSelf.spec', 'self.spec')}) || !{_ADMITTED}",
         f"{changed(field)}{_WHILE_ADMITTED}",
         field=f".spec.{field}",
     )
@@ -482,14 +484,14 @@ _JOB_RULES: Final = checked_by(
     ),
     *map(_kept_once_admitted, ("queue", "priorityClassName", "minAvailable", "rendezvous")),
     Rule(
-        f"!{_ADMITTED} || self.spec.tasks.map(t, t.name) == oldSelf.spec.tasks.map(t, t.name)",
+        f"self.spec.tasks.map(t, t.name) == oldSelf.spec.tasks.map(t, t.name) || !{_ADMITTED}",
         "spec.tasks cannot change from {oldSelf.spec.tasks.map(t, t.name)} to"
         f" {{self.spec.tasks.map(t, t.name)}}{_WHILE_ADMITTED}",
         field=".spec.tasks",
     ),
     Rule(
-        f"!{_ADMITTED} || self.spec.tasks.all(t, {_TASK_SHAPE_KEPT}"
-        " || !oldSelf.spec.tasks.exists(o, o.name == t.name))",
+        f"self.spec.tasks.all(t, {_TASK_SHAPE_KEPT}"
+        f" || !oldSelf.spec.tasks.exists(o, o.name == t.name)) || !{_ADMITTED}",
         "role, replicas, minReplicas and maxReplicas of spec.tasks"
         f" {{self.spec.tasks.map(t, !{_TASK_SHAPE_KEPT}, t.name)}}"
         f" cannot change{_WHILE_ADMITTED}",
