@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final, Literal, Self, TypeVar
 
 import msgspec
+from scipy.stats import t
 
 from bireme.simulator.reports.terminal import markdown_table, number
 
 # Measurements: samples, comparisons with a baseline, aims. Plain values that survive a trip through
 # JSON, so that the tables of one case can be renewed without running the others again.
 
-Of = Literal["value", "ratio"]
+Of = Literal["value", "ratio", "upper end of the ratio"]
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Aim(msgspec.Struct, frozen=True):
-    """A bound on a row's own median or on its ratio to the baseline."""
+    """A bound on a row's own median, on its ratio to the baseline, or on the interval of that."""
 
     of: Of
     at_most: float | None = None
@@ -53,7 +54,8 @@ class Aim(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         sign, bound = ("<=", self.at_most) if self.at_most is not None else (">=", self.at_least)
-        return f"{sign} {bound:g}{'x' if self.of == 'ratio' else ''}"
+        upper = "upper end " if self.of == "upper end of the ratio" else ""
+        return f"{upper}{sign} {bound:g}{'' if self.of == 'value' else 'x'}"
 
     def is_reached(self, number: float) -> bool:
         is_too_high = self.at_most is not None and number > self.at_most
@@ -81,10 +83,29 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.bireme.median / self.baseline.median
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the ratio, from the paired runs' ratios by Student's t; None under 3."""
+        if self.baseline is None or not 3 <= len(self.bireme.values) == len(self.baseline.values):
+            return None
+        if min(*self.bireme.values, *self.baseline.values) <= 0:
+            return None
+        pairs = zip(self.bireme.values, self.baseline.values, strict=True)
+        logs = [math.log(ours / theirs) for ours, theirs in pairs]
+        half = statistics.stdev(logs) / math.sqrt(len(logs)) * t.ppf(0.975, len(logs) - 1)
+        mean = statistics.mean(logs)
+        return math.exp(mean - half), math.exp(mean + half)
+
+    @property
     def is_reached(self) -> bool | None:
         if self.aim is None:
             return None
-        number = self.ratio if self.aim.of == "ratio" else self.bireme.median
+        number: float | None = self.bireme.median
+        if self.aim.of == "ratio":
+            number = self.ratio
+        elif self.aim.of == "upper end of the ratio":
+            if self.interval is None:
+                return None  # too few runs to say
+            number = self.interval[1]
         if number is None:
             raise ValueError(f"{self.what}: an aim on the ratio needs a baseline")
         return self.aim.is_reached(number)
@@ -209,7 +230,8 @@ def case_index(reports: Sequence[Report]) -> str:
         "",
         "Written by `make bench`; do not edit. Every case stands alone and may be renewed by",
         "`python -m benchmarks.timings NAME`. Rivals are measured in the same run, on the same",
-        "cluster, in alternation; medians, and a row counts as reached only if its median does.",
+        "cluster, in alternation; medians, and a 95 % interval of the ratio over the paired runs.",
+        "A row counts as reached if its median does, or the end of the interval that it names.",
         "How policies compare is no matter of time: [simulations](simulations/README.md), and for",
         "learned ones [learning](learning); how well demand is forecast:",
         "[forecasting](forecasting/README.md).",
@@ -230,8 +252,8 @@ def _standing(report: Report) -> Iterator[tuple[str, ...]]:
     for row in report.result.rows:
         if row.aim is not None:
             judged = f"{number(row.bireme.median)} {row.unit}".strip()
-            if row.aim.of == "ratio":
-                judged = f"{row.ratio:.2f}x ({judged})"
+            if row.aim.of != "value":
+                judged = f"{row.ratio:.2f}x{_interval(row)} ({judged})"
             yield link, row.what, judged, str(row.aim), _reached(row), report.date
 
 
@@ -241,7 +263,7 @@ def summary(report: Report) -> Iterable[str]:
         yield f"  FAILED: {report.failure.strip().splitlines()[-1]}"
         return
     for row in report.result.rows:
-        against = f", ratio {row.ratio:.2f}" if row.ratio is not None else ""
+        against = f", ratio {row.ratio:.2f}{_interval(row)}" if row.ratio is not None else ""
         aim = f", aim {row.aim}: {_reached(row)}" if row.aim is not None else ""
         yield f"  {row.what}: {number(row.bireme.median)} {row.unit}{against}{aim}"
 
@@ -258,7 +280,7 @@ def _cells(row: Row, has_rivals: bool) -> list[str]:
     rival = []
     if has_rivals:
         ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
-        rival = [*_median_and_range(row.baseline), ratio]
+        rival = [*_median_and_range(row.baseline), ratio + _interval(row)]
     aim = str(row.aim or "")
     return [row.what, row.unit, *_median_and_range(row.bireme), *rival, aim, _reached(row)]
 
@@ -268,6 +290,10 @@ def _median_and_range(sample: Sample | None) -> tuple[str, str]:
         return "", ""
     low, high = min(sample.values), max(sample.values)
     return number(sample.median), f"{number(low)}-{number(high)}" if len(sample.values) > 1 else ""
+
+
+def _interval(row: Row) -> str:
+    return "" if row.interval is None else " [{:.2f}, {:.2f}]".format(*row.interval)
 
 
 def _reached(row: Row) -> str:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     chosen = [case for case in CASES if not options.names or case.name in options.names]
     folder = options.out or (LOGS / "results" if options.quick else RESULTS)
-    repetitions = options.repetitions or (1 if options.quick else 3)
+    repetitions = options.repetitions or (1 if options.quick else 5)
     failed = [case.name for case in chosen if not _run(case, options.quick, repetitions, folder)]
     print(f"results in {folder}")
     if failed:
@@ -65,7 +65,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = [case.name for case in CASES]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join(known)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, one repetition")
-    parser.add_argument("--repetitions", type=int, metavar="N", help="of each side (default 3)")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="of each side (default 5)")
     parser.add_argument("--out", type=Path, help="folder for the results")
     options = parser.parse_args(arguments)
     for name in options.names:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.machine import CpuMeter, CpuTimes
-from benchmarks.report import Pairs, Result, Row, Sample, at_least, at_most
+from benchmarks.report import Pairs, Result, Sample, at_least, at_most
 from benchmarks.timings.arena import Arena, arena
 from benchmarks.timings.cases import Run
 from benchmarks.timings.workloads import replica_names
@@ -39,7 +39,10 @@ async def measure_gang512(run: Run) -> Result:
     """Measure one large gang."""
     work = Workload(1, run.pick(512, 64), 1)
     pairs, cpu = await _measure(run, run.pick(500, 50), work)
-    rows = [pairs.row(_TOTAL, "s", at_most(1.1, "ratio")), pairs.row(_RATE, "pods/s")]
+    rows = [
+        pairs.row(_TOTAL, "s", at_most(1.05, "upper end of the ratio")),
+        pairs.row(_RATE, "pods/s"),
+    ]
     return Result(baseline="stock scheduler", rows=tuple(rows), tables=(cpu.table(),))
 
 
@@ -47,15 +50,11 @@ async def measure_gangs500x4(run: Run) -> Result:
     """Measure many small gangs that fill the cluster."""
     work = Workload(run.pick(500, 50), 4, 2)
     pairs, cpu = await _measure(run, run.pick(500, 50), work)
-    shares = [
-        mean / total for mean, total in zip(pairs.bireme["mean"], pairs.bireme[_TOTAL], strict=True)
-    ]
     rows = [
         pairs.row(_TOTAL, "s"),
-        pairs.row("gangs bound per second", "gangs/s", at_least(0.95, "ratio")),
-        pairs.row("mean", "s", what="submit to whole, per gang: mean"),
-        pairs.row("p99", "s", what="submit to whole, per gang: p99"),
-        Row.alone("mean per gang / first create to last bind", "", *shares, aim=at_most(0.5)),
+        pairs.row("gangs bound per second", "gangs/s", at_least(0.9, "ratio")),
+        pairs.row("mean", "s", at_most(5.0), "submit to whole, per gang: mean"),
+        pairs.row("p99", "s", at_most(10.0), "submit to whole, per gang: p99"),
     ]
     note = (
         "Plain pods of a gang are created just before they are bound, so their time per gang is "
@@ -74,7 +73,7 @@ async def measure_throughput(run: Run) -> Result:
         run.say(f"{nodes} nodes")
         pairs, cpu = await _measure(run, nodes, work)
         name = f"{_RATE}, {nodes} nodes, {work.gangs} gangs of {work.replicas}"
-        rows.append(pairs.row(_RATE, "pods/s", at_least(1.3, "ratio"), name))
+        rows.append(pairs.row(_RATE, "pods/s", at_least(1.2, "ratio"), name))
         tables.append(cpu.table(f"Processor seconds by process at {nodes} nodes, medians"))
     return Result(baseline="stock scheduler", rows=tuple(rows), tables=tuple(tables))
 

@@ -35,7 +35,7 @@ async def measure_verdict(run: Run) -> Result:
                 pairs.add(side, {_WAITS: waits, _NEVER: never})
             await place.clear()
             run.say(f"{side}: {tries} verdicts")
-    rows = (pairs.row(_WAITS, "s", at_most(0.3)), pairs.row(_NEVER, "s", at_most(0.3)))
+    rows = (pairs.row(_WAITS, "s", at_most(0.1)), pairs.row(_NEVER, "s", at_most(0.1)))
     note = (
         "Stock: create to the Unschedulable condition of one plain pod; it has no verdict on a "
         "gang, and none that says never."
@@ -78,7 +78,7 @@ async def measure_freed(run: Run) -> Result:
                     pairs.add(side, {what: seconds})
                     run.say(f"{side} {number + 1}/{tries}: {what} {seconds:.2f} s")
                     await place.clear()
-    rows = (pairs.row(_DELETED, "s", at_most(1.0)), pairs.row(_COMPLETES, "s", at_most(1.0)))
+    rows = (pairs.row(_DELETED, "s", at_most(0.5)), pairs.row(_COMPLETES, "s", at_most(0.5)))
     note = f"{nodes} nodes; both gangs are {nodes} pods of 8 GPUs. Stock: plain pods, no gangs."
     return Result(baseline="stock scheduler", rows=rows, notes=(note,))
 
