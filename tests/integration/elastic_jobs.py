@@ -4,7 +4,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
-from tests.support.operator_term.term import GROUPS, pods, status
+from tests.support.operator_term.term import pods, status
 from tests.support.scenario.manifests import Manifest, task, training_job
 
 SETTLED = SchedulingSettings(resize_settle_seconds=0)
@@ -29,6 +29,6 @@ def ready(api: FakeApi, job: str = "elastic") -> str:
 
 def is_whole(api: FakeApi, size: int, job: str = "elastic") -> bool:
     """Whether plan, pods and status of a running job all say ``size``."""
-    plan = status(api, job, GROUPS).get("plan") or {"tasks": ()}
+    plan = status(api, job).get("plan") or {"tasks": ()}
     planned = sum(planned["replicas"] for planned in plan["tasks"])
     return (planned, len(of(api, job)), ready(api, job)) == (size, size, f"{size}/{size}")

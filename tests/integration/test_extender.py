@@ -16,12 +16,12 @@ from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi, Fault
 from tools.controlplane.process import free_ports
 
-GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
-GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"
+JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
+JOB = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs/job"
 FAST = Timing(
     inactivity_seconds=0.5,
     backoff_first_seconds=0.01,
@@ -40,9 +40,10 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 def put(api: FakeApi, path: str, manifest: dict[str, Any]) -> None:
-    """Create or replace an object; its uid is the server's business."""
+    """Create or replace an object; the uid of one that is no TrainingJob is the server's."""
     metadata = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
-    api.put(path, {**manifest, "metadata": metadata})
+    uid = JOB_UID if path == JOB else ""
+    api.put(path, {**manifest, "metadata": metadata}, uid)
 
 
 class Caller:
@@ -102,12 +103,12 @@ async def extender(api: FakeApi, folder: Path, **options: Any) -> AsyncIterator[
 
 
 async def test_watched_plan_decides_where_a_pod_goes(api: FakeApi, tmp_path: Path) -> None:
-    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    put(api, JOB, a_group(places=(("worker", "n1", "0"),)))
     async with extender(api, tmp_path) as caller:
         await caller.becomes(200)
         assert await caller.names(a_pod()) == ["n1"]
         assert await caller.post("prioritize", a_pod()) == [{"Host": "n1", "Score": 10}]
-        put(api, GROUP, a_group(places=(("worker", "n2", "0"),), attempt=1))
+        put(api, JOB, a_group(places=(("worker", "n2", "0"),), attempt=1))
         assert await caller.names(a_pod(plan="1.1")) == ["n2"]
         assert await caller.names(a_pod(plan="1.0")) == []
 
@@ -121,19 +122,19 @@ async def test_pod_that_overtakes_its_plan_is_let_through_when_it_arrives(
         await asyncio.sleep(0.1)
         assert not asking.done()
         began = time.monotonic()
-        put(api, GROUP, a_group(places=(("worker", "n2", "0"),)))
+        put(api, JOB, a_group(places=(("worker", "n2", "0"),)))
         assert await asking == ["n2"]
         assert time.monotonic() - began < 0.6
 
 
 async def test_deleted_group_and_deleted_node_are_forgotten(api: FakeApi, tmp_path: Path) -> None:
-    put(api, GROUP, a_group(mode="Score"))
+    put(api, JOB, a_group(mode="Score"))
     async with extender(api, tmp_path, plan_wait_seconds=0.0) as caller:
         await caller.becomes(200)
         assert await caller.names(a_pod()) == ALL
         api.store.delete("/api/v1/nodes", ("", "n1"), {})
         await until_names(caller, a_pod(), ["n0", "n2"])
-        api.store.delete(GROUPS, ("team", "job"), {})
+        api.store.delete(JOBS, ("team", "job"), {})
         await until_names(caller, a_pod(), [])
 
 
@@ -147,7 +148,7 @@ async def until_names(caller: Caller, pod: Any, wanted: list[str]) -> None:
 async def test_bound_pods_of_others_and_of_gangs_take_room_in_score_mode(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    put(api, GROUP, a_group(mode="Score"))
+    put(api, JOB, a_group(mode="Score"))
     eight = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
     other = a_pod(0, group=None, node="n0", phase="Running", requests=eight)
     member = a_pod(0, group="x", node="n1", phase="Running", requests=eight)
@@ -172,7 +173,7 @@ async def test_watch_that_ends_by_itself_ends_the_server(
         raise RuntimeError(f"cannot take in {key}")
 
     monkeypatch.setattr(program.cache.state, "put_group", broken)
-    put(api, GROUP, a_group())
+    put(api, JOB, a_group())
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(program.run(), 10)
     assert caught.group_contains(RuntimeError, match="cannot take in")
@@ -182,8 +183,8 @@ async def test_watch_that_ends_by_itself_ends_the_server(
 async def test_not_ready_and_nothing_is_decided_until_everything_is_read(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
-    api.faults.add(Fault(status=503), lambda _m, path, _w: path == GROUPS, times=None)
+    put(api, JOB, a_group(places=(("worker", "n1", "0"),)))
+    api.faults.add(Fault(status=503), lambda _m, path, _w: path == JOBS, times=None)
     async with extender(api, tmp_path) as caller:
         assert "podgroups have not been read yet" in await caller.becomes(503)
         assert (await caller.get("/healthz"))[0] == 200
@@ -196,7 +197,7 @@ async def test_not_ready_and_nothing_is_decided_until_everything_is_read(
 async def test_silent_api_server_makes_it_unready_but_plans_still_count(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    put(api, JOB, a_group(places=(("worker", "n1", "0"),)))
     async with extender(api, tmp_path, contact_limit_seconds=0.7) as caller:
         await caller.becomes(200)
         api.faults.add(Fault(drop=True), times=None)
@@ -213,7 +214,7 @@ async def test_silent_api_server_makes_it_unready_but_plans_still_count(
 async def bookmarks(api: FakeApi) -> None:
     """Send bookmarks into idle watches as a healthy API server does, only more often."""
     while True:
-        for resource in ("/api/v1/nodes", "/api/v1/pods", GROUPS):
+        for resource in ("/api/v1/nodes", "/api/v1/pods", JOBS):
             api.watch_bookmark(resource)
         await asyncio.sleep(0.05)
 
@@ -221,7 +222,7 @@ async def bookmarks(api: FakeApi) -> None:
 async def test_metrics_tell_calls_refusals_and_age_of_the_cache(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    put(api, JOB, a_group(places=(("worker", "n1", "0"),)))
     async with extender(api, tmp_path) as caller:
         await caller.becomes(200)
         await caller.names(a_pod())
@@ -248,13 +249,13 @@ async def test_metrics_tell_calls_refusals_and_age_of_the_cache(
 async def test_nodes_and_pods_are_followed_from_the_first_plan_in_score_mode_on(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    put(api, JOB, a_group(places=(("worker", "n1", "0"),)))
     async with extender(api, tmp_path) as caller:
         await caller.becomes(200)
         assert await caller.names(a_pod()) == ["n1"]
         assert 'watch="podgroups"' in (await caller.get("/metrics"))[1]
         assert 'watch="nodes"' not in (await caller.get("/metrics"))[1]
-        put(api, GROUP, a_group(mode="Score", attempt=1))
+        put(api, JOB, a_group(mode="Score", attempt=1))
         await until_names(caller, a_pod(plan="1.1"), ALL)
         for watch in ("nodes", "members", "others"):
             assert f'watch="{watch}"' in (await caller.get("/metrics"))[1]

@@ -15,13 +15,13 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi
 from tests.support.networks.encoders import NodeFacts
 from tests.support.trained_policies import delete_policy, put_policy, trained_by
 from tools.controlplane.process import free_ports
 
-GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"
+JOB = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs/job"
 ALL = ["n0", "n1", "n2"]
 RULES = [0, 0, 0]
 """Three empty nodes are all the same to the rules."""
@@ -65,7 +65,7 @@ async def extender(api: FakeApi, folder: Path, trained: Path) -> AsyncIterator[C
     """An extender over three equal nodes and a gang in score mode."""
     for name in ALL:
         api.put(f"/api/v1/nodes/{name}", a_node(name))
-    api.put(GROUP, a_group(mode="Score"))
+    api.put(JOB, a_group(mode="Score"), JOB_UID)
     (port,) = free_ports(1)
     settings = ExtenderSettings(extender_port=port, checkpoint_directory=str(trained))
     client = await ApiClient.connect(api.kubeconfig(folder))

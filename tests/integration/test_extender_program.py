@@ -16,7 +16,7 @@ import pytest
 from bireme.connections import MOST_OF_ONE
 from bireme.kube import names
 from tests.integration.hostile import crowd
-from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.operator_term.term import until
 from tools.controlplane.process import Process, free_ports
@@ -53,7 +53,7 @@ async def test_program_starts_without_an_api_server_and_recovers(
     api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     group = a_group(places=(("worker", "n1", "0"),))
-    api.put(f"{names.path('podgroups', 'team', 'job')}", group)
+    api.put(names.path("trainingjobs", "team", "job"), group, JOB_UID)
     api.faults.add(Fault(drop=True), times=None)
     process = extender_program(api.kubeconfig(tmp_path), BIREME_LOG_LEVEL="error")
     await in_thread(process.start)

@@ -12,7 +12,7 @@ import pytest
 
 from bireme.kube import names
 from tests.integration.hostile import bomb, crowd, fuzzed
-from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi
 from tools.controlplane.process import Process
 
@@ -51,7 +51,7 @@ async def extender(
 ) -> AsyncIterator[Extender]:
     api.put("/api/v1/nodes/n1", a_node("n1"))
     group = a_group(places=(("worker", "n1", "0"),))
-    api.put(names.path("podgroups", "team", "job"), group)
+    api.put(names.path("trainingjobs", "team", "job"), group, JOB_UID)
     process = extender_program(api.kubeconfig(tmp_path))
     await asyncio.to_thread(process.start)
     await asyncio.to_thread(process.wait_ready)

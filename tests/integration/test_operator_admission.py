@@ -1,22 +1,20 @@
 """Admissions: the order of their writes, and objects found in their way."""
 
+import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
-from bireme.kube.pod_builder import group_manifest
 from bireme_operator.rejections import rejection_of
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Object
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import a_job
 from tests.support.operator_term.term import (
-    GROUPS,
+    JOBS,
     PODS,
     furnish,
     leading,
@@ -52,10 +50,27 @@ async def test_the_plan_is_written_before_the_service_and_that_before_any_pod(
     story = recorded(api)
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: phases(api) == ["Running"])
-        await until(lambda: status(api, "job", GROUPS).get("phase") == "Running")
-    assert story[:3] == ["POST podgroups", "PUT podgroups/job/status", "POST services"]
-    assert story[3:9] == ["POST pods"] * 6
-    assert set(story[9:]) == {"PUT trainingjobs/job/status", "PUT podgroups/job/status"}
+    # Two writes of the gang's object until it runs, whatever its size.
+    assert story[:2] == ["PUT trainingjobs/job/status", "POST services"]
+    assert story[2:8] == ["POST pods"] * 6
+    assert story[8:] == ["PUT trainingjobs/job/status"]
+
+
+async def test_a_gang_that_waits_costs_one_write_more(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api, 1)
+    submit(api, training_job("first", task("worker", 8)))
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        await until(lambda: status(api, "first").get("phase") == "Running")
+        story = recorded(api)
+        submit(api, training_job("job", task("worker", 4)))
+        await until(lambda: status(api).get("reason") == "WaitingForCapacity")
+        for pod in pods(api):
+            kubelets.end(pod["metadata"]["name"], "Succeeded")
+        await until(lambda: status(api).get("phase") == "Running")
+    own = [line for line in story if "first" not in line]
+    status_write = "PUT trainingjobs/job/status"
+    # Its template is tried in a dry run where it waits for a second.
+    assert [line for line in own if line != "POST pods"] == [status_write] * 3
 
 
 async def test_pods_are_created_in_intra_job_order(api: FakeApi, tmp_path: Path) -> None:
@@ -79,7 +94,7 @@ async def test_a_pod_sits_where_the_plan_says(api: FakeApi, tmp_path: Path) -> N
     submit(api, training_job("job", task("worker", 3, gpus=8)))
     async with FakeKubelets(api, runs), leading(api, tmp_path, epoch=7):
         await until(lambda: phases(api) == ["Running"])
-    plan = status(api, "job", GROUPS)["plan"]
+    plan = status(api)["plan"]
     planned = {p["indices"]: p["node"] for p in plan["placements"]}
     bound = {p["metadata"]["labels"][names.INDEX_LABEL]: p["spec"]["nodeName"] for p in pods(api)}
     assert planned == bound
@@ -114,7 +129,7 @@ async def test_an_old_pod_of_the_job_is_waited_for_and_then_replaced(
     }
     api.put("/api/v1/namespaces/default/pods/job-worker-0", old)
     async with FakeKubelets(api, runs), leading(api, tmp_path):
-        await until(lambda: "plan" in status(api, "job", GROUPS))
+        await until(lambda: "plan" in status(api))
         assert phases(api) != ["Running"]
         api.store.delete(PODS, ("default", "job-worker-0"), {})
         await until(lambda: phases(api) == ["Running"])
@@ -163,16 +178,15 @@ async def test_nothing_is_decided_from_a_cache_that_has_not_seen_the_plan(
 ) -> None:
     furnish(api, 1)
     blind = Fault(silent=True)
-    api.faults.add(blind, lambda _, path, watch: watch and path == GROUPS, times=None)
+    api.faults.add(blind, lambda _, path, watch: watch and path == JOBS, times=None)
     submit(api, training_job("job", task("worker", 3, gpus=2)))
-    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path) as term:
-        await until(lambda: len(pods(api)) == 3)
-        submit(api, training_job("late", task("worker", 3, gpus=2)))
-        # The gang on its way is neither judged nor forgotten.
-        await until(lambda: phases(api) == ["", "Pending"])
+    async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
+        await until(
+            lambda: len(pods(api)) == 3 and all(p["spec"].get("nodeName") for p in pods(api))
+        )
+        await asyncio.sleep(0.5)  # sweeps, which would judge the gang by the plan it does not have
         assert list(term.work.busy) == [("default", "job")]
-        assert api.requests["POST", GROUPS] == 1
-    assert len(kubelets.created) == 3
+    assert (api.requests["PUT", JOBS], len(pods(api))) == (1, 3)
 
 
 # --- requests to the API server and its answers -----------------------------------------------
@@ -197,10 +211,3 @@ def test_only_a_verdict_is_a_refusal(error: ApiError, reason: Reason | None) -> 
     assert (refusal.reason if refusal else None) is reason
     if refusal is not None:
         assert str(refusal) == error.message
-
-
-def test_the_group_of_a_job_dies_with_it_and_says_what_it_needs() -> None:
-    job = a_job(task("worker", 4, minReplicas=2), queue="q", priorityClassName="high")
-    manifest: dict[str, Any] = group_manifest(job)
-    assert manifest["metadata"]["ownerReferences"][0]["uid"] == job.uid
-    assert manifest["spec"] == {"minMember": 2, "queue": "q", "priorityClassName": "high"}

@@ -23,7 +23,6 @@ from tests.support.fakeapi.answers import BUDGETS
 from tests.support.fakeapi.store import Object
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
-    GROUPS,
     JOBS,
     PODS,
     furnish,
@@ -151,14 +150,14 @@ async def test_what_runs_on_after_the_end_counts_until_it_ends(
         await until(lambda: status(api, "b").get("reason"))
         await silence(api)
         assert phase(api, "b") == "Pending"
-        assert "plan" in status(api, "a", GROUPS)
+        assert "plan" in status(api, "a")
         (held,) = term.state.snapshot(0).running
         assert held.is_leaving == (policy == "Running"), "only those are waited for"
         assert not held.gang.is_preemptible
         for pod in alive(api, "a"):
             kubelets.end(pod["metadata"]["name"], "Failed")
         await until(lambda: phase(api, "b") == "Running")
-        assert "plan" not in status(api, "a", GROUPS)
+        assert "plan" not in status(api, "a")
 
 
 async def test_pods_that_have_ended_and_only_a_finalizer_keeps_hold_no_room(

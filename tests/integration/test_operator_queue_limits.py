@@ -13,14 +13,13 @@ from tests.support.operator_term.term import (
     JOBS,
     PODS,
     furnish,
-    job,
     leading,
     pods,
     status,
     submit,
     until,
 )
-from tests.support.scenario.manifests import GPU, Manifest, pod_group, queue, task, training_job
+from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
 
 WORKERS = task("worker", 4)
 
@@ -46,32 +45,29 @@ async def stays_waiting(api: FakeApi, name: str) -> None:
     await until(lambda: status(api, name).get("reason") == "OverQueueLimit")
 
 
-async def test_a_gang_counts_in_its_jobs_queue_whatever_its_pod_group_names(
+async def test_a_pod_group_with_a_running_jobs_name_changes_nothing_but_is_told_so(
     api: FakeApi, tmp_path: Path
 ) -> None:
     limit(api)
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
         submit(api, training_job("a", WORKERS))
         await until(lambda: status(api, "a").get("phase") == "Running")
-        change(api, GROUPS, "a", spec={"queue": "other"})
+        submit(api, pod_group("a", 4, queue="other"))
+        await until(lambda: status(api, "a", GROUPS).get("reason") == "SpecInvalid")
+        assert "a TrainingJob 'a' runs here" in status(api, "a", GROUPS)["message"]
         submit(api, training_job("b", WORKERS))
         await stays_waiting(api, "b")
         assert (used(term), used(term, "other")) == (4, 0)
+        assert (status(api, "a")["phase"], len(pods(api))) == ("Running", 4)
 
 
-async def test_a_pod_group_made_before_its_job_is_admitted_takes_it_to_no_other_queue(
-    api: FakeApi, tmp_path: Path
-) -> None:
+async def test_a_job_waits_for_a_pod_group_of_its_name_to_go(api: FakeApi, tmp_path: Path) -> None:
     limit(api)
+    submit(api, pod_group("a", 4, queue="other"), training_job("a", WORKERS))
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
-        submit(api, training_job("a", WORKERS, runPolicy={"suspend": True}))
-        await until(lambda: status(api, "a").get("phase") == "Suspended")
-        group: Manifest = pod_group("a", 4, queue="other")
-        uid = job(api, "a")["metadata"]["uid"]
-        owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": "a", "uid": uid}
-        group["metadata"]["ownerReferences"] = [owner]
-        submit(api, group)
-        change(api, JOBS, "a", spec={"runPolicy": {}})
+        await until(lambda: status(api, "a").get("reason") == "SpecInvalid")
+        assert "a PodGroup 'a' exists" in status(api, "a")["message"]
+        api.store.delete(GROUPS, ("default", "a"), {})
         await until(lambda: status(api, "a").get("phase") == "Running")
         assert (used(term), used(term, "other")) == (4, 0)
 
@@ -84,9 +80,8 @@ async def test_pods_that_a_deleted_job_leaves_behind_count_until_they_end(
         submit(api, training_job("a", WORKERS))
         await until(lambda: status(api, "a").get("phase") == "Running")
         api.store.delete(JOBS, ("default", "a"), {})  # kubectl delete --cascade=orphan
-        for resource in (GROUPS, PODS):
-            for _, name in list(api.store.collection(resource).objects):
-                change(api, resource, name, metadata={"ownerReferences": []})
+        for _, name in list(api.store.collection(PODS).objects):
+            change(api, PODS, name, metadata={"ownerReferences": []})
         submit(api, training_job("b", WORKERS))
         await stays_waiting(api, "b")
         assert used(term) == 4

@@ -11,7 +11,6 @@ from tests.integration.elastic_jobs import SETTLED, elastic, is_whole, of
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
-    GROUPS,
     PODS,
     furnish,
     leading,
@@ -56,7 +55,7 @@ async def test_an_elastic_gang_grows_into_what_is_idle(api: FakeApi, tmp_path: P
     assert "grown by 2" in messages(api)["Grown"]
     assert set(kubelets.created.values()) == {1}
     assert {p["metadata"]["labels"][names.PLAN_LABEL] for p in pods(api)} == {"1.0"}
-    assert "resizedTime" in status(api, "elastic", GROUPS)["plan"]
+    assert "resizedTime" in status(api, "elastic")["plan"]
 
 
 async def test_an_elastic_gang_shrinks_for_one_that_waits_and_the_others_run_on(

@@ -40,7 +40,7 @@ async def test_a_template_the_server_refuses_is_shown_on_the_job_and_leaves_noth
     api.faults.add(Fault(status=422, reason="Invalid"), creations_of_pods, times=None)
     async with FakeKubelets(api), leading(api, tmp_path):
         await until(lambda: status(api).get("reason") == "TemplateInvalid")
-        await until(lambda: "plan" not in status(api, "job", GROUPS))
+        await until(lambda: "plan" not in status(api))
         tried = api.requests["POST", PODS]
         await asyncio.sleep(1.0)
         assert api.requests["POST", PODS] <= tried + 1, "at most the dry run"
@@ -54,7 +54,7 @@ async def test_a_gang_refused_in_part_is_taken_back_whole(api: FakeApi, tmp_path
     api.faults.add(Fault(status=403, reason="Forbidden"), every(2, creations_of_pods), times=None)
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: status(api).get("reason") == "PodsRefused")
-        await until(lambda: not pods(api) and "plan" not in status(api, "job", GROUPS))
+        await until(lambda: not pods(api) and "plan" not in status(api))
     assert status(api)["phase"] == "Pending"
 
 
@@ -85,7 +85,7 @@ async def test_a_job_made_anew_is_not_refused_for_the_one_before(
     api.faults.add(Fault(status=422, reason="Invalid"), creations_of_pods, times=None)
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: status(api).get("reason") == "TemplateInvalid")
-        await until(lambda: "plan" not in status(api, "job", GROUPS))
+        await until(lambda: "plan" not in status(api))
         api.faults.clear()
         api.store.delete(JOBS, ("default", "job"), {})
         if ("default", "job") in api.store.collection(GROUPS).objects:
@@ -149,7 +149,7 @@ async def test_a_gang_that_does_not_get_onto_its_nodes_is_planned_again(
     async with FakeKubelets(api, runs, binds=False), term:
         await until(lambda: status(api).get("interruptions", 0) >= 2)
         await until(lambda: len(pods(api)) == 2)
-        await until(lambda: status(api, "job", GROUPS).get("plan", {}).get("mode") == "Score")
+        await until(lambda: status(api).get("plan", {}).get("mode") == "Score")
         await until(
             lambda: len(pods(api)) == 2 and all("affinity" not in p["spec"] for p in pods(api))
         )

@@ -115,11 +115,11 @@ class FakeApi:
         path.write_bytes(msgspec.json.encode(kubeconfig_of(self.url, self.token)))
         return path
 
-    def put(self, path: str, body: Object) -> Object:
-        """Create or replace an object, status included, without a request."""
+    def put(self, path: str, body: Object, uid: str = "") -> Object:
+        """Create (with ``uid``, if given) or replace an object and its status, without a request."""
         at = address(path)
         if at.key not in self.store.collection(at.resource).objects:
-            return self.store.create(at.resource, at.key, body)
+            return self.store.create(at.resource, at.key, body, uid=uid)
         updated = self.store.update(at.resource, at.key, body)
         if "status" not in body:
             return updated

@@ -69,8 +69,10 @@ class Store:
             raise Refusal(404, "NotFound", f'{resource.rpartition("/")[2]} "{key[1]}" not found')
         return found
 
-    def create(self, resource: str, key: Key, body: Object, *, dry_run: bool = False) -> Object:
-        """Store a new object with uid, version and generation 1; or only try to."""
+    def create(
+        self, resource: str, key: Key, body: Object, *, uid: str = "", dry_run: bool = False
+    ) -> Object:
+        """Store a new object with ``uid`` or a new one, version and generation 1; or only try."""
         collection = self.collection(resource)
         if key in collection.objects:
             plural = resource.rpartition("/")[2]
@@ -79,7 +81,7 @@ class Store:
         meta = new.setdefault("metadata", {})
         meta |= {
             "name": key[1],
-            "uid": f"uid-{next(self._uids)}",
+            "uid": uid or f"uid-{next(self._uids)}",
             "generation": 1,
             "creationTimestamp": self._now(),
         }
