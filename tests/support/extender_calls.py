@@ -10,8 +10,9 @@ from starlette.types import ASGIApp
 from bireme import testing
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import names, wire
+from bireme.kube import names, plans, wire
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import PlannedGang
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
 from tests.support.objects.facts import node_manifest
@@ -85,7 +86,7 @@ def a_pod(
 ) -> Manifest:
     """Return a pod of TrainingJob ``job_uid`` as the operator makes it; ownerless when empty."""
     labels = {names.POD_GROUP_LABEL: group, names.TASK_LABEL: task, names.INDEX_LABEL: str(index)}
-    labels |= {names.PLAN_LABEL: plan}
+    labels |= {names.PLAN_LABEL: plan, names.JOB_LABEL: group if job_uid else None}
     name = f"{group}-{task}-{index}"
     owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": "job", "uid": job_uid}
     meta = {
@@ -118,13 +119,21 @@ def a_state(
     for node in nodes:
         state.put_node(_key(node), msgspec.convert(node, wire.V1Node))
     for group in groups:
-        put = state.put_job if group["kind"] == "TrainingJob" else state.put_group
-        put(_key(group), msgspec.convert(group, wire.CustomObject))
+        put_gang(state, group)
     for pod in members:
         state.put_member(_key(pod), msgspec.convert(pod, wire.V1Pod))
     for pod in others:
         state.put_other_pod(_key(pod), msgspec.convert(pod, wire.V1Pod))
     return state
+
+
+def put_gang(state: ClusterState, gang: Manifest) -> None:
+    """Feed ``gang`` as the extender's watches do, which read the plan alone of a TrainingJob."""
+    if gang["kind"] == "PodGroup":
+        state.put_group(_key(gang), msgspec.convert(gang, wire.CustomObject))
+        return
+    plan, uid = plans.read(gang["status"]), gang["metadata"]["uid"]
+    state.put_job_plan(_key(gang), None if plan is None else PlannedGang(uid, True, plan))
 
 
 @dataclass

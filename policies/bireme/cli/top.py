@@ -15,7 +15,7 @@ from typing import Final
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import Reader, ask
-from bireme.cli.gangs import GangLine, in_line, is_owned, line_of
+from bireme.cli.gangs import GangLine, in_line, line_of
 from bireme.cli.queues import all_gangs, table
 from bireme.core.gpus import GPU
 from bireme.core.times import duration
@@ -63,7 +63,7 @@ async def screen(reader: Reader, namespace: str | None) -> str:
     queues = await reader.objects_if_allowed(names.path("queues"))
     nodes = await reader.objects_if_allowed("/api/v1/nodes")
     now = time.time()  # noqa: TID251  # a person asks now
-    lines = [line_of(manifest) for manifest in manifests if not is_owned(manifest)]
+    lines = [line_of(manifest) for manifest in manifests]
     running = [line for line in lines if line.phase in _HOLDS_PLACES]
     line = in_line(manifests)
     parts = [_summary(running, line, nodes, now)]

@@ -41,7 +41,9 @@ def test_pod_of_another_controller_is_known_by_uid_alone() -> None:
     ("pod", "group", "reason", "may_heal"),
     [
         (a_pod(group=None), a_group(), RefusalReason.NO_POD_GROUP, False),
-        (a_pod(group="other"), a_group(), RefusalReason.UNKNOWN_POD_GROUP, True),
+        (a_pod(group="other", job_uid=""), a_group(), RefusalReason.UNKNOWN_POD_GROUP, True),
+        (a_pod(job_uid=""), a_group(job_uid="", is_planned=False), RefusalReason.NO_PLAN, True),
+        (a_pod(group="other"), a_group(), RefusalReason.NO_PLAN, True),
         (a_pod(), a_group(is_planned=False), RefusalReason.NO_PLAN, True),
         (a_pod(job_uid="another-job"), a_group(), RefusalReason.FOREIGN_POD, True),
         (a_pod(job_uid=""), a_group(), RefusalReason.FOREIGN_POD, True),
@@ -79,7 +81,7 @@ def test_planned_uid_is_not_given_to_another_pod() -> None:
 def test_namespace_comes_from_the_pod_never_from_a_label() -> None:
     pod = a_pod()
     pod["metadata"]["namespace"] = "elsewhere"
-    assert refusal(pod, a_group()).reason is RefusalReason.UNKNOWN_POD_GROUP
+    assert refusal(pod, a_group()).reason is RefusalReason.NO_PLAN
 
 
 @pytest.mark.parametrize(

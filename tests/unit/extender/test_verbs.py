@@ -10,7 +10,6 @@ import pytest
 
 from bireme.core.policy import ScoreQuestion
 from bireme.core.resources import FloatArray
-from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender import protocol
 from bireme_extender.cache import PlanWaits
@@ -24,6 +23,7 @@ from tests.support.extender_calls import (
     a_pod,
     a_state,
     make_metrics,
+    put_gang,
 )
 
 NODES = [a_node(f"n{number}") for number in range(4)]
@@ -54,7 +54,7 @@ class Lab:
         return self.metrics.registry.get_sample_value(f"bireme_extender_{name}_total", labels) or 0
 
     def publish(self, group: dict[str, Any]) -> None:
-        self.state.put_group(KEY, msgspec.convert(group, wire.CustomObject))
+        put_gang(self.state, group)
         self.waits.notify(KEY)
 
 
@@ -196,7 +196,7 @@ async def test_filter_waits_for_the_uid_of_a_pod_that_joins_later() -> None:
 
 async def test_forged_pod_delays_the_scheduler_once_and_is_refused() -> None:
     lab = Lab(wait_seconds=0.1)
-    forged = a_pod(group="none", uid="forged")
+    forged = a_pod(group="none", uid="forged", job_uid="")
     began = time.monotonic()
     for _ in range(20):
         assert (await lab.filter(forged))["NodeNames"] == []
@@ -234,12 +234,11 @@ async def test_failed_scorer_is_counted_and_the_rules_answer() -> None:
     assert sound.value("score_fallbacks") == 0
 
 
-async def test_fault_of_our_own_is_a_refusal_not_a_failed_call() -> None:
-    def broken(key: Any, default: Any = None) -> Any:
-        raise RuntimeError("bug")
-
+async def test_fault_of_our_own_is_a_refusal_not_a_failed_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lab = Lab()
-    lab.state.groups = Mock(get=broken)
+    monkeypatch.setattr(lab.state, "planned", Mock(side_effect=RuntimeError("bug")))
     reply = await lab.filter(a_pod())
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("InternalError: ")
