@@ -368,17 +368,15 @@ def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGa
 
 
 def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> RunningGang | None:
-    """Return the pods of a job that is gone as a leaving gang; None without any on a node.
+    """Return pods of a job that is gone, or has no plan, as a leaving gang; None without any there.
 
-    ``strays`` carry the label of gang ``key`` and belong to no plan. Those that a deletion left
-    behind on purpose (``--cascade=orphan``) have no owner, and stay.
+    ``strays`` carry the label of gang ``key``, belong to no plan, and are about to go.
     """
-    owned = [p for p in strays if p.owner_uids and names.JOB_LABEL in p.labels]
-    held = [pod for pod in owned if pod.node and not pod.is_terminal]
+    held = [pod for pod in strays if pod.node and not pod.is_terminal]
     if not held:
         return None
     gang = Gang(
-        uid=min(held[0].owner_uids),
+        uid=held[0].job_uid,
         name=key[1],
         namespace=key[0],
         queue="",

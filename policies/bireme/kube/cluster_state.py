@@ -474,11 +474,23 @@ class ClusterState:
             yield allocations.of_others(owner, held, learned, table)
 
     def _strays(self, views: Mapping[Key, GangView]) -> Iterator[RunningGang]:
-        """Yield the pods that no plan names, of jobs that are gone, as gangs about to go."""
+        """Yield the pods that no plan names, of jobs that are gone, as gangs about to go.
+
+        Anybody can write a label. A pod goes with the TrainingJob that alone owns it: the garbage
+        collector deletes it once there is no such job, and the operator where its gang is that
+        job. What a deletion left behind on purpose (``--cascade=orphan``) has no owner, and stays.
+        """
+        known: dict[str, Key] | None = None
         for key, members in self._members_of.items():
             counted = views[key].uids if key in views else frozenset()
-            if len(members) > len(counted):
-                strays = [pod for pod in self.members_of(key) if pod.uid not in counted]
-                gang = allocations.of_strays(key, strays, self.node_table)
-                if gang is not None:
-                    yield gang
+            if len(members) <= len(counted):
+                continue
+            owned = [p for p in self.members_of(key) if p.job_uid and p.uid not in counted]
+            if not owned:
+                continue
+            if known is None:
+                known = {job.uid: at for at, job in self.jobs.items()}
+            strays = [pod for pod in owned if known.get(pod.job_uid, key) == key]
+            gang = allocations.of_strays(key, strays, self.node_table)
+            if gang is not None:
+                yield gang

@@ -46,6 +46,8 @@ class PodFacts:
     request: Request
     labels: dict[str, str]
     owner_uids: frozenset[str]
+    job_uid: str
+    """UID of the TrainingJob that alone owns it, so that it goes with that job; else empty."""
     is_gated: bool
     is_ready: bool
     is_leaving: bool
@@ -74,6 +76,8 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
     """Return the facts of one pod. Never raises: see :func:`request_of_spec`."""
     meta, status = pod.metadata, pod.status
     conditions = {c.type: c for c in status.conditions or ()}
+    owners = meta.owner_references or ()
+    is_of_job = len(owners) == 1 and names.is_training_job(owners[0].api_version, owners[0].kind)
     is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
     created = parse_timestamp(meta.creation_timestamp) if is_gated else None
     return PodFacts(
@@ -83,7 +87,8 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         phase=status.phase or "Pending",
         request=request_of_spec(pod.spec),
         labels=meta.labels or {},
-        owner_uids=frozenset(owner.uid for owner in meta.owner_references or ()),
+        owner_uids=frozenset(owner.uid for owner in owners),
+        job_uid=owners[0].uid if is_of_job else "",
         is_gated=is_gated,
         is_ready=_holds(conditions.get("Ready")),
         is_leaving=meta.deletion_timestamp is not None,

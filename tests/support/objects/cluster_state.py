@@ -7,7 +7,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import names, plans, wire
+from bireme.kube import plans, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlanFacts
 from bireme.testing import a_node
@@ -33,6 +33,8 @@ class ClusterStateFeed:
     def __init__(self) -> None:
         self.state = ClusterState(SchedulingSettings(), self._count)
         self.changes = 0
+        self._job: Manifest = {}
+        self._generation = 0
         for name in ("n0", "n1"):
             self.node(name)
 
@@ -55,17 +57,36 @@ class ClusterStateFeed:
         made = {**pod(name, gpus, nodeName=node), "status": {"phase": phase}}
         self.state.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
 
-    def job(self, *tasks: Manifest, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        manifest = served(training_job("job", *(tasks or (WORKERS,)), **spec), "job-uid")
-        made = through_the_wire({**manifest, "status": status or {}}, wire.CustomObject)
-        self.state.put_job(("default", "job"), made)
-
-    def group(
-        self, plan: PlanFacts | None, owner: str = "job-uid", name: str = "job", **spec: Any
+    def job(
+        self,
+        *tasks: Manifest,
+        plan: PlanFacts | None = None,
+        uid: str = "job-uid",
+        status: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **spec: Any,
     ) -> None:
-        kind = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
-        owners = [{**kind, "uid": owner}] if owner else []
-        manifest = served(pod_group(name, 1, **spec), f"{name}-group", ownerReferences=owners)
+        """Put TrainingJob ``job``, with ``plan`` in its status; its generation follows its spec."""
+        made = training_job("job", *(tasks or (WORKERS,)), **spec)
+        if made["spec"] != self._job.get("spec"):
+            self._generation += 1
+        given = {"generation": self._generation, **(metadata or {})}
+        self._job = {**served(made, uid, **given), "status": status or {}}
+        self.replan(plan)
+
+    def replan(self, plan: PlanFacts | None) -> None:
+        """Write ``plan`` into the status of the job, or take it away."""
+        written = {} if plan is None else {"plan": plans.to_manifest(plan)}
+        made = {**self._job, "status": {**self._job["status"], **written}}
+        self.state.put_job(("default", "job"), through_the_wire(made, wire.CustomObject))
+
+    def job_gone(self) -> None:
+        gone = through_the_wire(self._job, wire.CustomObject)
+        self.state.delete_job(("default", "job"), gone)
+
+    def group(self, plan: PlanFacts | None = None, name: str = "group", **spec: Any) -> None:
+        """Put a PodGroup of another controller's pods; its uid is ``<name>-group``."""
+        manifest = served(pod_group(name, 1, **spec), f"{name}-group")
         manifest["status"] = {} if plan is None else {"plan": plans.to_manifest(plan)}
         self.state.put_group(("default", name), through_the_wire(manifest, wire.CustomObject))
 

@@ -8,9 +8,8 @@ from bireme.cli.gangs import GangLine, in_line, line_of
 from bireme.cli.queues import table
 from bireme.cli.why import REMEDIES, Explanation, remedy
 from bireme.core.reasons import Reason
-from bireme.kube import names, quantities
+from bireme.kube import quantities
 
-OWNER = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
 NOW = quantities.parse_timestamp("2026-11-22T12:00:00Z") or 0.0
 
 
@@ -138,14 +137,6 @@ def test_every_reason_to_be_without_places_has_a_remedy() -> None:
     faults = {reason for reason in Reason if reason.is_configuration_fault}
     waits = {reason for reason in Reason if reason.name.startswith(("WAITING", "SCALING"))}
     assert faults | waits <= set(REMEDIES)
-
-
-def test_a_pod_group_of_a_job_does_not_stand_in_line_beside_it() -> None:
-    owned = {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "team",
-             "ownerReferences": [OWNER]}, "status": {}}  # fmt: skip
-    other = {**OWNER, "apiVersion": "sagemaker.services.k8s.aws/v1alpha1"}
-    free = {**owned, "metadata": {"name": "g", "namespace": "team", "ownerReferences": [other]}}
-    assert [line.name for line in in_line([owned, free])] == ["g"]
 
 
 def test_those_without_a_position_stand_last() -> None:

@@ -7,27 +7,28 @@ import numpy as np
 import pytest
 
 from bireme.core.gangs import Key, Role
+from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
-from bireme.kube import quantities, wire
+from bireme.kube import names, quantities, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
-from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
-from tests.support.scenario.manifests import task, training_job
+from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod
+from tests.support.scenario.manifests import API_VERSION, GPU, Manifest, task
 
 GROUP = replace(
     PLAN,
     requests={"t": PLAN.requests["worker"]},
     members=(Member("t", "n0", uid="a-uid"), Member("t", "n1", uid="b-uid")),
+    queue="q",
 )
 """A plan for pods of another controller."""
 
 
 def planned(plan: PlanFacts = PLAN, **job: Any) -> ClusterStateFeed:
-    """Two nodes, a job of two workers and its PodGroup with ``plan``."""
+    """Two nodes, and a job of two workers with ``plan`` in its status."""
     cluster = ClusterStateFeed()
-    cluster.job(**job)
-    cluster.group(plan)
+    cluster.job(plan=plan, **job)
     return cluster
 
 
@@ -43,8 +44,8 @@ def places(cluster: ClusterStateFeed, **options: Any) -> dict[str, tuple[str, ..
     return running.placement.by_task(snapshot.nodes)
 
 
-def promise(plan: PlanFacts = PLAN, owner: str = "job-uid") -> dict[Key, AssumedPlan]:
-    return {("default", "job"): AssumedPlan("q", owner, plan)}
+def promise(plan: PlanFacts = PLAN) -> dict[Key, AssumedPlan]:
+    return {("default", "job"): AssumedPlan("job-uid", plan)}
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -60,10 +61,11 @@ def test_a_planned_gang_holds_its_places_before_any_pod_exists() -> None:
 def test_a_promise_holds_places_before_its_plan_is_written_in_the_queue_it_was_made_in() -> None:
     cluster = ClusterStateFeed()
     cluster.job(queue="moved-since")
-    assert places(cluster, reserved=promise()) == {"worker": ("n0", "n1")}
-    assert only(cluster, reserved=promise()).gang.queue == "q"
-    cluster.group(PLAN, queue="q")
-    assert only(cluster, reserved=promise()).gang.queue == "q"
+    reserved = promise(replace(PLAN, queue="q"))
+    assert places(cluster, reserved=reserved) == {"worker": ("n0", "n1")}
+    assert only(cluster, reserved=reserved).gang.queue == "q"
+    cluster.replan(replace(PLAN, queue="q"))
+    assert only(cluster).gang.queue == "q"
 
 
 def test_a_replica_bound_elsewhere_holds_its_place_where_it_is() -> None:
@@ -87,7 +89,7 @@ def test_a_lost_node_holds_nobody_and_a_gang_on_none_but_lost_nodes_is_no_gang()
     cluster.state.delete_node(("", "n0"), lost)
     assert places(cluster) == {"worker": ("n1",)}
     assert only(cluster).anchor_row == -1  # where replica 0 was
-    cluster.group(a_plan(a_job(WORKERS), ("n0",)))
+    cluster.replan(a_plan(a_job(WORKERS), ("n0",)))
     assert cluster.snapshot().running == ()
 
 
@@ -121,8 +123,8 @@ def test_a_gang_holds_what_the_snapshot_says_is_used() -> None:
 def test_its_run_time_counts_as_no_wait(recorded: dict[str, Any]) -> None:
     """It was planned 70 s after it was made; until that is recorded, it is worked out."""
     cluster = ClusterStateFeed()
-    cluster.job(WORKERS, status={"phase": "Running", **recorded})
-    cluster.group(a_plan(a_job(WORKERS), planned=CREATED + 70))
+    plan = a_plan(a_job(WORKERS), planned=CREATED + 70)
+    cluster.job(WORKERS, plan=plan, status={"phase": "Running", **recorded})
     snapshot = replace(cluster.snapshot(), now=CREATED + 5000)
     (running,) = snapshot.running
     assert snapshot.wait_seconds(running.gang) == 70
@@ -130,8 +132,7 @@ def test_its_run_time_counts_as_no_wait(recorded: dict[str, Any]) -> None:
 
 def test_it_uses_what_was_planned_for_it_whatever_its_job_says_by_now() -> None:
     cluster = ClusterStateFeed()
-    cluster.job(task("worker", 3, gpus=7))
-    cluster.group(PLAN)
+    cluster.job(task("worker", 3, gpus=7), plan=PLAN)
     (worker,) = only(cluster).gang.tasks
     assert (worker.replicas, worker.request) == (3, PLAN.requests["worker"])
     assert cluster.gpus() == [2, 2]
@@ -140,8 +141,7 @@ def test_it_uses_what_was_planned_for_it_whatever_its_job_says_by_now() -> None:
 def test_tasks_that_its_job_no_longer_has_still_hold_their_places() -> None:
     job = a_job(task("ps", 1), task("worker", 1))
     cluster = ClusterStateFeed()
-    cluster.job(task("worker", 1))
-    cluster.group(a_plan(job, ("n0", "n1")))
+    cluster.job(task("worker", 1), plan=a_plan(job, ("n0", "n1")))
     assert places(cluster) == {"worker": ("n1",), "ps": ("n0",)}
     roles = {t.name: (t.role, t.replicas) for t in only(cluster).gang.tasks}
     assert roles == {"worker": (Role.WORKER, 1), "ps": (Role.PS, 1)}
@@ -160,8 +160,8 @@ def test_a_gang_is_resized_only_while_all_of_it_runs(
 ) -> None:
     cluster = ClusterStateFeed()
     worker = {**WORKERS, "minReplicas": 1}
-    cluster.job(worker, rendezvous="torch", status={"phase": phase})
-    cluster.group(replace(PLAN, spec_hash=a_job(worker).spec_hash))
+    plan = replace(PLAN, spec_hash=a_job(worker).spec_hash)
+    cluster.job(worker, plan=plan, rendezvous="torch", status={"phase": phase})
     cluster.member(own_pod(0))
     cluster.member(own_pod(1, second))
     assert only(cluster).gang.is_elastic is is_elastic
@@ -184,35 +184,81 @@ def test_a_gang_that_is_being_stopped_holds_its_places_until_its_plan_is_cleared
     cluster = planned(status=status, **spec)
     assert only(cluster).is_leaving
     assert places(cluster) == {"worker": ("n0", "n1")}
-    cluster.group(None)
+    cluster.replan(None)
     assert cluster.snapshot().running == ()
 
 
 def test_a_job_that_is_being_deleted_leaves() -> None:
-    cluster = planned()
     stamp = quantities.format_timestamp(CREATED)
-    job = served(training_job("job", WORKERS), "job-uid", deletionTimestamp=stamp)
-    cluster.state.put_job(("default", "job"), through_the_wire(job, wire.CustomObject))
+    cluster = planned(metadata={"deletionTimestamp": stamp})
     assert only(cluster).is_leaving
 
 
-def test_what_a_job_that_is_gone_left_behind_leaves() -> None:
-    cluster = ClusterStateFeed()
-    cluster.group(PLAN)
+def test_the_pods_of_a_job_that_is_gone_leave_from_where_they_are() -> None:
+    """Its plan is gone with it, so nobody holds places but pods on nodes."""
+    cluster = planned()
+    cluster.member(own_pod(0))
+    cluster.member(own_pod(1, "Pending", node=""))
+    assert cluster.gpus() == [2, 2]
+    cluster.job_gone()
     running = only(cluster)
-    assert (running.gang.uid, running.gang.kind) == ("job-uid", "TrainingJob")
-    assert running.is_leaving
-    assert places(cluster) == {"worker": ("n0", "n1")}
+    assert (running.gang.uid, running.gang.queue) == ("job-uid/leaving", "default")
+    assert (running.gang.kind, running.is_leaving) == ("TrainingJob", True)
+    assert places(cluster) == {"worker": ("n0",)}
+    assert cluster.gpus() == [2, 0]
+    assert cluster.snapshot().queue_usage["default"][GPU] == 2
+    cluster.member(own_pod(0, "Succeeded"))
+    assert cluster.snapshot().running == ()
+
+
+def test_pods_that_a_deletion_left_behind_on_purpose_do_not_leave() -> None:
+    """``kubectl delete --cascade=orphan`` takes their owner away before the job goes."""
+    cluster = planned()
+    cluster.member(own_pod(0, ownerReferences=[]))
+    cluster.job_gone()
+    assert cluster.snapshot().running == ()
+    assert cluster.gpus() == [2, 0]
+
+
+def owner(uid: str, kind: str = "TrainingJob", api_version: str = API_VERSION) -> Manifest:
+    return {"apiVersion": api_version, "kind": kind, "name": "job", "uid": uid}
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param([owner("x", "ReplicaSet", "apps/v1")], id="of-a-replica-set"),
+        pytest.param([owner("x", api_version="kubeflow.org/v1")], id="of-anothers-training-job"),
+        pytest.param([owner("x"), owner("y", "ReplicaSet", "apps/v1")], id="of-two"),
+        pytest.param([owner("job-uid")], id="of-a-job-of-another-name"),
+    ],
+)
+def test_a_pod_that_nobody_takes_away_does_not_leave_whatever_its_labels_say(
+    owners: list[Manifest],
+) -> None:
+    """A gang that leaves is waited for: who could feign one would keep others from preempting."""
+    cluster = ClusterStateFeed()
+    cluster.job()
+    gone = own_pod(0, ownerReferences=[owner("gone-uid")])
+    gone["metadata"]["labels"][names.POD_GROUP_LABEL] = "gone"
+    cluster.member(gone)
+    assert [running.is_leaving for running in cluster.snapshot().running] == [True]
+    gone["metadata"]["ownerReferences"] = owners
+    cluster.member(gone)
+    assert cluster.snapshot().running == ()
+    assert cluster.gpus() == [2, 0]
 
 
 def test_the_places_of_an_earlier_job_are_not_those_of_the_next_of_its_name() -> None:
-    cluster = planned()
-    cluster.group(PLAN, owner="earlier-uid")
-    running = only(cluster)
-    assert (running.gang.uid, running.is_leaving) == ("earlier-uid", True)
+    cluster = planned(uid="earlier-uid")
+    cluster.member(own_pod(0, ownerReferences=[owner("earlier-uid")]))
+    assert places(cluster) == {"worker": ("n0", "n1")}
+    cluster.job_gone()
+    cluster.job()
+    assert (only(cluster).gang.uid, only(cluster).is_leaving) == ("earlier-uid/leaving", True)
+    assert places(cluster) == {"worker": ("n0",)}
     assert [gang.uid for gang in cluster.waiting()] == ["job-uid"]
-    reserved = promise(owner="job-uid")
-    assert only(cluster, reserved=reserved).gang.uid == "job-uid"
+    assert cluster.fault()[0] is Reason.STOPPING
 
 
 def test_pods_that_a_gang_has_given_up_leave_beside_it() -> None:
@@ -229,20 +275,20 @@ def test_pods_that_a_gang_has_given_up_leave_beside_it() -> None:
 
 def test_of_pods_of_others_those_that_exist_hold_the_places_planned_for_their_uid() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(GROUP, owner="", queue="q")
+    cluster.group(GROUP)
     assert cluster.snapshot().running == ()
-    cluster.member(gated_pod("b", "job"))
-    cluster.member(gated_pod("c", "job"))
+    cluster.member(gated_pod("b"))
+    cluster.member(gated_pod("c"))
     running = only(cluster)
     assert places(cluster) == {"t": ("n1",)}
-    assert (running.gang.kind, running.gang.uid) == ("PodGroup", "job-group")
+    assert (running.gang.kind, running.gang.uid) == ("PodGroup", "group-group")
     assert running.gang.queue == "q"
     assert [t.replicas for t in running.gang.tasks] == [1]
 
 
 def test_pods_of_others_are_never_stopped_from_here() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(GROUP, owner="")
-    cluster.member(gated_pod("a", "job"))
+    cluster.group(GROUP)
+    cluster.member(gated_pod("a"))
     assert not only(cluster).gang.is_preemptible
     assert not only(cluster).is_leaving

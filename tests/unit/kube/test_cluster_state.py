@@ -70,7 +70,7 @@ def test_deleting_what_was_never_there_changes_nothing() -> None:
 
 def test_a_planned_gang_takes_its_room_before_any_pod_exists() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(PLAN, queue="q")
+    cluster.job(plan=replace(PLAN, queue="q"))
     assert cluster.gpus() == [2, 2]
     assert cluster.snapshot().queue_usage == {"q": PLAN.demand}
 
@@ -78,7 +78,7 @@ def test_a_planned_gang_takes_its_room_before_any_pod_exists() -> None:
 @pytest.mark.parametrize("bound", [{0}, {1}, {0, 1}])
 def test_every_replica_counts_once_planned_or_bound(bound: set[int]) -> None:
     cluster = ClusterStateFeed()
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN)
     for index in (0, 1):
         cluster.member(own_pod(index, node=None if index in bound else ""))
     assert cluster.gpus() == [2, 2]
@@ -87,14 +87,14 @@ def test_every_replica_counts_once_planned_or_bound(bound: set[int]) -> None:
 
 def test_a_replica_bound_elsewhere_counts_where_it_is() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN)
     cluster.member(own_pod(0, node="n1"))
     assert cluster.gpus() == [0, 4]
 
 
 def test_a_replica_that_has_ended_frees_its_node_and_its_queue() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN)
     cluster.member(own_pod(0, "Succeeded"))
     cluster.member(own_pod(1))
     assert cluster.gpus() == [0, 2]
@@ -103,7 +103,7 @@ def test_a_replica_that_has_ended_frees_its_node_and_its_queue() -> None:
 
 def test_an_impostor_takes_room_but_no_place_in_the_gang() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN)
     cluster.member(own_pod(0, ownerReferences=[{"uid": "somebody"}]))
     view = cluster.state.view(("default", "job"))
     assert view is not None
@@ -113,24 +113,24 @@ def test_an_impostor_takes_room_but_no_place_in_the_gang() -> None:
 
 def test_usage_without_one_gang_leaves_out_its_promise_and_not_its_pods() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN)
     cluster.member(own_pod(0))
     used = cluster.state.used(without=("default", "job"))
     assert gpus(cluster.snapshot(), used) == [2, 0]
     assert gpus(cluster.snapshot(), cluster.state.used(without=("default", "x"))) == [2, 2]
 
 
-def promised(queue: str = "q") -> dict[tuple[str, str], AssumedPlan]:
-    return {("default", "job"): AssumedPlan(queue, "job-uid", PLAN)}
+def promised() -> dict[tuple[str, str], AssumedPlan]:
+    return {("default", "job"): AssumedPlan("job-uid", PLAN)}
 
 
 def test_a_promise_counts_before_its_plan_is_written_and_never_twice() -> None:
     cluster = ClusterStateFeed()
-    usage = {"q": PLAN.demand}
+    usage = {"default": PLAN.demand}
     steps: list[Callable[[], None]] = [
         lambda: None,
-        lambda: cluster.group(None, queue="q"),
-        lambda: cluster.group(PLAN, queue="q"),
+        cluster.job,
+        lambda: cluster.job(plan=PLAN),
         lambda: cluster.member(own_pod(0, "Pending", node="")),
         lambda: cluster.member(own_pod(0)),
         lambda: cluster.member(own_pod(1)),
@@ -155,13 +155,14 @@ def test_a_promise_to_pods_of_others_counts_each_of_them_once() -> None:
         {"pod": request},
         {},
         (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="b-uid")),
+        queue="q",
     )
     container = {"name": "c", "resources": {"limits": {GPU: "2"}, "requests": {"cpu": "1"}}}
     first = gated_pod("a", containers=[container], schedulingGates=[], nodeName="n0")
     cluster.member({**first, "status": {"phase": "Running"}})
     cluster.member(gated_pod("b", containers=[container]))
-    cluster.group(replace(plan, members=plan.members[:1]), "", "group")
-    snapshot = cluster.snapshot(reserved={("default", "group"): AssumedPlan("q", "", plan)})
+    cluster.group(replace(plan, members=plan.members[:1]))
+    snapshot = cluster.snapshot(reserved={("default", "group"): AssumedPlan("", plan)})
     assert gpus(snapshot) == [2, 2]
     assert snapshot.queue_usage["q"][GPU] == 4
 

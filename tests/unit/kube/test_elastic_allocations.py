@@ -22,8 +22,7 @@ LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 
 def cluster(plan: PlanFacts = PLAN, phase: str = "Running") -> ClusterStateFeed:
     made = ClusterStateFeed()
-    made.job(WORKERS, rendezvous="torch", status={"phase": phase})
-    made.group(plan)
+    made.job(WORKERS, plan=plan, rendezvous="torch", status={"phase": phase})
     return made
 
 

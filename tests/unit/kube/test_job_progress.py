@@ -165,8 +165,7 @@ def test_what_cannot_be_read_is_as_if_nothing_had_been_reported(given: Any) -> N
 def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
     cluster = ClusterStateFeed()
     status = {"phase": "Running", **after((100, ProgressReport(50, 100_000.0, 10, 20)))}
-    cluster.job(status=status, estimatedDuration="1000s")
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN, status=status, estimatedDuration="1000s")
     (running,) = cluster.snapshot().running
     assert running.gang.progress is not None
     assert running.gang.progress.fraction == 0.5

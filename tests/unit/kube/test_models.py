@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import names
 from bireme.kube.api.base import Resource
-from bireme.kube.api.pod_group import NodePlacement, Plan, compress, expand
+from bireme.kube.api.plan import NodePlacement, Plan, compress, expand
 from bireme.kube.api.queues import LabelSelector, QueueResource
 from bireme.kube.api.training_job import TrainingJobSpec, TrainingJobStatus
 from bireme.kube.crd import KINDS
@@ -146,6 +146,7 @@ def test_a_plan_of_ten_thousand_replicas_stays_far_below_the_size_limit() -> Non
         epoch=1,
         attempt=0,
         spec_hash="0" * 64,
+        queue="default",
         mode="Pinned",
         planned_time=datetime(2026, 1, 1, tzinfo=UTC),
         placements=placements,

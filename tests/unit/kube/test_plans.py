@@ -49,6 +49,7 @@ def plan_facts(draw: st.DrawFn) -> PlanFacts:
         requests={task: draw(REQUESTS) for task in tasks},
         roles={task: draw(st.sampled_from(list(Role))).value for task in tasks},
         members=tuple(members),
+        queue=draw(st.sampled_from(("default", "team-a"))),
     )
 
 
@@ -98,12 +99,22 @@ def test_what_a_plan_asks_is_the_sum_over_its_members(plan: PlanFacts) -> None:
         {"mode": "Guess"},
         {"plannedTime": "yesterday"},
         {"epoch": None},
+        {"queue": ""},
     ],
 )
 def test_a_plan_nobody_can_read_is_a_value_error(rubbish: dict[str, Any]) -> None:
     plan = PlanFacts(
-        1, 0, "", "Pinned", 0.0, {"worker": (("cpu", 1),)}, {}, (Member("worker", "n0", 0),)
+        1,
+        0,
+        "",
+        "Pinned",
+        0.0,
+        {"worker": (("cpu", 1),)},
+        {"worker": "ps"},
+        (Member("worker", "n0", 0),),
+        queue="q",
     )
+    assert read_back(plan) == plan
     manifest = {**plans.to_manifest(plan), **rubbish}
     with pytest.raises(ValueError, match=r".+"):
         plans.from_model(Plan.model_validate(manifest))

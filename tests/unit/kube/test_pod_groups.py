@@ -21,6 +21,7 @@ PLAN = PlanFacts(
     {"pod": (("pods", 1),)},
     {"pod": "worker"},
     (Member("pod", "n0", uid="a-uid"),),
+    queue="default",
 )
 
 
@@ -53,22 +54,6 @@ def role(name: str, task: str = "", **spec: Any) -> Manifest:
 
 
 # --- reading ----------------------------------------------------------------------------------
-
-
-def test_a_group_of_a_job_knows_its_job_and_one_of_a_user_has_none() -> None:
-    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "uid": "job-uid"}
-    replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "other"}
-    of_sagemaker = {**owner, "apiVersion": "sagemaker.services.k8s.aws/v1alpha1"}
-    cases: tuple[tuple[list[Manifest], str], ...] = (
-        ([replica_set, owner], "job-uid"),
-        ([replica_set], ""),
-        ([of_sagemaker], ""),
-        ([], ""),
-    )
-    for owners, expected in cases:
-        manifest = served(pod_group("job", 1), "g", ownerReferences=owners)
-        facts = pod_groups.from_manifest(through_the_wire(manifest, wire.CustomObject))
-        assert facts.job_uid == expected
 
 
 def test_a_plan_that_was_written_is_read() -> None:
@@ -230,7 +215,7 @@ def test_pods_that_join_take_no_name_that_the_plan_gives_to_another_shape() -> N
 
 
 def test_a_group_that_lost_members_goes_first_for_no_more_than_they_had() -> None:
-    plan = PlanFacts(1, 0, "", "Pinned", CREATED, {"pod": (("cpu", 1000), ("pods", 1))}, {}, ())
+    plan = replace(PLAN, requests={"pod": (("cpu", 1000), ("pods", 1))})
     members = (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="gone"))
     group = a_group(2, status={"plan": plans.to_manifest(replace(plan, members=members))})
 

@@ -153,7 +153,7 @@ def test_pods_of_others_are_judged_by_their_namespace_if_they_end_by_themselves(
 ) -> None:
     cluster = ClusterStateFeed()
     cluster.state.run_times.learn(a_few())
-    cluster.group(None, owner="", name="group")
+    cluster.group()
     for number, policy in enumerate(policies):
         fields: Manifest = {} if policy is None else {"restartPolicy": policy}
         cluster.member(gated_pod(f"p{number}", **fields))
@@ -164,8 +164,7 @@ def test_pods_of_others_are_judged_by_their_namespace_if_they_end_by_themselves(
 
 def test_gangs_that_run_are_judged_too() -> None:
     cluster = ClusterStateFeed()
-    cluster.job(status={"phase": "Running"})
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN, status={"phase": "Running"})
     assert [r.gang.estimated_seconds for r in cluster.snapshot().running] == [None]
     cluster.state.run_times.learn(a_few())
     assert [r.gang.estimated_seconds for r in cluster.snapshot().running] == [HOUR]

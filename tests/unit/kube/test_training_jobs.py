@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import AffinityMode, Role
 from bireme.core.reasons import Reason
-from bireme.kube import quantities, training_jobs, wire
+from bireme.kube import plans, quantities, training_jobs, wire
 from bireme.kube.training_jobs import JobFacts
-from tests.support.objects.facts import CREATED, a_job, through_the_wire
-from tests.support.scenario.manifests import GPU, pod_spec, task
+from tests.support.objects.facts import CREATED, a_job, a_plan, served, through_the_wire
+from tests.support.scenario.manifests import GPU, pod_spec, task, training_job
 
 
 def test_a_job_becomes_a_gang_with_everything_that_decides() -> None:
@@ -269,3 +269,39 @@ def test_times_are_read_in_every_form_kubernetes_writes(
 
 def test_times_are_written_as_kubernetes_does() -> None:
     assert quantities.format_timestamp(0.9) == "1970-01-01T00:00:00Z"
+
+
+# --- versions of one object -------------------------------------------------------------------
+
+
+def version(
+    before: JobFacts | None, replicas: int, generation: int, uid: str = "job-uid", **status: Any
+) -> JobFacts:
+    """The facts of a job of ``replicas`` workers, read after those of its last version."""
+    made = training_job("job", task("worker", replicas))
+    manifest = {**served(made, uid, generation=generation), "status": status}
+    return training_jobs.from_manifest(through_the_wire(manifest, wire.CustomObject), (), before)
+
+
+def test_a_spec_that_has_not_changed_is_not_read_again() -> None:
+    first = version(None, 2, 1)
+    known = (first.spec, first.tasks, first.raw_tasks, first.spec_hash, first.template)
+    plan = plans.to_manifest(a_plan(first))
+    second = version(first, 2, 1, phase="Starting", plan=plan)
+    again = (second.spec, second.tasks, second.raw_tasks, second.spec_hash, second.template)
+    assert all(now is before for now, before in zip(again, known, strict=True))
+    assert (second.phase, second.plan) == ("Starting", a_plan(first))
+    third = version(second, 2, 1, phase="Running", plan=plan, ready="2/2")
+    assert third.plan is second.plan
+    assert (third.phase, third.status["ready"]) == ("Running", "2/2")
+    assert version(third, 2, 1, phase="Pending").plan is None
+
+
+def test_an_edited_spec_and_a_new_job_of_the_same_name_are_read_anew() -> None:
+    first = version(None, 2, 1)
+    hashed = first.spec_hash
+    edited = version(first, 3, 2)
+    assert [t.replicas for t in edited.tasks] == [3]
+    assert edited.spec_hash != hashed
+    renewed = version(edited, 4, 2, uid="next-uid")
+    assert (renewed.uid, [t.replicas for t in renewed.tasks]) == ("next-uid", [4])

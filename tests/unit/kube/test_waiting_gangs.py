@@ -11,13 +11,14 @@ from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
 from tests.support.scenario.manifests import Manifest, priority_class
 
 
-def test_a_job_waits_until_it_has_a_plan_of_its_own() -> None:
+def test_a_job_waits_while_it_has_no_plan() -> None:
     cluster = ClusterStateFeed()
     cluster.job()
-    cluster.group(None)
     assert len(cluster.waiting()) == 1
-    cluster.group(PLAN)
+    cluster.replan(PLAN)
     assert cluster.waiting() == []
+    cluster.replan(None)
+    assert len(cluster.waiting()) == 1
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -43,14 +44,30 @@ def test_a_job_waits_for_the_pods_of_its_last_start_to_end() -> None:
     assert gang.fault is None
 
 
-def test_a_job_waits_for_the_group_of_an_earlier_one_and_complains_of_a_strangers() -> None:
+def test_a_job_waits_for_a_pod_group_of_its_name_to_go() -> None:
     cluster = ClusterStateFeed()
     cluster.job()
-    cluster.group(PLAN, owner="earlier-uid")
-    assert cluster.fault()[0] is Reason.STOPPING
-    cluster.group(None, owner="")
+    cluster.group(name="job")
+    cluster.member(gated_pod("a", "job"))
     assert cluster.fault()[0] is Reason.SPEC_INVALID
-    assert "'job'" in cluster.fault()[1]
+    assert "a PodGroup 'job' exists" in cluster.fault()[1]
+    assert [(g.kind, g.fault) for g in cluster.waiting()][1:] == [("PodGroup", None)]
+
+
+def test_a_pod_group_waits_for_a_job_of_its_name_that_has_its_places() -> None:
+    cluster = ClusterStateFeed()
+    cluster.job(plan=PLAN)
+    cluster.group(name="job")
+    cluster.member(gated_pod("a", "job"))
+    (group,) = cluster.waiting()
+    assert group.kind == "PodGroup"
+    assert group.fault is not None
+    assert group.fault[0] is Reason.SPEC_INVALID
+    assert "a TrainingJob 'job' runs here" in group.fault[1]
+    (running,) = cluster.snapshot().running
+    assert (running.gang.kind, running.gang.uid) == ("TrainingJob", "job-uid")
+    cluster.job_gone()
+    assert [(gang.kind, gang.fault) for gang in cluster.waiting()] == [("PodGroup", None)]
 
 
 def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
@@ -64,7 +81,7 @@ def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
 
 def test_gated_pods_wait_under_their_group_and_are_followed_as_they_change() -> None:
     cluster = ClusterStateFeed()
-    cluster.group(None, "", "group")
+    cluster.group()
     cluster.member(gated_pod("a"))
     cluster.member(gated_pod("stranger", schedulerName="default-scheduler"))
     (gang,) = cluster.waiting()
@@ -90,7 +107,7 @@ def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() ->
         return pod
 
     cluster = ClusterStateFeed()
-    cluster.group(None, owner="", name="group", minMember=2)
+    cluster.group(minMember=2)
     released = made("a", "first", schedulingGates=[], nodeName="n0")
     cluster.member({**released, "status": {"phase": "Succeeded"}})
     cluster.member(made("b", "first"))
@@ -105,7 +122,7 @@ def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() ->
 def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
     cluster = ClusterStateFeed()
     for name in ("one", "two"):
-        cluster.group(None, "", name)
+        cluster.group(name=name)
     cluster.member(gated_pod("a", "one"))
     cluster.state.changed.clear()
     cluster.member(gated_pod("a", "two"))
@@ -115,8 +132,7 @@ def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
 
 def test_changes_name_the_gang_they_are_about() -> None:
     cluster = ClusterStateFeed()
-    cluster.job()
-    cluster.group(PLAN)
+    cluster.job(plan=PLAN)
     cluster.state.changed.clear()
     changes = cluster.changes
     cluster.member(own_pod(0))
@@ -126,14 +142,12 @@ def test_changes_name_the_gang_they_are_about() -> None:
     assert (cluster.state.changed, cluster.changes) == (set(), changes + 1)
 
 
-def test_a_job_that_is_gone_leaves_nothing_but_its_group() -> None:
+def test_a_job_that_is_gone_takes_its_plan_along() -> None:
     cluster = ClusterStateFeed()
-    cluster.job()
-    gone = wire.CustomObject(metadata=wire.V1ObjectMeta(name="job", namespace="default"))
-    cluster.state.delete_job(("default", "job"), gone)
+    cluster.job(plan=PLAN)
+    cluster.job_gone()
     assert cluster.state.jobs == {}
-    cluster.group(PLAN)
-    cluster.state.delete_group(("default", "job"), gone)
+    assert cluster.state.planned(("default", "job")) is None
     assert cluster.gpus() == [0, 0]
 
 
@@ -143,7 +157,7 @@ def test_a_class_that_never_preempts_stops_nobody_for_its_gangs() -> None:
         manifest = {**priority_class(name, 5), "preemptionPolicy": policy}
         kind = through_the_wire(manifest, wire.V1PriorityClass)
         cluster.state.tenancy.put_priority_class(("", name), kind)
-    cluster.group(None, "", "group", priorityClassName="meek")
+    cluster.group(priorityClassName="meek")
     cluster.member(gated_pod("a"))
     cluster.job(priorityClassName="bold")
     assert {gang.name: gang.may_preempt for gang in cluster.waiting()} == {

@@ -8,7 +8,7 @@ from bireme.core.reasons import Reason
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_view
+from tests.support.objects.facts import CREATED, a_job, a_plan
 
 NODES = a_snapshot(racks(1, 2), now=CREATED).nodes
 
@@ -18,8 +18,7 @@ def message_once_it_runs(passed: Gang | None, learned_seconds: float | None = No
     job = a_job()
     gang = job.gang(0, learned_seconds=learned_seconds)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "", passed=passed)
-    view = a_view(job, a_plan(job, ("r0-n0",)), [])
-    body = status.admitted(job, view, NODES, admit)
+    body = status.admitted(job, a_plan(job, ("r0-n0",)), admit, NODES)
     body = status.moved(body, job, Transition("Running", Reason.GANG_RUNNING, "runs"), CREATED + 9)
     (message,) = [c["message"] for c in body["conditions"] if c["type"] == "Admitted"]
     return str(message)

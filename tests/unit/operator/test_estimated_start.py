@@ -2,15 +2,17 @@
 
 import pytest
 
-from bireme.core.decision import Hold
+from bireme.core.decision import Admit, Hold
 from bireme.core.eta import StartRange
+from bireme.core.placement import Placement
+from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
 from bireme.kube import quantities
 from bireme.kube.api.training_job import TrainingJobStatus
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_view
+from tests.support.objects.facts import CREATED, a_job, a_plan
 
 NOW = CREATED
 SOON = NOW + 600
@@ -80,8 +82,9 @@ def test_an_estimate_that_cannot_be_read_is_written_anew() -> None:
 
 def test_a_job_that_has_its_places_or_pauses_is_expected_no_more() -> None:
     job = a_job(status={"phase": "Pending", "estimatedStart": {"earliest": stamp(SOON)}})
-    view = a_view(job, a_plan(job), [])
-    body = status.admitted(job, view, a_snapshot(racks(1, 1)).nodes, None)
+    gang = job.gang(0)
+    admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "")
+    body = status.admitted(job, a_plan(job), admit, a_snapshot(racks(1, 1)).nodes)
     assert "estimatedStart" not in body
     pause = Transition("Suspended", Reason.SUSPENDED, "paused")
     assert "estimatedStart" not in status.moved(job.status, job, pause, NOW)

@@ -19,7 +19,9 @@ from tests.support.scenario.manifests import pod_group
 
 REQUEST = (("cpu", 1000), ("pods", 1))
 MEMBERS = (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="b-uid"))
-PLAN = PlanFacts(1, 0, "", "Pinned", CREATED, {"pod": REQUEST}, {"pod": "worker"}, MEMBERS)
+PLAN = PlanFacts(
+    1, 0, "", "Pinned", CREATED, {"pod": REQUEST}, {"pod": "worker"}, MEMBERS, queue="default"
+)
 
 
 def a_group(min_member: int = 2, **status: Any) -> GroupFacts:

@@ -15,6 +15,7 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import PlannedGang
 from bireme.testing import a_gang, a_node, a_snapshot
 from bireme_operator.lifecycle import Transition
 from bireme_operator.metrics import (
@@ -27,7 +28,7 @@ from bireme_operator.metrics import (
     partial_ages,
     show,
 )
-from tests.support.objects.facts import CREATED, a_group, a_job, a_plan, a_view, running
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running, with_plan
 from tests.support.scenario.manifests import task
 
 HOSTILE = [f"q{number:04d}" for number in range(1000)]
@@ -106,9 +107,9 @@ def test_starts_and_ends_of_jobs_are_measured() -> None:
 
 def ages(job: Any, **plan: Any) -> list[float]:
     """Of the gang of ``job``, none of whose pods exists, 100 s after its creation."""
-    state, planned = ClusterState(SchedulingSettings()), a_plan(job)
-    state.jobs[job.key] = job
-    state.groups[job.key] = a_group(job, replace(planned, **plan))
+    state, planned = ClusterState(SchedulingSettings()), replace(a_plan(job), **plan)
+    state.jobs[job.key] = with_plan(job, planned)
+    state.put_job_plan(job.key, PlannedGang(job.uid, True, planned))
     return list(partial_ages(state, CREATED + 100))
 
 

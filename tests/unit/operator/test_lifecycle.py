@@ -15,6 +15,7 @@ from tests.support.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import (
     TRAINING,
     WORKERS,
+    Pods,
     ended,
     failed,
     gang,
@@ -73,17 +74,9 @@ def test_a_plan_of_an_earlier_attempt_moves_nothing() -> None:
 # --- the good way -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Restarting"])
-def test_a_planned_gang_starts(phase: str) -> None:
-    job, view = gang(phase, pods=none)
-    move = transition(job, view, situation())
-    assert move is not None
-    assert (move.phase, move.reason, move.starts_again) == ("Starting", Reason.ADMITTED, False)
-    assert move.message.startswith("2 replicas planned")
-
-
-def test_a_starting_gang_waits_for_its_last_replica() -> None:
-    job, view = gang("Starting", pods=without(1))
+@pytest.mark.parametrize("pods", [none, without(1)])
+def test_a_starting_gang_waits_for_its_last_replica(pods: Pods) -> None:
+    job, view = gang("Starting", pods=pods)
     assert transition(job, view, situation()) is None
 
 

@@ -7,11 +7,10 @@ import pytest
 
 from bireme.kube import quantities
 from bireme.kube.plans import PlanFacts
-from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, pending_action
-from tests.support.objects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
 from tests.support.scenario.manifests import task
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
@@ -24,12 +23,11 @@ def asked(
     *,
     now: float = CREATED,
     lost: Callable[[str], str] = lambda _: "",
-    group: GroupFacts | None = None,
 ) -> PendingAction:
-    """The action that ``job`` asks for with this plan in its group and these pods there."""
-    group = group or a_group(job, plan)
-    view = a_view(job, plan, pods) if plan is not None and group.job_uid == job.uid else None
-    return pending_action(job, group, view, pods, now, lost)
+    """The action that ``job`` asks for with this plan in its status and these pods there."""
+    if plan is None:
+        return pending_action(job, None, pods, now, lost)
+    return pending_action(with_plan(job, plan), a_view(job, plan, pods), pods, now, lost)
 
 
 def a_pair(phase: str, **status: Any) -> tuple[JobFacts, PlanFacts]:
@@ -111,12 +109,6 @@ def test_pods_without_any_plan_are_deleted() -> None:
     job, plan = a_pair("Pending")
     pods = running(job, plan)
     assert asked(job, None, pods) == PendingAction(delete_pods=tuple(pods))
-
-
-def test_the_plan_of_another_job_of_the_same_name_is_left_alone() -> None:
-    job, plan = a_pair("Pending")
-    earlier = a_job(task("worker", 2), metadata={"uid": "earlier"})
-    assert not asked(job, plan, group=a_group(earlier, plan))
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Starting", "Running", "Failed"])

@@ -29,7 +29,7 @@ from tests.unit.operator.lifecycle_cases import situation
 
 WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)
 JOB = a_job(WORKERS, rendezvous="torch", status={"phase": "Running"})
-PLAN = a_plan(JOB, ("n0", "n1"))
+PLAN = replace(a_plan(JOB, ("n0", "n1")), queue="q")
 KEY = JOB.key
 
 
@@ -39,8 +39,7 @@ class Desk:
     def __init__(self) -> None:
         self.cluster = ClusterStateFeed()
         self.state = self.cluster.state
-        self.cluster.job(WORKERS, rendezvous="torch", status={"phase": "Running"})
-        self.cluster.group(PLAN, queue="q")
+        self.cluster.job(WORKERS, plan=PLAN, rendezvous="torch", status={"phase": "Running"})
         for member in PLAN.members:
             self.cluster.member(pod_manifest(JOB, PLAN, member))
         self.assumed: list[AssumedPlan | None] = []
@@ -62,7 +61,7 @@ class Desk:
         return key == KEY
 
     def is_writing(self, uid: str) -> bool:
-        return self.is_telling and uid == "job-group"
+        return self.is_telling and uid == "job-uid"
 
     def start(
         self, key: Key, work: Coroutine[Any, Any, None], assumed: AssumedPlan | None = None
@@ -79,7 +78,7 @@ class Desk:
         rows = np.flatnonzero(counts)
         placement = Placement((TaskPlacement("worker", rows, np.array(counts)[rows]),), "", "")
         resize = Resize(running, placement, "why", Reason.GROWN)
-        self.resizes.carry_out(resize, self.cluster.snapshot(), dict(self.state.groups))
+        self.resizes.carry_out(resize, self.cluster.snapshot(), dict(self.state.jobs))
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (2, 0), (1, 0)])
@@ -88,7 +87,7 @@ def test_a_resize_keeps_its_places_while_it_is_written(counts: tuple[int, int]) 
     desk.decide(*counts)
     (assumed,) = desk.assumed
     assert assumed is not None
-    assert (assumed.queue, assumed.job_uid) == ("q", "job-uid")
+    assert (assumed.plan.queue, assumed.job_uid) == ("q", "job-uid")
     assert assumed.plan.replicas == {"worker": sum(counts)}
     assert assumed.plan.resized == CREATED + 9
 
@@ -124,27 +123,27 @@ def test_the_replica_where_the_others_meet_is_never_given_up() -> None:
 
 def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> None:
     desk = Desk()
-    group, view = desk.state.groups[KEY], desk.state.view(KEY)
+    view = desk.state.view(KEY)
     assert view is not None
-    assert desk.resizes.repair(JOB, group, view, situation(lost="n1"))
+    assert desk.resizes.repair(JOB, view, situation(lost="n1"))
     (assumed,) = desk.assumed
     assert assumed is not None
     assert [m.index for m in assumed.plan.members] == [0, 2]
-    assert not desk.resizes.repair(JOB, group, view, situation())
+    assert not desk.resizes.repair(JOB, view, situation())
 
 
 def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() -> None:
     desk = Desk()
     desk.cluster.gone(pod_manifest(JOB, PLAN, PLAN.members[2]))
-    group, view = desk.state.groups[KEY], desk.state.view(KEY)
+    view = desk.state.view(KEY)
     assert view is not None
     edited = a_job(
         {**WORKERS, "template": task("worker", gpus=1)["template"]},
         rendezvous="torch",
         status={"phase": "Running"},
     )
-    assert not desk.resizes.repair(edited, group, view, situation())
-    assert desk.resizes.repair(JOB, group, view, situation())
+    assert not desk.resizes.repair(edited, view, situation())
+    assert desk.resizes.repair(JOB, view, situation())
 
 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:

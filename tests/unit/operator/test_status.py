@@ -139,9 +139,8 @@ def test_waiting_twice_says_the_same() -> None:
 
 
 def admitted(job: JobFacts, nodes: tuple[str, ...], since: float = LATER) -> dict[str, Any]:
-    view = a_view(job, a_plan(job, nodes, planned=since), [])
     admit = Admit(job.gang(0), Placement((), "", ""), Ranked(job.gang(0), 0.5), "")
-    return status.admitted(job, view, NODES, admit)
+    return status.admitted(job, a_plan(job, nodes, planned=since), admit, NODES)
 
 
 def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
