@@ -21,6 +21,7 @@ from tests.support.fakeapi import FakeApi, Fault
 from tools.controlplane.process import free_ports
 
 JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
+GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
 JOB = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs/job"
 FAST = Timing(
     inactivity_seconds=0.5,
@@ -169,10 +170,10 @@ async def test_watch_that_ends_by_itself_ends_the_server(
     client = await ApiClient.connect(api.kubeconfig(tmp_path))
     program = Program(client, ExtenderSettings(extender_port=port), SchedulingSettings())
 
-    def broken(key: tuple[str, str], group: object) -> None:
+    def broken(key: tuple[str, str], planned: object) -> None:
         raise RuntimeError(f"cannot take in {key}")
 
-    monkeypatch.setattr(program.cache.state, "put_group", broken)
+    monkeypatch.setattr(program.cache.state, "put_job_plan", broken)
     put(api, JOB, a_group())
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(program.run(), 10)
@@ -186,7 +187,7 @@ async def test_not_ready_and_nothing_is_decided_until_everything_is_read(
     put(api, JOB, a_group(places=(("worker", "n1", "0"),)))
     api.faults.add(Fault(status=503), lambda _m, path, _w: path == JOBS, times=None)
     async with extender(api, tmp_path) as caller:
-        assert "podgroups have not been read yet" in await caller.becomes(503)
+        assert "trainingjobs have not been read yet" in await caller.becomes(503)
         assert (await caller.get("/healthz"))[0] == 200
         assert await caller.status("filter", a_pod()) == 503
         api.faults.clear()
@@ -214,7 +215,7 @@ async def test_silent_api_server_makes_it_unready_but_plans_still_count(
 async def bookmarks(api: FakeApi) -> None:
     """Send bookmarks into idle watches as a healthy API server does, only more often."""
     while True:
-        for resource in ("/api/v1/nodes", "/api/v1/pods", JOBS):
+        for resource in ("/api/v1/nodes", "/api/v1/pods", JOBS, GROUPS):
             api.watch_bookmark(resource)
         await asyncio.sleep(0.05)
 

@@ -67,7 +67,8 @@ async def test_a_job_survives_a_crash_after_any_write(
     submit(api, torch_job("job", 3, gpus=2))
     async with FakeKubelets(api) as kubelets:
         did_crash = await crashed(api, tmp_path, after, done)
-        assert did_crash == (after < written(api) or not done())
+        # The last write is an event, which may be asked for while the job is seen to be done.
+        assert did_crash or (done() and after >= written(api))
         async with leading(api, tmp_path, epoch=2):
             await until(done)
     names_of_all = {"job-master-0", *(f"job-worker-{i}" for i in range(3))}

@@ -220,13 +220,14 @@ async def test_an_interrupted_gang_keeps_its_places_while_an_answer_is_late(
 async def test_a_gang_keeps_its_turn_when_the_api_server_fails_once(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    def creates_group(method: str, path: str, watch: bool) -> bool:
-        return method == "POST" and path.endswith("/podgroups")
+    def admits_b(method: str, path: str, watch: bool) -> bool:
+        # Its status says OverQueueLimit already: the next write is the admission.
+        return method == "PUT" and path.endswith("/trainingjobs/b/status")
 
     async with one_place(api, tmp_path) as (_, kubelets):
         submit(api, training_job("b", TEAM))
         await until(lambda: status(api, "b").get("reason") == "OverQueueLimit")
-        api.faults.add(Fault(status=500), creates_group)
+        api.faults.add(Fault(status=500), admits_b)
         for pod in alive(api, "a"):
             kubelets.end(pod["metadata"]["name"])
         await until(lambda: not api.faults.rules[0].times_left)

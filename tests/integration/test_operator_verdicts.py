@@ -99,11 +99,13 @@ async def test_a_gang_over_its_quota_does_not_stop_others_again_and_again(
 ) -> None:
     create, tries = api.store.create, Counter[str]()
 
-    def refuse_the_last(resource: str, key: Key, body: Object, *, dry_run: bool = False) -> Object:
+    def refuse_the_last(
+        resource: str, key: Key, body: Object, *, uid: str = "", dry_run: bool = False
+    ) -> Object:
         tries[key[1]] += resource == PODS and not dry_run
         if resource == PODS and key[1] == "urgent-worker-3":
             raise Refusal(403, "Forbidden", "exceeded quota: gpus")
-        return create(resource, key, body, dry_run=dry_run)
+        return create(resource, key, body, uid=uid, dry_run=dry_run)
 
     monkeypatch.setattr(api.store, "create", refuse_the_last)
     furnish(api, 1)
