@@ -44,9 +44,13 @@ class DemoHistory(HistoryBuilder):
         """The job with a status; ``more`` are other fields of it."""
         status = self.status[name] | {"phase": phase, "reason": reason, "message": message} | more
         self.status[name] = status | {"queuePosition": 1, "priority": {"score": 0.5}}
+        self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        """The next revision of the job."""
         fields = {"creationTimestamp": self.jobs[name]["created"]}
         manifest = meta(name, namespace=NAMESPACE, **fields) | {"spec": self.jobs[name]["spec"]}
-        self.add("TrainingJob", manifest | {"status": self.status[name]})
+        self.add("TrainingJob", manifest | {"status": dict(self.status[name])})
 
     def submit(self, name: str) -> None:
         """The job is new, then waits."""
@@ -74,13 +78,15 @@ class DemoHistory(HistoryBuilder):
         self._place(name, replicas, nodes)
         ahead = f"; ahead of {NAMESPACE}/{passed} without delaying it" if passed else ""
         condition = {"type": "Admitted", "status": "True", "message": f"on {nodes[0]}{ahead}"}
-        self.say(name, "Running", "GangRunning", "all run", conditions=[condition])
+        self.say(name, "Starting", "Admitted", "all planned", conditions=[condition])
+        self._pods(name, self.places[name], "Running")
+        self.say(name, "Running", "GangRunning", "all run")
 
     def end(self, name: str) -> None:
         """The job succeeds."""
         self._pods(name, self.places[name], "Succeeded")
+        self._plan(name, {})
         self.say(name, "Succeeded", "Succeeded", "so")
-        self._publish(name, {})
 
     def again(self, name: str, reason: str, message: str, counter: str) -> None:
         """The job fails or is stopped, and waits again."""
@@ -91,7 +97,7 @@ class DemoHistory(HistoryBuilder):
         counts = {"attempt": attempt + 1, counter: 1, "conditions": []}
         self.say(name, "Restarting", reason, message, **counts)
         self._pods(name, gone, "Failed", "DELETED", attempt)
-        self._publish(name, {})
+        self._plan(name, {})
         self.hold(name, "WaitingForCapacity", "asks 8 nvidia.com/gpu; 0 nvidia.com/gpu free")
 
     def resize(self, name: str, replicas: int, node: str, reason: str, message: str) -> None:
@@ -99,7 +105,10 @@ class DemoHistory(HistoryBuilder):
         had = self.places[name]
         wanted = [("worker", str(index)) for index in range(replicas)]
         self.places[name] = {replica: at for replica, at in had.items() if replica in wanted}
-        self._place(name, [replica for replica in wanted if replica not in had], (node,))
+        new = [replica for replica in wanted if replica not in had]
+        self._place(name, new, (node,))
+        self._tell(name)
+        self._pods(name, {replica: self.places[name][replica] for replica in new}, "Running")
         gone = {replica: at for replica, at in had.items() if replica not in wanted}
         self._pods(name, gone, "Failed", "DELETED")
         event = meta(f"{name}.{reason}", namespace=NAMESPACE) | {"reason": reason}
@@ -113,8 +122,7 @@ class DemoHistory(HistoryBuilder):
         for replica in replicas:
             gpus = self._gpus(name, replica)
             places[replica] = next(node for node in nodes if self._free(node) >= gpus)
-        self._publish(name, places)
-        self._pods(name, {replica: places[replica] for replica in replicas}, "Running")
+        self._plan(name, places)
 
     def _free(self, node: str) -> int:
         held = (
@@ -130,10 +138,10 @@ class DemoHistory(HistoryBuilder):
         limits = task["template"]["spec"]["containers"][0]["resources"].get("limits", {})
         return int(limits.get(GPU, 0))
 
-    def _publish(self, name: str, places: dict[Replica, str]) -> None:
-        """The PodGroup with a plan of these places, or without one."""
+    def _plan(self, name: str, places: dict[Replica, str]) -> None:
+        """The status has a plan of these places from its next revision on, or none."""
         self.places[name] = places
-        status: Manifest = {}
+        self.status[name].pop("plan", None)
         if places:
             plan = {"epoch": 1, "attempt": self._attempt(name), "mode": "Pinned"}
             placements = [
@@ -141,11 +149,7 @@ class DemoHistory(HistoryBuilder):
                 for (task, index), node in places.items()
             ]
             more = {"plannedTime": self._planned[name], "placements": placements}
-            status["plan"] = plan | more
-        tasks = self.jobs[name]["spec"]["tasks"]
-        least = sum(task.get("minReplicas", task["replicas"]) for task in tasks)
-        spec = {"minMember": least, "queue": self.jobs[name]["spec"]["queue"]}
-        self.add("PodGroup", meta(name, namespace=NAMESPACE) | {"spec": spec, "status": status})
+            self.status[name]["plan"] = plan | more
 
     def _pods(
         self,

@@ -15,6 +15,7 @@ class HistoryBuilder:
 
     records: list[Record] = field(default_factory=list)
     seconds: float = 0.0
+    _jobs: dict[str, Manifest] = field(default_factory=dict)
 
     def add(self, kind: str, manifest: Manifest, change: Change = "MODIFIED") -> None:
         """The next revision of an object."""
@@ -38,28 +39,28 @@ class HistoryBuilder:
         self.add("Queue", meta(name, namespace="") | {"spec": {"limit": {"nvidia.com/gpu": gpus}}})
 
     def job(self, phase: str, *, name: str = "j", attempt: int = 0, **spec: Any) -> None:
-        """A TrainingJob in ``phase``."""
+        """A TrainingJob in ``phase``, with the plan it had; of two workers unless given."""
+        before = self._jobs.get(name, {}).get("status", {})
         status = {"phase": phase, "attempt": attempt, "reason": "R", "message": "because"}
-        self.add("TrainingJob", meta(name) | {"spec": spec, "status": status})
+        status |= {"plan": before["plan"]} if "plan" in before else {}
+        workers = {"name": "worker", "replicas": 2}
+        self._put_job(name, {"queue": "q", "tasks": [workers], **spec}, status)
 
     def plan(
         self, places: dict[str, str] | None, *, epoch: int = 1, attempt: int = 0, name: str = "j"
     ) -> None:
-        """``places`` maps replica index to node; None clears the plan."""
-        status: Manifest = {"phase": "Pending"}
+        """``places`` maps replica index to node; None clears the plan. Made if it is not there."""
+        if name not in self._jobs:
+            self.job("Pending", name=name)
+        job = self._jobs[name]
+        status = {key: value for key, value in job["status"].items() if key != "plan"}
         if places is not None:
-            status["plan"] = {
-                "epoch": epoch,
-                "attempt": attempt,
-                "plannedTime": f"t{epoch}{attempt}",
-                "mode": "Pinned",
-                "placements": [
-                    {"task": "worker", "indices": index, "node": node}
-                    for index, node in places.items()
-                ],
-            }
-        spec = {"minMember": 2, "queue": "q"}
-        self.add("PodGroup", meta(name) | {"spec": spec, "status": status})
+            status["plan"] = plan(places, epoch=epoch, attempt=attempt)
+        self._put_job(name, job["spec"], status)
+
+    def _put_job(self, name: str, spec: Manifest, status: Manifest) -> None:
+        self._jobs[name] = meta(name) | {"spec": spec, "status": status}
+        self.add("TrainingJob", self._jobs[name])
 
     def pod(self, index: str, node: str = "", phase: str = "Pending", **given: Any) -> None:
         """A pod as :func:`pod` makes it; ``change`` is the kind of its record."""
@@ -81,6 +82,19 @@ class HistoryBuilder:
 def meta(name: str, namespace: str = "ns", uid: str = "", **fields: Any) -> Manifest:
     """An object with nothing but metadata; its uid is its name unless given."""
     return {"metadata": {"name": name, "namespace": namespace, "uid": uid or name, **fields}}
+
+
+def plan(places: dict[str, str], *, epoch: int = 1, attempt: int = 0) -> Manifest:
+    """A plan of workers; ``places`` maps replica index to node."""
+    return {
+        "epoch": epoch,
+        "attempt": attempt,
+        "plannedTime": f"t{epoch}{attempt}",
+        "mode": "Pinned",
+        "placements": [
+            {"task": "worker", "indices": index, "node": node} for index, node in places.items()
+        ],
+    }
 
 
 def pod(

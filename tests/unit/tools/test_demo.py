@@ -165,10 +165,11 @@ def test_plain_view_tells_each_turn_once(demo: DemoHistory) -> None:
     def of(name: str) -> list[str]:
         return [line.split()[3] for line in lines if line.split()[2] == name]
 
-    once = ["submitted", "Pending", "Running"]
-    assert of("flaky-finetune") == [*once, "Restarting", "Restarting", "Running", "Succeeded"]
-    assert of("llama-elastic") == [*once, "grown", "shrunk", "Succeeded"]
-    assert of("eval-suite") == [*once[:2], "backfilled", "Running", "Succeeded"]
+    first, starts = ["submitted", "Pending"], ["Starting", "Running"]
+    again = ["Restarting", "Restarting", *starts]
+    assert of("flaky-finetune") == [*first, *starts, *again, "Succeeded"]
+    assert of("llama-elastic") == [*first, *starts, "grown", "shrunk", "Succeeded"]
+    assert of("eval-suite") == [*first, "backfilled", *starts, "Succeeded"]
     plain.totals(9.0)
     plain.totals(9.5)
     assert lines[-1].endswith("--- 1 waiting, 0 running, 16 finished; 0 of 32 GPUs busy")

@@ -91,7 +91,7 @@ def starts_late(demo: DemoHistory) -> None:
 
 
 def is_plan(record: Record, name: str) -> bool:
-    return record.kind == "PodGroup" and record.key[1] == name and "plan" in status(record)
+    return record.key[1] == name and "plan" in status(record)
 
 
 def says_no_time(demo: DemoHistory) -> None:
@@ -99,11 +99,7 @@ def says_no_time(demo: DemoHistory) -> None:
 
 
 def short_stays(demo: DemoHistory) -> None:
-    def ends(record: Record) -> bool:
-        clears = record.kind == "PodGroup" and "plan" not in status(record)
-        return record.key[1] == "eval-suite" and (clears or ended(record))
-
-    drop(demo, ends)
+    drop(demo, lambda record: record.key[1] == "eval-suite" and ended(record))
 
 
 def ended(record: Record) -> bool:
@@ -127,10 +123,10 @@ def stops_the_oldest(demo: DemoHistory) -> None:
     other = named(demo, "WaitingBehind")
     stop = next(r for r in demo.records if status(r).get("reason") == "Preempted")
     urgent = next(r for r in demo.records if r.key[1] == "hotfix")
-    start = next(at for at, r in enumerate(demo.records) if is_plan(r, other))
-    late = replace(demo.records[start], seconds=urgent.seconds - 0.01, revision=stop.revision - 1)
+    starts = [r for r in demo.records if is_plan(r, other) and r.revision < urgent.revision]
+    late = replace(starts[-1], seconds=urgent.seconds - 0.01, revision=stop.revision - 1)
     demo.records.insert(demo.records.index(urgent), late)
-    del demo.records[start]
+    drop(demo, starts.__contains__)
 
 
 def stops_in_silence(demo: DemoHistory) -> None:
@@ -182,8 +178,7 @@ def shrinks_for_nobody(demo: DemoHistory) -> None:
 
 def overtaken(demo: DemoHistory) -> None:
     """A gang as large as the urgent one and lower gets nodes first."""
-    last = [r for r in demo.records if r.kind == "PodGroup" and "plan" in status(r)]
-    rival = next(r for r in last if r.key[1] == "bert-large")
+    rival = next(r for r in demo.records if is_plan(r, "bert-large"))
     at = next(i for i, r in enumerate(demo.records) if status(r).get("reason") == "Preempted")
     early = replace(rival, seconds=demo.records[at].seconds, revision=demo.records[at].revision)
     demo.records = [

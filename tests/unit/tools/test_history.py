@@ -8,7 +8,7 @@ import pytest
 from tests.support.history.amounts import amount, request_of, shown
 from tests.support.history.observer import INVARIANTS, check
 from tests.support.history.records import Manifest, in_order, read, to_line
-from tests.unit.tools.history_builder import HistoryBuilder, meta, pod
+from tests.unit.tools.history_builder import HistoryBuilder, meta, plan, pod
 
 
 @pytest.fixture
@@ -236,19 +236,20 @@ def test_member_on_its_way_follows_the_plan_that_its_deleted_gang_had(
     history: HistoryBuilder,
 ) -> None:
     history.plan({"0": "n0", "1": "n1"})
-    history.add("PodGroup", history.records[-1].manifest, "DELETED")
+    history.add("TrainingJob", history.records[-1].manifest, "DELETED")
     history.pod("0", "n0")
-    assert history.broken() == set()
+    removed = {("ns", "j")}
+    assert history.broken(removed=removed) == set()
     history.wait(10)
     history.pod("1", "n1")
-    assert history.broken() == {"off-plan"}, "too late to have been on its way"
+    assert history.broken(removed=removed) == {"off-plan"}, "too late to have been on its way"
 
 
 def test_pods_of_other_controllers_are_found_in_the_plan_by_uid(history: HistoryBuilder) -> None:
-    history.plan({})
-    group = history.records[-1].manifest
-    group["status"]["plan"]["placements"] = [{"task": "pod", "pods": ["u1"], "node": "n0"}]
-    history.add("PodGroup", group)
+    places = [{"task": "pod", "pods": ["u1"], "node": "n0"}]
+    status = {"phase": "Inqueue", "plan": {**plan({}), "placements": places}}
+    spec = {"minMember": 1, "queue": "q"}
+    history.add("PodGroup", meta("j") | {"spec": spec, "status": status})
     history.pod("", "n0", uid="u1", plan="")
     assert history.broken() == set()
     history.pod("", "n1", uid="u2", name="stranger", plan="")
