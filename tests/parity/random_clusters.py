@@ -596,7 +596,8 @@ def _planned_members(
     held.gang = replace(held.gang, tasks=_held_tasks(shapes, counts))
     requests = {shape.label: shape.request for shape in shapes}
     roles = {shape.label: shape.role.value for shape in shapes}
-    return PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members)), there, lost
+    plan = PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members), queue=queue)
+    return plan, there, lost
 
 
 Inhabitant = Callable[[st.DrawFn, RandomCluster, int], None]
@@ -615,7 +616,7 @@ def job_facts(manifest: Manifest) -> JobFacts:
 
 
 def waiting_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
-    """A job without a plan: fresh, interrupted, with pods left over or an empty PodGroup."""
+    """A job without a plan: fresh, interrupted, or with pods left over."""
     gang = draw(gangs(f"job{index}", world.settings.topology_levels))
     phase = draw(st.sampled_from(("", "Pending", "Restarting")))
     class_name = draw(st.sampled_from(CLASS_NAMES))
@@ -623,10 +624,8 @@ def waiting_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     waited = draw(st.sampled_from((0, 30)))
     manifest = job_manifest(gang, draw(STYLES), class_name, status, waited)
     world.add_object("job", manifest)
-    if draw(st.booleans()):
-        world.add_object("group", own_group(gang, None))
     has_leftovers = draw(st.sampled_from((False, False, False, True)))
-    left = _leftovers(draw, world, manifest) if has_leftovers else 0
+    left = _leftovers(draw, world, gang, manifest) if has_leftovers else 0
     world.waiting.append(
         replace(
             gang,
@@ -646,30 +645,47 @@ def _fault(class_name: str | None, left: int) -> tuple[Reason, str] | None:
     return (Reason.STOPPING, f"{left} pods of the last start are still ending") if left else None
 
 
-def _leftovers(draw: st.DrawFn, world: RandomCluster, manifest: Manifest) -> int:
+def _leftovers(draw: st.DrawFn, world: RandomCluster, gang: Gang, manifest: Manifest) -> int:
     job = job_facts(manifest)
     plan = facts.a_plan(job, ("n0", "n1"))
-    left = plan.members[: draw(st.integers(1, 2))]
+    left, runs = plan.members[: draw(st.integers(1, 2))], []
     for member in left:
         phase = draw(st.sampled_from(("Running", "Succeeded")))
         stamp = quantities.format_timestamp(NOW)
         pod = facts.pod_manifest(job, plan, member, phase, deletionTimestamp=stamp)
         world.add_object("member", pod)
         if phase == "Running":
-            world.add_usage(member.node, plan.requests[member.task])
+            runs.append(member)
+    _add_leaving(world, gang, plan, runs)
     return len(left)
 
 
-def own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
-    kind = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
-    owner = {**kind, "name": gang.name, "uid": gang.uid}
-    group = served(
-        pod_group(gang.name, 1, queue=gang.queue),
-        f"{gang.name}-group",
-        namespace=gang.namespace,
-        ownerReferences=[owner],
+def _add_leaving(world: RandomCluster, gang: Gang, plan: PlanFacts, left: Sequence[Member]) -> None:
+    """Pods that no plan names any more go, and count where they are until then."""
+    tasks = tuple(
+        Task(name, sum(m.task == name for m in left), plan.requests[name])
+        for name in sorted({member.task for member in left})
     )
-    return {**group, "status": {} if plan is None else {"plan": plans.to_manifest(plan)}}
+    leaving = Gang(
+        uid=f"{gang.uid}/leaving",
+        name=gang.name,
+        namespace=gang.namespace,
+        queue=gang.queue,
+        tasks=tasks,
+        arrived=0.0,
+        user=gang.user,
+    )
+    held = Held(leaving, started=0.0, is_leaving=True)
+    for member in left:
+        world.add_usage(member.node, plan.requests[member.task])
+        world.add_demand(gang.queue, plan.requests[member.task])
+        held.add_place(member.task, member.node)
+    world.held.append(held)
+
+
+def with_plan(manifest: Manifest, plan: PlanFacts) -> Manifest:
+    """``manifest`` of a job with ``plan`` in its status."""
+    return {**manifest, "status": {**manifest["status"], "plan": plans.to_manifest(plan)}}
 
 
 def planned_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
@@ -682,20 +698,52 @@ def planned_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     planned = NOW - draw(st.sampled_from((0, 10, 10_000)))
     where = draw(st.lists(PLANNED_NODES, min_size=1, max_size=4))
     plan = facts.a_plan(job, where, attempt=0, planned=planned)
-    if fate != "gone":
-        world.add_object("job", _struck(manifest, fate))
-    is_written = _publish(draw, world, gang, plan)
+    is_reserved = draw(st.booleans())
+    if is_reserved:  # it is being written
+        world.reserved[gang.key] = AssumedPlan(gang.uid, plan)
+    states = draw(st.sampled_from((MEMBER_STATES, ("bound", "bound", "elsewhere"))))
+    if fate == "gone":
+        _orphaned(draw, world, gang, job, plan, states)
+        return
+    is_written = not is_reserved or draw(st.booleans())
+    stopped = _struck(manifest, fate)
+    world.add_object("job", with_plan(stopped, plan) if is_written else stopped)
     world.add_demand(gang.queue, ())
     held = Held(_holder(gang, class_name, fate), planned, is_leaving=bool(fate))
-    if is_written or fate != "gone":
-        world.held.append(held)
-    states = draw(st.sampled_from((MEMBER_STATES, ("bound", "bound", "elsewhere"))))
+    world.held.append(held)
     drawn = [(m, own_member(draw, world, job, plan, m, states, held)) for m in plan.members]
     is_steady = job.phase == "Running" and {state for _, state in drawn} <= {"bound", "elsewhere"}
     if not is_steady or not held.nodes <= {node.name for node in world.nodes}:
         held.gang = replace(held.gang, is_elastic=False)
     if draw(st.booleans()):
         _impostor(world, job, plan, [m for m, state in drawn if state == "missing"])
+
+
+def _orphaned(
+    draw: st.DrawFn,
+    world: RandomCluster,
+    gang: Gang,
+    job: JobFacts,
+    plan: PlanFacts,
+    states: Sequence[str],
+) -> None:
+    """The pods of a job that is gone, and its plan with it; unless that is being written."""
+    if gang.key in world.reserved:
+        nobody = Held(gang, NOW, is_leaving=True)
+        for member in plan.members:
+            own_member(draw, world, job, plan, member, states, nobody)
+        return
+    left = []
+    for member in plan.members:
+        state = draw(st.sampled_from(states))
+        if state == "missing":
+            continue
+        node = {"pending": "", "elsewhere": "n3"}.get(state, member.node)
+        phase = state if state in ("Succeeded", "Failed") else "Pending"
+        world.add_object("member", facts.pod_manifest(job, plan, member, phase, node=node))
+        if phase == "Pending" and node:
+            left.append(replace(member, node=node))
+    _add_leaving(world, gang, plan, left)
 
 
 def _status_of(draw: st.DrawFn, fate: str) -> dict[str, Any]:
@@ -715,38 +763,13 @@ def _struck(manifest: Manifest, fate: str) -> Manifest:
     return manifest
 
 
-def _publish(draw: st.DrawFn, world: RandomCluster, gang: Gang, plan: PlanFacts) -> bool:
-    """AssumedPlan or write ``plan``, or both; whether there is a PodGroup then."""
-    if draw(st.booleans()):
-        world.add_object("group", own_group(gang, plan))
-        return True
-    world.reserved[gang.key] = AssumedPlan(gang.queue, gang.uid, plan)
-    is_written = draw(st.booleans())
-    if is_written:
-        world.add_object("group", own_group(gang, draw(st.sampled_from((None, plan)))))
-    return is_written
-
-
 def _holder(gang: Gang, class_name: str | None, fate: str) -> Gang:
-    """The gang as it would wait now, or as its plan alone describes it once the job is gone."""
-    if fate != "gone":
-        priority = CLASSES.get(class_name or "", 0)
-        is_running = fate != "Failed"
-        is_again = fate == "again"
-        return replace(gang, priority=priority, interrupted=is_again, is_preemptible=is_running)
-    tasks = tuple(
-        Task(t.name, t.replicas, t.request, t.role, priority=t.role.default_priority)
-        for t in gang.tasks
-    )
-    return Gang(
-        gang.uid,
-        gang.name,
-        gang.namespace,
-        gang.queue,
-        tasks,
-        arrived=NOW,
-        user=gang.user,
-        is_preemptible=False,
+    """The gang as it would wait now."""
+    return replace(
+        gang,
+        priority=CLASSES.get(class_name or "", 0),
+        interrupted=fate == "again",
+        is_preemptible=fate != "Failed",
     )
 
 
@@ -787,6 +810,7 @@ def _impostor(
     pod["metadata"] |= {"name": name, "ownerReferences": owners}
     world.add_object("member", pod)
     world.add_usage("n0", plan.requests[plan.members[0].task])
+    world.add_demand(plan.queue, plan.requests[plan.members[0].task])  # by its label, as forged
 
 
 def idle_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
@@ -863,8 +887,7 @@ def _run(draw: st.DrawFn, world: RandomCluster, gang: Gang) -> None:
     planned = NOW - draw(st.sampled_from((10, 10_000)))
     where = draw(st.permutations(NODES))
     plan = facts.a_plan(job, where, attempt=0, planned=planned)
-    world.add_object("job", manifest)
-    world.add_object("group", own_group(gang, plan))
+    world.add_object("job", with_plan(manifest, plan))
     holder = replace(
         gang,
         priority=CLASSES.get(class_name or "", 0),

@@ -19,12 +19,19 @@ from bireme.core.placement import Placement
 from bireme.core.resources import Amounts
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import names, plans
+from bireme.kube import plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
-from tests.parity.random_clusters import LABELS, NOW, RandomCluster, contests, feed, worlds
-from tests.support.objects.facts import served
-from tests.support.scenario.manifests import Manifest, pod_group
+from tests.parity.random_clusters import (
+    LABELS,
+    NOW,
+    RandomCluster,
+    contests,
+    feed,
+    with_plan,
+    worlds,
+)
+from tests.support.scenario.manifests import Manifest
 
 EXAMPLES = 30
 
@@ -159,6 +166,8 @@ def test_neither_the_order_of_events_nor_their_repetition_matters(data: st.DataO
     world = data.draw(worlds())
     state = ClusterState(world.settings)
     strangers = data.draw(worlds(most=2)).objects
+    for _, manifest in strangers:  # other specs of the same objects
+        manifest["metadata"]["generation"] = 2
     for collection, manifest in data.draw(st.permutations([*world.objects, *strangers])):
         feed(state, collection, manifest)
         if data.draw(st.booleans()):
@@ -195,7 +204,7 @@ def test_a_plan_once_written_takes_exactly_what_the_cycle_took(world: RandomClus
             request = before.nodes.axis.usage(requests[part.task])
             expected[part.rows] += part.counts[:, None] * request
         if admit.gang.kind == "TrainingJob":
-            feed(state, "group", planned(admit, before))
+            feed(state, "job", planned(world, admit, before))
     jobs = [a.gang for a in decision.admitted if a.gang.kind == "TrainingJob"]
     after = read(world, state)
     waiting = {gang.uid for gang in before.waiting} - {gang.uid for gang in jobs}
@@ -204,17 +213,11 @@ def test_a_plan_once_written_takes_exactly_what_the_cycle_took(world: RandomClus
         np.testing.assert_array_equal(after.used, expected)
 
 
-def planned(admit: Admit, snapshot: ClusterSnapshot) -> Manifest:
-    """The PodGroup that carries the plan of an admission, as the operator writes it."""
+def planned(world: RandomCluster, admit: Admit, snapshot: ClusterSnapshot) -> Manifest:
+    """The TrainingJob with the plan of its admission, as the operator writes it."""
     gang = admit.gang
     plan = plans.make_plan(
         gang, admit.placement, snapshot.nodes, epoch=1, attempt=0, spec_hash="", now=NOW
     )
-    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "uid": gang.uid}
-    group = served(
-        pod_group(gang.name, 1, queue=gang.queue),
-        f"{gang.name}-group",
-        namespace=gang.namespace,
-        ownerReferences=[owner],
-    )
-    return {**group, "status": {"plan": plans.to_manifest(plan)}}
+    (job,) = (made for _, made in world.objects if made["metadata"].get("uid") == gang.uid)
+    return with_plan(job, plan)

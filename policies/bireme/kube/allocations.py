@@ -372,7 +372,9 @@ def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> Running
 
     ``strays`` carry the label of gang ``key``, belong to no plan, and are about to go.
     """
-    held = [pod for pod in strays if pod.node and not pod.is_terminal]
+    held = sorted(
+        (pod for pod in strays if pod.node and not pod.is_terminal), key=lambda pod: pod.key
+    )
     if not held:
         return None
     gang = Gang(
