@@ -11,14 +11,14 @@ from bireme.core.placement import Placement
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import quantities
+from bireme.kube import plans, quantities
 from bireme.kube.api.training_job import Priority, TrainingJobStatus
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_gang, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
 from bireme_operator.status import Urgency
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
 from tests.support.scenario.manifests import task
 
 NODES = NodeTable(racks(2, 4), SchedulingSettings().topology_levels)
@@ -154,6 +154,37 @@ def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
         "summary": "2 on r0-n0, 1 on r0-n1 (rack r0)",
     }
     assert conditions(body)["Admitted"] == ("True", "Admitted", quantities.format_timestamp(LATER))
+
+
+def test_an_admitted_job_starts_by_the_plan_in_its_status() -> None:
+    job = a_job(task("worker", 3), status={"queuePosition": 1, "message": "waits", "attempt": 2})
+    body = admitted(job, ("r0-n0", "r0-n1"))
+    assert (body["phase"], body["reason"], body["attempt"]) == ("Starting", "Admitted", 2)
+    assert body["message"] == "3 replicas planned; their pods are being created and bound"
+    assert (body["ready"], body["tasks"][0]["planned"], body["tasks"][0]["bound"]) == ("0/3", 3, 0)
+    plan = plans.read(body)
+    assert plan is not None
+    assert [(m.node, m.index) for m in plan.members] == [("r0-n0", 0), ("r0-n0", 2), ("r0-n1", 1)]
+    assert (plan.label, plan.queue, plan.planned) == ("1.2", "default", LATER)
+    assert "queuePosition" not in body
+
+
+@pytest.mark.parametrize(
+    ("phase", "attempt", "after"),
+    [
+        ("Starting", 0, "Pending"),
+        ("Starting", 1, "Restarting"),
+        ("Restarting", 1, "Restarting"),
+        ("Suspended", 0, "Suspended"),
+        ("Succeeded", 0, "Succeeded"),
+    ],
+)
+def test_a_job_that_gives_its_places_back_waits_again_unless_it_is_over_or_paused(
+    phase: str, attempt: int, after: str
+) -> None:
+    job = a_job(status={"phase": phase, "attempt": attempt, "ready": "0/1"})
+    body = status.without_plan(with_plan(job, a_plan(job)))
+    assert body == {"phase": after, "attempt": attempt, "ready": "0/1"}
 
 
 def test_a_wide_placement_is_summed_up() -> None:

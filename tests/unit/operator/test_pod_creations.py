@@ -1,0 +1,86 @@
+"""Creation of a gang's pods: how many at once, and what an error of one means for the others."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.client import ApiError
+from bireme.kube.cluster_state import ClusterState
+from bireme_operator.actuator import Actuator
+from bireme_operator.rejections import AdmissionRejected
+from bireme_operator.writes import Writes
+from tests.support.objects.facts import a_job, a_plan
+from tests.support.scenario.manifests import task
+
+REPLICAS, AT_ONCE = 12, 3
+JOB = a_job(task("worker", REPLICAS))
+PLAN = a_plan(JOB, ("n0", "n1"))
+FORBIDDEN = ApiError(403, "Forbidden", "over quota")
+BROKEN = ApiError(500, "InternalError", "no")
+
+
+class PodWrites:
+    """Takes the place of ``Writes``; creations whose number is in ``errors`` fail."""
+
+    def __init__(self, errors: Mapping[int, ApiError]) -> None:
+        self.concurrency = AT_ONCE
+        self.errors = errors
+        self.names: list[str] = []
+        self.open = self.most = 0
+
+    async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> int:
+        number = len(self.names)
+        self.names.append(build()["metadata"]["name"])
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(0)
+        self.open -= 1
+        if number in self.errors:
+            raise self.errors[number]
+        return 100 - number
+
+
+async def created(errors: Mapping[int, ApiError]) -> tuple[PodWrites, Mock]:
+    """Create all pods of the gang; the second has the version that was waited for."""
+    writes, watches = PodWrites(errors), Mock(wait_for_pods=AsyncMock())
+    state = ClusterState(SchedulingSettings())
+    actuator = Actuator(state, watches, cast(Writes, writes))
+    try:
+        await actuator.create_pods(JOB, PLAN, PLAN.members)
+    except (ApiError, AdmissionRejected) as error:
+        watches.error = error
+    return writes, watches
+
+
+async def test_pods_are_created_as_many_at_once_as_writes_are_allowed() -> None:
+    writes, watches = await created({})
+    assert writes.names == [f"job-worker-{index}" for index in range(REPLICAS)]
+    assert writes.most == AT_ONCE
+    watches.wait_for_pods.assert_awaited_once_with(100)
+
+
+async def test_the_first_refusal_stops_the_creations_that_have_not_begun() -> None:
+    writes, watches = await created({4: FORBIDDEN})
+    assert isinstance(watches.error, AdmissionRejected)
+    assert (watches.error.reason, str(watches.error)) == (Reason.PODS_REFUSED, "over quota")
+    assert 5 <= len(writes.names) <= 4 + AT_ONCE
+    watches.wait_for_pods.assert_not_awaited()
+
+
+@pytest.mark.parametrize("errors", [{0: BROKEN}, {2: BROKEN, 7: BROKEN}])
+async def test_after_any_other_error_the_rest_is_created_and_the_error_told(
+    errors: Mapping[int, ApiError],
+) -> None:
+    writes, watches = await created(errors)
+    assert len(writes.names) == REPLICAS
+    assert watches.error is BROKEN
+
+
+async def test_a_refusal_outweighs_an_error_before_it() -> None:
+    _, watches = await created({0: BROKEN, 4: FORBIDDEN})
+    assert isinstance(watches.error, AdmissionRejected)
