@@ -198,7 +198,14 @@ def test_the_size_of_a_running_gang_is_fixed_and_of_a_waiting_one_is_not(cluster
 
 def test_the_queue_of_a_gang_that_has_its_places_is_fixed(cluster: Cluster) -> None:
     changes: list[Manifest] = [{"queue": "research"}, {"priorityClassName": "urgent"}]
-    plan = {"epoch": 1, "attempt": 0, "specHash": "", "mode": "Pinned", "tasks": []}
+    plan = {
+        "epoch": 1,
+        "attempt": 0,
+        "specHash": "",
+        "queue": "default",
+        "mode": "Pinned",
+        "tasks": [],
+    }
     with in_phase(cluster, gang("placed"), "Inqueue") as reference:
         assert all("patched" in run(cluster, *changed(reference, each)) for each in changes)
         set_status(cluster, reference, plan={**plan, "plannedTime": "2026-01-01T00:00:00Z"})

@@ -1,18 +1,21 @@
 """The extender under a real kube-scheduler: what it lets through, what stays Pending, and why.
 
-There is no operator here: jobs, PodGroups and plans are written by hand, as an operator would.
+There is no operator here: jobs and their plans are written by hand, as an operator would.
 """
 
 import http.client
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from bireme.core.gpus import GPU
 from bireme.kube import crd, names, pods
 from bireme.kube.crd import KINDS
+from bireme_extender.cache import PLANNED
 from tools.controlplane.api import Manifest
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
@@ -69,20 +72,22 @@ class Desk:
         return f"/api/v1/namespaces/{self.namespace}/pods" + (f"/{name}" if name else "")
 
     def job(self, name: str = "job") -> Manifest:
-        """A TrainingJob and its PodGroup, not planned."""
+        """A TrainingJob, not planned."""
         container = {"name": "main", "image": "train", "resources": {"requests": REQUESTS}}
         template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
         task = {"name": "worker", "role": "worker", "replicas": 2, "template": template}
-        made = self.cluster.api.post(
-            self.path("trainingjobs"), resource("TrainingJob", name, {"tasks": [task]})
+        return self.cluster.api.post(
+            self.path("trainingjobs"),
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": "TrainingJob",
+                "metadata": {"name": name},
+                "spec": {"tasks": [task]},
+            },
         )
-        group = resource("PodGroup", name, {"minMember": 2, "queue": "default"})
-        group["metadata"]["ownerReferences"] = [owned_by(made)]
-        self.cluster.api.post(self.path("podgroups"), group)
-        return made
 
     def plan(self, places: dict[str, str], mode: str = "Pinned", *, attempt: int = 0) -> None:
-        """Publish a plan of PodGroup ``job``: node to replica indices."""
+        """Publish a plan of TrainingJob ``job``: node to replica indices."""
         task = {"name": "worker", "role": "worker", "replicas": 2}
         placements = [
             {"node": node, "task": "worker", "indices": indices} for node, indices in places.items()
@@ -91,15 +96,25 @@ class Desk:
             "epoch": 1,
             "attempt": attempt,
             "specHash": "0123456789abcdef",
+            "queue": "default",
             "mode": mode,
             "plannedTime": "2030-01-01T00:00:00Z",
             "tasks": [{**task, "requests": {**REQUESTS, "pods": "1"}}],
             "placements": placements,
         }
-        group = self.cluster.api.get(self.path("podgroups", "job"))
-        path = self.path("podgroups", "job") + "/status"
-        reply = self.cluster.api.request("PUT", path, {**group, "status": {"plan": plan}})
+        self.write_status({"plan": plan})
+
+    def drop_plan(self) -> None:
+        """Write a status without a plan, as an operator does when the last pod is gone."""
+        self.write_status({"phase": "Pending"})
+
+    def write_status(self, status: Manifest) -> Manifest:
+        """Write the status of TrainingJob ``job`` as a whole; return the object."""
+        path = self.path("trainingjobs", "job")
+        job = {**self.cluster.api.get(path), "status": status}
+        reply = self.cluster.api.request("PUT", f"{path}/status", job)
         assert reply.status == http.client.OK, reply.body
+        return reply.json()
 
     def pod(
         self, owner: Manifest, index: int = 0, *, plan: str = "1.0", group: str = "", pin: str = ""
@@ -158,15 +173,6 @@ class Desk:
             lambda: "\n".join(self.events(pod)),
         )
         assert self.node_of(pod) == ""
-
-
-def resource(kind: str, name: str, spec: Manifest) -> Manifest:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
 
 
 def owned_by(job: Manifest) -> Manifest:
@@ -237,17 +243,50 @@ def test_pod_of_a_gang_that_is_not_planned_stays_pending_until_it_is(
 ) -> None:
     job = desk.job()
     pod = desk.pod(job)
-    desk.refused(pod, "NoPlan: PodGroup job is not planned yet")
+    desk.refused(pod, "NoPlan: gang job is not planned yet")
     desk.plan({nodes[0]: "0"})
     desk.cluster.kubectl("annotate", "pod", pod, "-n", desk.namespace, "retry=now")
     assert desk.bound(pod) == nodes[0]
+
+
+def test_pod_of_a_gang_whose_plan_is_dropped_stays_pending(desk: Desk, nodes: list[str]) -> None:
+    job = desk.job()
+    desk.plan({nodes[0]: "0", nodes[1]: "1"})
+    assert desk.bound(desk.pod(job, 0, pin=nodes[0])) == nodes[0]
+    desk.drop_plan()
+    desk.refused(desk.pod(job, 1, pin=nodes[1]), "NoPlan: gang job is not planned yet")
+
+
+def test_watch_of_planned_jobs_is_sent_a_job_while_it_has_a_plan(
+    desk: Desk, nodes: list[str]
+) -> None:
+    """The field selector of the extender's watch, as the API server understands it."""
+    path = f"{desk.path('trainingjobs')}?{urlencode(PLANNED)}"
+    start = desk.cluster.api.get(path)["metadata"]["resourceVersion"]
+    desk.job()
+    desk.job("waits")
+    assert desk.cluster.api.get(path)["items"] == []
+    desk.plan({nodes[0]: "0"})
+    assert [job["metadata"]["name"] for job in desk.cluster.api.get(path)["items"]] == ["job"]
+    desk.plan({nodes[1]: "0"}, "Score")
+    desk.drop_plan()
+    desk.plan({nodes[2]: "0"})
+    since = f"watch=true&resourceVersion={start}&timeoutSeconds=2"
+    lines = desk.cluster.api.request("GET", f"{path}&{since}").body.splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
+        ("ADDED", "job"),
+        ("MODIFIED", "job"),
+        ("DELETED", "job"),
+        ("ADDED", "job"),
+    ]
 
 
 def test_pod_of_another_job_cannot_join_by_its_labels(desk: Desk, nodes: list[str]) -> None:
     desk.job()
     desk.plan({nodes[0]: "0"})
     pod = desk.pod(desk.job("other"), group="job", pin=nodes[0])
-    desk.refused(pod, "ForeignPod: the pod is not owned by the TrainingJob of PodGroup job")
+    desk.refused(pod, "ForeignPod: the pod is not owned by TrainingJob job")
 
 
 def test_score_mode_pod_is_bound_on_a_feasible_node_beside_its_gang(
