@@ -40,9 +40,8 @@ def elastic() -> Manifest:
     return training_job("elastic", workers, rendezvous="torch")
 
 
-def planned(group: Manifest) -> int:
-    plan = group.get("status", {}).get("plan") or {"tasks": ()}
-    return sum(int(planned["replicas"]) for planned in plan["tasks"])
+def planned(plan: Manifest | None) -> int:
+    return sum(int(task["replicas"]) for task in plan["tasks"]) if plan else 0
 
 
 def await_size(tenant: Tenant, size: int) -> dict[str, str]:
@@ -51,7 +50,7 @@ def await_size(tenant: Tenant, size: int) -> dict[str, str]:
     def found() -> tuple[int, int, str]:
         pods = tenant.pods("elastic")
         ready = str(tenant.status("elastic").get("ready"))
-        return planned(tenant.find("PodGroup", "elastic") or {}), len(nodes_of(pods)), ready
+        return planned(tenant.plan("elastic")), len(nodes_of(pods)), ready
 
     tenant.eventually(found, lambda seen: seen == (size, size, f"{size}/{size}"))
     return uids_of(tenant.pods("elastic"))
@@ -61,7 +60,7 @@ def plans(records: list[Record]) -> list[Manifest]:
     """The plans of the elastic job, one after the other."""
     seen: list[Manifest] = []
     for record in in_order(records):
-        if record.kind == "PodGroup" and record.key[1] == "elastic":
+        if record.kind == "TrainingJob" and record.key[1] == "elastic":
             plan = record.manifest.get("status", {}).get("plan")
             if plan and seen[-1:] != [plan]:
                 seen.append(plan)
