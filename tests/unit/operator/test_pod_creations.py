@@ -45,42 +45,43 @@ class PodWrites:
         return 100 - number
 
 
-async def created(errors: Mapping[int, ApiError]) -> tuple[PodWrites, Mock]:
-    """Create all pods of the gang; the second has the version that was waited for."""
-    writes, watches = PodWrites(errors), Mock(wait_for_pods=AsyncMock())
+async def created(errors: Mapping[int, ApiError]) -> tuple[PodWrites, Exception | None, AsyncMock]:
+    """Create all pods; return the writes, the error, and what waits for the newest version."""
+    writes, waits = PodWrites(errors), AsyncMock()
     state = ClusterState(SchedulingSettings())
-    actuator = Actuator(state, watches, cast(Writes, writes))
+    actuator = Actuator(state, Mock(wait_for_pods=waits), cast(Writes, writes))
     try:
         await actuator.create_pods(JOB, PLAN, PLAN.members)
     except (ApiError, AdmissionRejected) as error:
-        watches.error = error
-    return writes, watches
+        return writes, error, waits
+    return writes, None, waits
 
 
 async def test_pods_are_created_as_many_at_once_as_writes_are_allowed() -> None:
-    writes, watches = await created({})
+    writes, error, waits = await created({})
+    assert error is None
     assert writes.names == [f"job-worker-{index}" for index in range(REPLICAS)]
     assert writes.most == AT_ONCE
-    watches.wait_for_pods.assert_awaited_once_with(100)
+    waits.assert_awaited_once_with(100)
 
 
 async def test_the_first_refusal_stops_the_creations_that_have_not_begun() -> None:
-    writes, watches = await created({4: FORBIDDEN})
-    assert isinstance(watches.error, AdmissionRejected)
-    assert (watches.error.reason, str(watches.error)) == (Reason.PODS_REFUSED, "over quota")
+    writes, error, waits = await created({4: FORBIDDEN})
+    assert isinstance(error, AdmissionRejected)
+    assert (error.reason, str(error)) == (Reason.PODS_REFUSED, "over quota")
     assert 5 <= len(writes.names) <= 4 + AT_ONCE
-    watches.wait_for_pods.assert_not_awaited()
+    waits.assert_not_awaited()
 
 
 @pytest.mark.parametrize("errors", [{0: BROKEN}, {2: BROKEN, 7: BROKEN}])
 async def test_after_any_other_error_the_rest_is_created_and_the_error_told(
     errors: Mapping[int, ApiError],
 ) -> None:
-    writes, watches = await created(errors)
+    writes, error, _ = await created(errors)
     assert len(writes.names) == REPLICAS
-    assert watches.error is BROKEN
+    assert error is BROKEN
 
 
 async def test_a_refusal_outweighs_an_error_before_it() -> None:
-    _, watches = await created({0: BROKEN, 4: FORBIDDEN})
-    assert isinstance(watches.error, AdmissionRejected)
+    _, error, _ = await created({0: BROKEN, 4: FORBIDDEN})
+    assert isinstance(error, AdmissionRejected)
