@@ -16,7 +16,7 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, pod_builder, wire
 from bireme.kube.allocations import pod_name
-from bireme.kube.client import ApiError
+from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory, ProgressAccess
@@ -45,9 +45,11 @@ class Actuator:
         written = await self.writes.write_plan(job, wanted)
         try:
             await self.create_pods(job, plan, self._factory(job, plan).in_order())
-        finally:
+        except (ApiError, AdmissionRejected):
             # Pods would be taken for leftovers where the cache does not have their plan yet.
             await self.watches.wait_for(self.watches.jobs, job.key, written)
+            raise
+        await self.watches.wait_for(self.watches.jobs, job.key, written)
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
         return PodFactory(job, plan, self.progress)
@@ -70,30 +72,29 @@ class Actuator:
         self, job: JobFacts, plan: PlanFacts, factory: PodFactory, members: Sequence[Member]
     ) -> int:
         """Create pods in order, as many at once as writes are allowed; return the last version."""
-        waiting, newest = iter(members), 0
-        rejected: AdmissionRejected | None = None
-        failed: Exception | None = None
+        waiting = iter(members)
+        versions = [0]
+        errors: list[Exception] = []
+        verdicts: list[Exception] = []
 
         async def worker() -> None:
-            nonlocal newest, rejected, failed
             for member in waiting:
                 try:
-                    version = await self._create_pod(job, plan, factory, member)
-                    newest = max(newest, version)
-                except AdmissionRejected as verdict:
-                    rejected = verdict
+                    versions.append(await self._create_pod(job, plan, factory, member))
                 except ApiError as error:
                     # The others are tried: then only what is missing is left to do.
-                    failed = error
-                if rejected is not None:
-                    return  # a verdict on the gang
+                    errors.append(error)
+                except (AdmissionRejected, NotLeader) as verdict:
+                    verdicts.append(verdict)
+                if verdicts:
+                    return
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.writes.concurrency, len(members))):
                 group.create_task(worker())
-        if (error := rejected or failed) is not None:
+        for error in (*verdicts, *errors):
             raise error
-        return newest
+        return max(versions)
 
     async def _create_service(self, job: JobFacts, *, may_exist: bool) -> None:
         if may_exist and await self._has_service(job):

@@ -19,7 +19,6 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import Transition
 from bireme_operator.pod_groups import ExternalPodGroups
-from bireme_operator.watches import Watches
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import Writes
 from tests.support.simcluster.simulation import run
@@ -45,23 +44,16 @@ def _always(_: Any) -> Any:
     return lambda *_: True
 
 
-def _blind_to_own_writes(_: Any) -> Any:
-    async def wait(_: Watches, waiting: Any, __: int) -> None:
-        """Go on at once, whatever the cache has seen."""
-        waiting.close()
-
-    return wait
-
-
 def _creating_again(original: Any) -> Any:
-    async def create(self: Writes, namespace: str, pod: dict[str, Any]) -> int:
+    async def create(self: Writes, namespace: str, build: Callable[[], dict[str, Any]]) -> int:
         try:
-            written: int = await original(self, namespace, pod)
+            written: int = await original(self, namespace, build)
         except ApiError as error:
             if error.status:
                 raise
+            pod = build()
             again = {**pod["metadata"], "name": pod["metadata"]["name"] + "-again"}
-            written = await original(self, namespace, {**pod, "metadata": again})
+            written = await original(self, namespace, lambda: {**pod, "metadata": again})
         return written
 
     return create
@@ -137,9 +129,6 @@ def _giving_all_up(original: Any) -> Any:
 BUGS: dict[str, Bug] = {
     "the lease is taken from a living leader": Bug(
         Lease, "_is_free", _always, ("epoch-went-back", "job-stuck")
-    ),
-    "decisions do not wait for the cache": Bug(
-        Watches, "_until_known", _blind_to_own_writes, ("replica-twice", "job-stuck")
     ),
     "a lost answer is taken for a failure": Bug(
         Writes, "create_pod", _creating_again, ("replica-twice", "pod-left-over")

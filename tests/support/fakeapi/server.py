@@ -116,7 +116,7 @@ class FakeApi:
         return path
 
     def put(self, path: str, body: Object, uid: str = "") -> Object:
-        """Create (with ``uid``, if given) or replace an object and its status, without a request."""
+        """Create (with ``uid``) or replace an object and its status, without a request."""
         at = address(path)
         if at.key not in self.store.collection(at.resource).objects:
             return self.store.create(at.resource, at.key, body, uid=uid)

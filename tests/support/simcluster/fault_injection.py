@@ -27,7 +27,8 @@ class FaultInjector:
         self._server = cluster.server
         self._conditions = cluster.conditions
         self._chance = cluster.chance("storms")
-        self._tasks: set[asyncio.Task[None]] = set()
+        # In order, unlike a set: what they do when they are cancelled is part of the story.
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def all(self) -> dict[str, Injection]:
         """Return every fault by its name; a fault ends by itself."""
@@ -59,8 +60,8 @@ class FaultInjector:
             name = self._chance.choice(names)
             self._cluster.tell(f"fault: {name}")
             task = loop.create_task(faults[name]())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
         await self._calm()
 
     async def _calm(self) -> None:
