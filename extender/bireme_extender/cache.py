@@ -79,12 +79,17 @@ class ClusterCache:
         """True if all plans have been listed and their watch is open."""
         return self._groups.synced.is_set() and self._groups.is_live
 
+    @property
+    def knows_nodes(self) -> bool:
+        """True if all nodes and pods have been listed."""
+        return all(reflector.synced.is_set() for reflector in self._for_scores.values())
+
     async def has_nodes(self, timeout_seconds: float) -> bool:
         """Watch nodes and pods from now on; return whether all are listed within the time."""
         self._has_scores.set()
-        listed = [reflector.synced for reflector in self._for_scores.values()]
-        if all(event.is_set() for event in listed):
+        if self.knows_nodes:
             return True
+        listed = [reflector.synced for reflector in self._for_scores.values()]
         try:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.gather(*(event.wait() for event in listed))

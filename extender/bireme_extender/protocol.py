@@ -49,7 +49,7 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
     @property
     def has_names(self) -> bool:
         """True if the request has names; null counts as none."""
-        return bytes(self.node_names) != b"null"
+        return self.node_names != _NULL
 
     @property
     def has_only_nodes(self) -> bool:
