@@ -9,7 +9,7 @@ CODE := operator extender policies benchmarks tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench evidence verify differential cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ images: controlplane ## container images without Docker, as OCI archives (root o
 
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
 	@$(RUN) benchmarks.timings
+
+bench-peers: controlplane ## Bireme beside other gang schedulers (half an hour; resumes)
+	@$(RUN) tools.controlplane build --peers
+	@$(RUN) benchmarks.peers
 
 evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)
 	@$(RUN) benchmarks.simulations

@@ -108,8 +108,11 @@ class Observer:
 
     def take_job(self, event: str, job: Observed, now: float) -> None:
         if event != "DELETED" and job.status.reason:
-            self.reasons.setdefault(job.metadata.name, (now, job.status.reason))
-            self._news.set()
+            self.take_reason(job.metadata.name, now, job.status.reason)
+
+    def take_reason(self, name: str, now: float, reason: str) -> None:
+        self.reasons.setdefault(name, (now, reason))
+        self._news.set()
 
 
 @asynccontextmanager
@@ -120,15 +123,15 @@ async def observing(client: ApiClient, namespace: str) -> AsyncIterator[Observer
     jobs = names.path("trainingjobs", namespace)
     async with asyncio.TaskGroup() as group:
         following = [
-            group.create_task(_follow(client, pods, observer.take_pod)),
-            group.create_task(_follow(client, jobs, observer.take_job)),
+            group.create_task(follow(client, pods, observer.take_pod)),
+            group.create_task(follow(client, jobs, observer.take_job)),
         ]
         yield observer
         for task in following:
             task.cancel()
 
 
-async def _follow(
+async def follow(
     client: ApiClient, path: str, take: Callable[[str, Observed, float], None]
 ) -> None:
     """Watch from an empty collection on, and resume when the API server drops a watch that lags."""
@@ -182,7 +185,7 @@ class Arena:
             self.submitted[named[0]] = loop.time()
             await self.client.create(path, named[1])
 
-        await _each(bodies, create)
+        await each(bodies, create)
 
     async def submit(
         self, side: str, gangs: Sequence[str], replicas: int, gpus: int, duration: str = ""
@@ -219,7 +222,7 @@ class Arena:
         await self.delete(names.path("podgroups", NAMESPACE))
         # One by one, as the API server deletes a collection, thousands take half a minute.
         pods = [f"{PODS}/{name}" for name in self.observer.created]
-        await _each(pods, lambda path: self.client.delete(path, grace_seconds=0))
+        await each(pods, lambda path: self.client.delete(path, grace_seconds=0))
         async with asyncio.timeout(_CLEAR_SECONDS):
             for path in (PODS, JOBS, names.path("podgroups", NAMESPACE)):
                 while await self._exists(path):
@@ -257,7 +260,7 @@ class Arena:
         await self.clear()
 
 
-async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
+async def each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
     """Call ``work`` on every item, begun in their order, ``CONCURRENCY`` at a time."""
     waiting = iter(items)  # one for all workers, so that requests begin in the order of the items
 
