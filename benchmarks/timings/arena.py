@@ -22,10 +22,11 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme.kube.wire import WatchEvent
 from bireme_operator.settings import OperatorSettings
+from tests.support.scenario import helm
 from tests.support.scenario.clusters import install_api
 from tests.support.scenario.manifests import Manifest, queue
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.kwokctl import HEALTH_PATHS
+from tools.controlplane.kwokctl import FAIRNESS, HEALTH_PATHS
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
 
@@ -274,16 +275,34 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> No
 
 
 @asynccontextmanager
-async def arena(nodes: int, workdir: Path) -> AsyncIterator[Arena]:
-    with Cluster.start(f"bench-{secrets.token_hex(3)}") as cluster:
+async def arena(nodes: int, workdir: Path, *, fairness: bool = False) -> AsyncIterator[Arena]:
+    """Start a cluster with its stack, not yet running.
+
+    With ``fairness`` the API server limits requests by API Priority and Fairness, and Bireme has
+    the chart's accounts and flow schemas. The cluster's own programs and the client are
+    administrators, whom it exempts.
+    """
+    limits = FAIRNESS if fairness else None
+    with Cluster.start(f"bench-{secrets.token_hex(3)}", arguments=limits) as cluster:
         cluster.add_nodes(fake_nodes(nodes, racks=max(1, nodes // 25)))
         install_api(cluster)
         cluster.create_namespace(NAMESPACE)
         cluster.api.post(names.path("queues"), queue(names.DEFAULT_QUEUE))
         client = await ApiClient.connect(cluster.kubeconfig)
         try:
-            with BiremeStack(cluster, workdir) as stack:
+            kubeconfigs = _accounts(cluster, workdir) if fairness else None
+            with BiremeStack(cluster, workdir, kubeconfigs=kubeconfigs) as stack:
                 async with observing(client, NAMESPACE) as observer:
                     yield Arena(cluster, stack, client, observer)
         finally:
             await client.close()
+
+
+def _accounts(cluster: Cluster, folder: Path) -> dict[str, Path]:
+    """Install the chart without its pods; return kubeconfigs of its accounts by program."""
+    off = ("crds.enabled", "defaultQueue.create", "forecast.enabled", "admission.use")
+    flags = [f"--set={value}=false" for value in (*off, "admission.pods")]
+    # The programs run here, not on the fake nodes.
+    flags += ["--set=operator.replicas=0", "--set=scheduler.replicas=0"]
+    helm.install(cluster, helm.Helm(folder / "helm"), *flags)
+    return helm.kubeconfigs(cluster, folder)

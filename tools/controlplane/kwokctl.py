@@ -96,6 +96,16 @@ class RealNodeAccess:
 Arguments = Mapping[str, Mapping[str, str]]
 """Flags by component, without their dashes."""
 
+FAIRNESS: Final[Arguments] = {
+    "kube-apiserver": {
+        "enable-priority-and-fairness": "true",
+        "max-requests-inflight": "400",
+        "max-mutating-requests-inflight": "200",
+    }
+}
+"""Requests limited as in every cluster by default; kwokctl lifts the limits where it lifts those of
+clients. Administrators are exempt from them."""
+
 
 def configuration(
     binaries: Path, real: RealNodeAccess | None = None, given: Arguments | None = None
