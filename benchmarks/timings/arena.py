@@ -291,7 +291,8 @@ async def arena(nodes: int, workdir: Path, *, fairness: bool = False) -> AsyncIt
         client = await ApiClient.connect(cluster.kubeconfig)
         try:
             kubeconfigs = _accounts(cluster, workdir) if fairness else None
-            with BiremeStack(cluster, workdir, kubeconfigs=kubeconfigs) as stack:
+            env = {"BIREME_LEASE_NAMESPACE": helm.NAMESPACE} if fairness else None
+            with BiremeStack(cluster, workdir, env, kubeconfigs) as stack:
                 async with observing(client, NAMESPACE) as observer:
                     yield Arena(cluster, stack, client, observer)
         finally:

@@ -87,7 +87,7 @@ class VerbsProtocol(HttpToolsProtocol):
                 return
             if missing_bytes == 0:
                 verb = cast(Verb, head[1].decode())
-                reply = self._front.verbs.at_once(verb, data[head.end() :])
+                reply = self._front.verbs.at_once(verb, memoryview(data)[head.end() :])
                 if reply is not None:
                     self.transport.write(_REPLY % (len(reply), reply))
                     self.on_response_complete()

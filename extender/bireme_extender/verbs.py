@@ -11,9 +11,10 @@ a refusal would make the gang wait until something else changes in the cluster.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
 import structlog
 
 from bireme.core.policy import Scorer
@@ -25,6 +26,7 @@ from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.membership import Membership, Refusal, RefusalReason, group_of, membership
 from bireme_extender.metrics import Metrics
 from bireme_extender.protocol import ExtenderArgs
+from bireme_extender.scoring import FeasibleNodes, NamedNodes, NodeChoice
 
 Verb: TypeAlias = Literal["filter", "prioritize"]
 Answer: TypeAlias = tuple[str, bytes]
@@ -46,7 +48,7 @@ class CacheBehind(Exception):  # noqa: N818  # a state, not an error
     """The verdict depends on objects that the cache has not read yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verbs:
     """Answers both verbs from ``state``.
 
@@ -58,8 +60,16 @@ class Verbs:
     metrics: Metrics
     cache: ClusterCache
     scorer: Callable[[], Scorer] = default_scorer
+    choice: NodeChoice = field(init=False)
+    _last: dict[Verb, tuple[FeasibleNodes, NamedNodes, Scorer | None, Answer]] = field(
+        init=False, default_factory=dict
+    )
+    """Of score mode, by verb: what an answer was made from, and the answer."""
 
-    def at_once(self, verb: Verb, body: bytes) -> bytes | None:
+    def __post_init__(self) -> None:
+        self.choice = NodeChoice(self.state)
+
+    def at_once(self, verb: Verb, body: bytes | memoryview) -> bytes | None:
         """Return the reply if it is known now; None if only :meth:`call` can tell what to answer.
 
         Nothing has been counted or used up then.
@@ -141,15 +151,23 @@ class Verbs:
         if found.plan.mode == "Pinned":
             node = found.member.node
             if args.asks_about(node):
-                return "pinned", protocol.encode_names([node])
+                return "pinned", protocol.encode_passed(protocol.encode_list([node]))
             return self._refused(args, _not_offered(node))
         # 2. Score mode: every feasible node passes.
-        feasible = scoring.feasible_nodes(args.pod or _NO_POD, found, self.state)
+        feasible = self.choice.feasible(args.pod or _NO_POD, found)
         if isinstance(feasible, Refusal):
             return self._refused(args, feasible)
-        if names := feasible.among(args.asked):
-            return "scored", protocol.encode_names(names)
-        return self._refused(args, _NO_FEASIBLE_NODE)
+        asked = self.choice.named(args)
+        if (known := self._known("filter", feasible, asked, None)) is not None:
+            return known
+        passed = feasible.among(asked)
+        if not passed.names:
+            return self._refused(args, _NO_FEASIBLE_NODE)
+        encoded = protocol.encode_list(passed.names)
+        self.choice.remember(msgspec.Raw(encoded), passed)  # prioritize is asked about them next
+        answer = "scored", protocol.encode_passed(encoded)
+        self._last["filter"] = feasible, asked, None, answer
+        return answer
 
     def _prioritize(self, args: ExtenderArgs, found: Membership | Refusal) -> Answer:
         if isinstance(found, Refusal):
@@ -158,15 +176,30 @@ class Verbs:
             node = found.member.node
             planned = [(node, scoring.HIGHEST_SCORE)] if args.asks_about(node) else []
             return "pinned", protocol.encode_scores(planned)
-        feasible = scoring.feasible_nodes(args.pod or _NO_POD, found, self.state)
+        feasible = self.choice.feasible(args.pod or _NO_POD, found)
         if isinstance(feasible, Refusal):
             return "refused", _NO_SCORES
-        names = feasible.among(args.asked)
-        scores, fault = scoring.scores_for(feasible, names, self.scorer())
+        asked, scorer = self.choice.named(args), self.scorer()
+        if (known := self._known("prioritize", feasible, asked, scorer)) is not None:
+            return known
+        nodes = feasible.among(asked)
+        scores, fault = scoring.scores_for(feasible, nodes, scorer)
+        answer = "scored", protocol.encode_scores(scoring.points(nodes.names, scores))
         if fault:
             _log.warning("the scorer failed, the rules answered", fault=fault)
             self.metrics.fallbacks.inc()
-        return "scored", protocol.encode_scores(scoring.points(names, scores))
+        else:
+            self._last["prioritize"] = feasible, asked, scorer, answer
+        return answer
+
+    def _known(
+        self, verb: Verb, feasible: FeasibleNodes, asked: NamedNodes, scorer: Scorer | None
+    ) -> Answer | None:
+        """Return the last answer if it was to the same question, in an unchanged cluster."""
+        of = self._last.get(verb)
+        if of is None or of[0] is not feasible or of[1] is not asked or of[2] is not scorer:
+            return None
+        return of[3]
 
     async def _after_wait(self, pod: wire.V1Pod, refusal: Refusal) -> Membership | Refusal:
         """Return the verdict after a short wait for the cache, if the pod may still wait."""
