@@ -38,8 +38,8 @@ class Coscheduling(Side):
     groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
     settings = (
         "as a second scheduler with its controller, as its chart installs both; "
-        "permitWaitingTimeSeconds 10 as its manifests have it; a PodGroup with minMember and "
-        f"minResources per gang; client limits {QPS}/{BURST} (its controller has such flags, but "
+        "permitWaitingTimeSeconds 10 as its manifests have it; a PodGroup with minMember per gang, "
+        f"as in its guide; client limits {QPS}/{BURST} (its controller has such flags, but "
         "does not use them)"
     )
 
@@ -78,7 +78,8 @@ class Coscheduling(Side):
         )
 
     def gang(self, name: str, size: Size) -> Gang:
-        spec = {"minMember": size[0], "minResources": requests_of(size)}
+        # Without ``minResources``, as in its guide: it would add up all nodes for every gang.
+        spec = {"minMember": size[0]}
         group = group_of("scheduling.x-k8s.io/v1alpha1", "PodGroup", name, spec)
         labels = {"scheduling.x-k8s.io/pod-group": name}
         pods = pods_of(name, size, labels=labels, schedulerName="scheduler-plugins-scheduler")
