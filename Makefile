@@ -6,10 +6,21 @@ RUN := $(BIN)/python -m
 COMPILE := $(VENV)/uv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
   --no-annotate --universal --python-version 3.11
 CODE := operator extender policies benchmarks tools tests
-export PYTHONDONTWRITEBYTECODE := 1
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+
+# One environment grows: the demo's packages first, those of everything else when a target asks. For the
+# demo, bytecode is written when a module is first imported, as most never are.
+unexport PYTHONDONTWRITEBYTECODE
+define INSTALL
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bireme needs Python 3.11 or newer; set PYTHON=...")'
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(PIP) --require-hashes -r $<
+$(PIP) --no-deps --no-build-isolation --editable .
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench evidence verify differential cluster-up cluster-down constraints clean
+.NOTPARALLEL:
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,13 +28,15 @@ help: ## print this list
 install: $(VENV)/installed ## a virtual environment with every dependency, by hash
 
 $(VENV)/installed: constraints.txt pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bireme needs Python 3.11 or newer; set PYTHON=...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL)
+	-$(RUN) compileall -qq -j 0 $(VENV)/lib    # some files of packages are templates, no Python
+	touch $@ $(VENV)/demo
+
+$(VENV)/demo: constraints-demo.txt pyproject.toml
+	$(INSTALL)
 	touch $@
 
-controlplane: install ## build the Kubernetes binaries, once; later runs are instant
+controlplane: $(VENV)/demo ## build the Kubernetes binaries, once; later runs are instant
 	@$(RUN) tools.controlplane build
 
 demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=1, SEED=n)
@@ -66,32 +79,37 @@ reference: install ## write docs/reference and the chart's README from the code
 docs: install ## the documentation as a site in site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-images: controlplane ## container images without Docker, as OCI archives (root on Debian)
+images: install controlplane ## container images without Docker, as OCI archives (root on Debian)
 	@$(RUN) tools.images
 
-bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
+bench: install controlplane ## measure, and write the tables in docs/results (about 30 minutes)
 	@$(RUN) benchmarks.timings
+
+bench-peers: install controlplane ## Bireme beside other gang schedulers (half an hour; resumes)
+	@$(RUN) tools.controlplane build --peers
+	@$(RUN) benchmarks.peers
 
 evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)
 	@$(RUN) benchmarks.simulations
 
-verify: controlplane ## what is long: thousands of seeds, simulator against cluster (hours; resumes)
+verify: install controlplane ## what is long: thousands of seeds, simulator against cluster (hours; resumes)
 	@$(RUN) tools.verify
 
-differential: controlplane ## the simulator against the real control plane, 50 seeds (half an hour)
+differential: install controlplane ## the simulator against the real control plane, 50 seeds (half an hour)
 	@$(RUN) benchmarks.differential
 
 cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-down
 	@$(RUN) tools.demo up
 
-cluster-down: install ## stop what cluster-up or KEEP=1 left running
+cluster-down: $(VENV)/demo ## stop what cluster-up or KEEP=1 left running
 	@$(RUN) tools.demo down
 
-constraints: install ## renew constraints.txt from pyproject.toml, and image/*.txt after it
+constraints: install ## renew constraints.txt from pyproject.toml, and all other lists after it
 	$(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv
 	$(COMPILE) --extra dev pyproject.toml -o constraints.new
 	{ head -n 1 constraints.txt; cat constraints.new; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt && rm constraints.new
+	$(COMPILE) -c constraints.txt --extra demo pyproject.toml -o constraints-demo.txt
 	$(COMPILE) -c constraints.txt --extra operator --extra extender --extra serve pyproject.toml -o image/bireme.txt
 	$(COMPILE) -c constraints.txt --extra operator --extra extender --extra forecast pyproject.toml -o image/forecast.txt
 	$(COMPILE) -c constraints.txt image/build.in -o image/build.txt

@@ -7,7 +7,7 @@ A case of ``benchmarks.timings`` has samples of Bireme and of a baseline, a page
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, Self, TypeVar
 
@@ -120,12 +120,17 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one case; ``baseline`` names what they are compared with."""
+    """Rows of one case; ``baseline`` names what they are compared with.
+
+    Attributes:
+        figures: File name to SVG, drawn beside the page.
+    """
 
     rows: tuple[Row, ...]
     baseline: str = ""
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    figures: dict[str, str] = {}
 
 
 def at_most(bound: float, of: Of = "value") -> Aim:
@@ -186,7 +191,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_case(folder: Path, report: Report) -> None:
     """Write JSON and Markdown of a case, and the index over all in ``folder``."""
-    _write(folder, report.case, report, case_markdown(report), case_index)
+    plain, figures = report, {}
+    if report.result is not None:
+        figures = report.result.figures
+        bare = msgspec.structs.replace(report.result, figures=dict.fromkeys(figures, ""))
+        plain = msgspec.structs.replace(report, result=bare)
+    _write(folder, report.case, plain, case_markdown(report), case_index)
+    _draw(folder, figures)
 
 
 def _write(
@@ -201,6 +212,11 @@ def _write(
     (folder / "README.md").write_text(index(every), encoding="utf-8")
 
 
+def _draw(folder: Path, figures: Mapping[str, str]) -> None:
+    for name, drawing in figures.items():
+        (folder / name).write_text(drawing, encoding="utf-8")
+
+
 def case_markdown(report: Report) -> str:
     lines = [f"# {report.question}", ""]
     if report.result is None:
@@ -210,6 +226,8 @@ def case_markdown(report: Report) -> str:
         lines += _comparison(result)
         for note in result.notes:
             lines += ["", note]
+        for name in result.figures:
+            lines += ["", f"![{report.question}]({name})"]
         for part in result.tables:
             lines += ["", f"## {part.title}", "", *markdown_table(part.columns, part.rows)]
     facts = {
@@ -328,8 +346,7 @@ def write_page(folder: Path, page: Page) -> None:
     """Write the files of a page, and the index over all pages in ``folder``."""
     plain = msgspec.structs.replace(page, figures=dict.fromkeys(page.figures, ""))
     _write(folder, page.name, plain, page_markdown(page), page_index)
-    for name, drawing in page.figures.items():
-        (folder / name).write_text(drawing, encoding="utf-8")
+    _draw(folder, page.figures)
 
 
 def page_markdown(page: Page) -> str:

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,11 @@ CASE_LIMIT_SECONDS: Final = 1200.0
 CASES: Final = (
     Case("gang512", "One gang of 512 one-GPU pods on 500 nodes", measure_gang512),
     Case("gangs500x4", "500 gangs of 4 two-GPU pods on 500 nodes", measure_gangs500x4),
+    Case(
+        "gangs500x4-apf",
+        "500 gangs of 4 two-GPU pods on 500 nodes, with API Priority and Fairness",
+        partial(measure_gangs500x4, fairness=True),
+    ),
     Case("throughput", "3000 one-GPU pods on 1000 and 5000 nodes", measure_throughput),
     Case("verdict", "Full cluster: time to the first reason on the object", measure_verdict),
     Case("freed", "Freed capacity: time to the next gang", measure_freed),

@@ -22,10 +22,11 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme.kube.wire import WatchEvent
 from bireme_operator.settings import OperatorSettings
+from tests.support.scenario import helm
 from tests.support.scenario.clusters import install_api
 from tests.support.scenario.manifests import Manifest, queue
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.kwokctl import HEALTH_PATHS
+from tools.controlplane.kwokctl import FAIRNESS, HEALTH_PATHS
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
 
@@ -111,8 +112,11 @@ class Observer:
 
     def take_job(self, event: str, job: Observed, now: float) -> None:
         if event != "DELETED" and job.status.reason:
-            self.reasons.setdefault(job.metadata.name, (now, job.status.reason))
-            self._news.set()
+            self.take_reason(job.metadata.name, now, job.status.reason)
+
+    def take_reason(self, name: str, now: float, reason: str) -> None:
+        self.reasons.setdefault(name, (now, reason))
+        self._news.set()
 
 
 @asynccontextmanager
@@ -123,15 +127,15 @@ async def observing(client: ApiClient, namespace: str) -> AsyncIterator[Observer
     jobs = names.path("trainingjobs", namespace)
     async with asyncio.TaskGroup() as group:
         following = [
-            group.create_task(_follow(client, pods, observer.take_pod)),
-            group.create_task(_follow(client, jobs, observer.take_job)),
+            group.create_task(follow(client, pods, observer.take_pod)),
+            group.create_task(follow(client, jobs, observer.take_job)),
         ]
         yield observer
         for task in following:
             task.cancel()
 
 
-async def _follow(
+async def follow(
     client: ApiClient, path: str, take: Callable[[str, Observed, float], None]
 ) -> None:
     """Watch from an empty collection on, and resume when the API server drops a watch that lags."""
@@ -185,7 +189,7 @@ class Arena:
             self.submitted[named[0]] = loop.time()
             await self.client.create(path, named[1])
 
-        await _each(bodies, create)
+        await each(bodies, create)
 
     async def submit(
         self, side: str, gangs: Sequence[str], replicas: int, gpus: int, duration: str = ""
@@ -221,7 +225,7 @@ class Arena:
         await self.delete(JOBS)
         # One by one, as the API server deletes a collection, thousands take half a minute.
         pods = [f"{PODS}/{name}" for name in self.observer.created]
-        await _each(pods, lambda path: self.client.delete(path, grace_seconds=0))
+        await each(pods, lambda path: self.client.delete(path, grace_seconds=0))
         async with asyncio.timeout(_CLEAR_SECONDS):
             for path in (PODS, JOBS):
                 while await self._exists(path):
@@ -262,7 +266,7 @@ class Arena:
         await self.clear()
 
 
-async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
+async def each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
     """Call ``work`` on every item, begun in their order, ``CONCURRENCY`` at a time."""
     waiting = iter(items)  # one for all workers, so that requests begin in the order of the items
 
@@ -276,16 +280,35 @@ async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> N
 
 
 @asynccontextmanager
-async def arena(nodes: int, workdir: Path) -> AsyncIterator[Arena]:
-    with Cluster.start(f"bench-{secrets.token_hex(3)}") as cluster:
+async def arena(nodes: int, workdir: Path, *, fairness: bool = False) -> AsyncIterator[Arena]:
+    """Start a cluster with its stack, not yet running.
+
+    With ``fairness`` the API server limits requests by API Priority and Fairness, and Bireme has
+    the chart's accounts and flow schemas. The cluster's own programs and the client are
+    administrators, whom it exempts.
+    """
+    limits = FAIRNESS if fairness else None
+    with Cluster.start(f"bench-{secrets.token_hex(3)}", arguments=limits) as cluster:
         cluster.add_nodes(fake_nodes(nodes, racks=max(1, nodes // 25)))
         install_api(cluster)
         cluster.create_namespace(NAMESPACE)
         cluster.api.post(names.path("queues"), queue(names.DEFAULT_QUEUE))
         client = await ApiClient.connect(cluster.kubeconfig)
         try:
-            with BiremeStack(cluster, workdir) as stack:
+            kubeconfigs = _accounts(cluster, workdir) if fairness else None
+            env = {"BIREME_LEASE_NAMESPACE": helm.NAMESPACE} if fairness else None
+            with BiremeStack(cluster, workdir, env, kubeconfigs) as stack:
                 async with observing(client, NAMESPACE) as observer:
                     yield Arena(cluster, stack, client, observer)
         finally:
             await client.close()
+
+
+def _accounts(cluster: Cluster, folder: Path) -> dict[str, Path]:
+    """Install the chart without its pods; return kubeconfigs of its accounts by program."""
+    off = ("crds.enabled", "defaultQueue.create", "forecast.enabled", "admission.use")
+    flags = [f"--set={value}=false" for value in (*off, "admission.pods")]
+    # The programs run here, not on the fake nodes.
+    flags += ["--set=operator.replicas=0", "--set=scheduler.replicas=0"]
+    helm.install(cluster, helm.Helm(folder / "helm"), *flags)
+    return helm.kubeconfigs(cluster, folder)

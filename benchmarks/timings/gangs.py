@@ -46,10 +46,10 @@ async def measure_gang512(run: Run) -> Result:
     return Result(baseline="stock scheduler", rows=tuple(rows), tables=(cpu.table(),))
 
 
-async def measure_gangs500x4(run: Run) -> Result:
-    """Measure many small gangs that fill the cluster."""
+async def measure_gangs500x4(run: Run, *, fairness: bool = False) -> Result:
+    """Measure many small gangs that fill the cluster; ``fairness`` as in :func:`arena`."""
     work = Workload(run.pick(500, 50), 4, 2)
-    pairs, cpu = await _measure(run, run.pick(500, 50), work)
+    pairs, cpu = await _measure(run, run.pick(500, 50), work, fairness=fairness)
     rows = [
         pairs.row(_TOTAL, "s"),
         pairs.row("gangs bound per second", "gangs/s", at_least(0.9, "ratio")),
@@ -78,10 +78,12 @@ async def measure_throughput(run: Run) -> Result:
     return Result(baseline="stock scheduler", rows=tuple(rows), tables=tuple(tables))
 
 
-async def _measure(run: Run, nodes: int, work: Workload) -> tuple[Pairs, CpuTimes]:
+async def _measure(
+    run: Run, nodes: int, work: Workload, *, fairness: bool = False
+) -> tuple[Pairs, CpuTimes]:
     """Measure both sides in alternation on one cluster."""
     pairs, cpu = Pairs(), CpuTimes()
-    async with arena(nodes, run.workdir / f"nodes-{nodes}") as place:
+    async with arena(nodes, run.workdir / f"nodes-{nodes}", fairness=fairness) as place:
         for side in run.sides():
             await place.prepare(side)
             meter = CpuMeter({**place.pids(), "measuring client": os.getpid()})

@@ -160,7 +160,7 @@ def _wait_for_checkpoint(port: int, sent: bytes) -> None:
 def _asked(run: Run, programs: list[Process], sent: bytes, nodes: int) -> list[Row]:
     pairs = Pairs()
     for _ in range(run.repetitions):
-        ours, theirs = timed(run, programs, sent)
+        ours, theirs = timed(run, programs, [sent])
         pairs.add("bireme", percentiles(ours))
         pairs.add("rules", percentiles(theirs))
     what = f"{PLACER}: prioritize, pod in score mode, {nodes} names"

@@ -37,16 +37,20 @@ def reply_of(port: int, sent: bytes) -> bytes:
         return _exchange(connection, sent)
 
 
-def timed(ports: Sequence[int], sent: bytes, rounds: int) -> list[list[float]]:
-    """Time round trips by port; the servers are asked in turn, a few calls at a time."""
+def timed(ports: Sequence[int], sent: Sequence[bytes], rounds: int) -> list[list[float]]:
+    """Time round trips by port; the servers are asked in turn, a few calls at a time.
+
+    Each is sent all of ``sent``, one after another, and again from the first.
+    """
     seconds: list[list[float]] = [[] for _ in ports]
     with ExitStack() as stack:
         connections = [stack.enter_context(closing(_connect(port))) for port in ports]
         for turn in range(rounds):
             for taken, connection in zip(seconds, connections, strict=True):
-                for _ in range(10):
+                for call in range(10):
+                    question = sent[(10 * turn + call) % len(sent)]
                     began = time.perf_counter()
-                    _exchange(connection, sent)
+                    _exchange(connection, question)
                     if turn:  # the first turn warms up
                         taken.append(time.perf_counter() - began)
     return seconds

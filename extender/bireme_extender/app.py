@@ -1,18 +1,16 @@
 """The extender's HTTP side: the two verbs, health, metrics, and the OpenAPI document.
 
 ``/filter`` and ``/prioritize`` are answered from bytes to bytes in :meth:`ExtenderApp.__call__`,
-before FastAPI's middleware and routing. kube-scheduler asks about one pod at a time and waits, so
-every microsecond here is added to every pod. Measured on two cores, for a request of 3 kB whose
-answer is ready: 10 us inside the application, against 120 us with ``@app.post`` routes that return
-a ``Response``; over loopback 0.23 ms against 0.39 ms a round trip. All other paths are ordinary
-routes. A failed request is never a 500: the caller gets a 4xx or 503 with one JSON sentence.
+before FastAPI's middleware and routing; :mod:`bireme_extender.connection` gives most answers even
+before that. All other paths are ordinary routes. A failed request is never a 500: the caller gets
+a 4xx or 503 with one JSON sentence.
 
 Bodies are bounded before anything reads them, because a neighbour in the cluster may send what it
 likes: in length, in time, and in how many bytes are being received at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Final
@@ -27,9 +25,10 @@ from bireme_extender import protocol
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
 from bireme_extender.scoring import HIGHEST_SCORE
-from bireme_extender.verbs import CacheBehind, Verbs
+from bireme_extender.verbs import CacheBehind, Verb, Verbs
 
 VERSION: Final = version("bireme")
+VERBS: Final[Mapping[str, Verb]] = {"/filter": "filter", "/prioritize": "prioritize"}
 # Bodies of the largest length that may be in memory, unfinished, at any time: a neighbour could
 # open many connections and finish none.
 _BODIES_AT_ONCE: Final = 4
@@ -129,17 +128,17 @@ class ExtenderApp(FastAPI):
         self._bodies = bodies
         self._metrics = metrics
         self._open_port = open_port
-        self._verbs = {"/filter": verbs.filter, "/prioritize": verbs.prioritize}
+        self._verbs = verbs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: a verb at once, anything else by the routes."""
-        verb = self._verbs.get(scope["path"]) if scope["type"] == "http" else None
+        verb = VERBS.get(scope["path"]) if scope["type"] == "http" else None
         if verb is None or (self._open_port and scope["server"][1] == self._open_port):
             await super().__call__(scope, receive, send)
             return
         try:
             body = await self._body(scope, receive)
-            await _answer(send, 200, await verb(body))
+            await _answer(send, 200, await self._verbs.call(verb, body))
         except Disconnected:
             self._count(scope, "disconnected")
         except BodyRefused as refusal:

@@ -1,9 +1,9 @@
 """The extender's own cache of the cluster: watches that feed one ClusterState.
 
 The plans in TrainingJobs and PodGroups are watched from the start: they are all that pinned pods
-need. Nodes and pods matter to score mode alone, so they are watched from the first plan in that mode on.
-SchedulingPolicies choose the scorer; readiness does not wait for them. The cache starts empty and
-may lag behind the API server; :class:`PlanWaits` bridges that lag.
+need. Nodes and pods matter to score mode alone, so they are watched from the first plan in that
+mode on. SchedulingPolicies choose the scorer; readiness does not wait for them. The cache starts
+empty and may lag behind the API server; :class:`PlanWaits` bridges that lag.
 """
 
 import asyncio
@@ -88,12 +88,17 @@ class ClusterCache:
         """True if all plans have been listed and their watches are open."""
         return all(r.synced.is_set() and r.is_live for r in (self._jobs, self._groups))
 
+    @property
+    def knows_nodes(self) -> bool:
+        """True if all nodes and pods have been listed."""
+        return all(reflector.synced.is_set() for reflector in self._for_scores.values())
+
     async def has_nodes(self, timeout_seconds: float) -> bool:
         """Watch nodes and pods from now on; return whether all are listed within the time."""
         self._has_scores.set()
-        listed = [reflector.synced for reflector in self._for_scores.values()]
-        if all(event.is_set() for event in listed):
+        if self.knows_nodes:
             return True
+        listed = [reflector.synced for reflector in self._for_scores.values()]
         try:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.gather(*(event.wait() for event in listed))

@@ -2,8 +2,8 @@
 
 A tenant can write anything into a pod, so its labels are only claims. They are checked against the
 plan that the operator wrote into the status of a TrainingJob or a PodGroup: replicas of a
-TrainingJob by owner, plan label, task, index and name; pods of other controllers by UID. Neither may ask for more than was
-planned. A pod that cannot be verified gets no node.
+TrainingJob by owner, plan label, task, index and name; pods of other controllers by UID. Neither
+may ask for more than was planned. A pod that cannot be verified gets no node.
 """
 
 from dataclasses import dataclass

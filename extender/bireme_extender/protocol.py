@@ -49,7 +49,7 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
     @property
     def has_names(self) -> bool:
         """True if the request has names; null counts as none."""
-        return bytes(self.node_names) != b"null"
+        return self.node_names != _NULL
 
     @property
     def has_only_nodes(self) -> bool:
@@ -82,7 +82,7 @@ _REPLY: Final = (
 )
 
 
-def decode(body: bytes) -> ExtenderArgs:
+def decode(body: bytes | memoryview) -> ExtenderArgs:
     """Return the request in ``body``.
 
     Raises:
@@ -91,9 +91,14 @@ def decode(body: bytes) -> ExtenderArgs:
     return _decoder.decode(body)
 
 
-def encode_names(names: list[str]) -> bytes:
-    """Encode a filter reply that passes ``names``."""
-    return _REPLY % (_encode(names), b"{}")
+def encode_list(names: list[str]) -> bytes:
+    """Encode names of nodes as a list, as the scheduler's encoder does."""
+    return _encode(names)
+
+
+def encode_passed(names: bytes) -> bytes:
+    """Encode a filter reply that passes the encoded list ``names``."""
+    return _REPLY % (names, b"{}")
 
 
 def encode_refusal(asked: list[str], reason: str) -> bytes:

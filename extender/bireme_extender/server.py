@@ -12,8 +12,9 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import structlog
 import uvicorn
@@ -27,6 +28,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.watch import Timing
 from bireme_extender.app import VERSION, BodyReader, make_app
 from bireme_extender.cache import ClusterCache, PlanWaits
+from bireme_extender.connection import Front, VerbsProtocol
 from bireme_extender.metrics import Metrics
 from bireme_extender.scoring import ScorerLoader
 from bireme_extender.settings import ExtenderSettings
@@ -84,11 +86,12 @@ class Program:
         metrics.show_cache(self.cache.ages, self.cache.troubles)
         self.verbs = Verbs(state, waits, metrics, self.cache, lambda: scorers.scorer)
         bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
+        front = Front(self.verbs, settings.body_limit_bytes)
         self.app = make_app(self.verbs, metrics, self.cache, bodies, settings.metrics_port)
         self._server = _Server(
             uvicorn.Config(
                 self.app,
-                http="httptools",
+                http=cast(type[asyncio.Protocol], partial(VerbsProtocol, front)),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -30,7 +30,7 @@ async def test_the_bare_server_answers_the_same_bytes_every_time(length: int) ->
         for body in (b"", b"{}", b"y" * 200_000):
             sent = round_trips.request("/filter", body)
             assert await asyncio.to_thread(round_trips.reply_of, port, sent) == reply
-        times = await asyncio.to_thread(round_trips.timed, [port, port], sent, 3)
+        times = await asyncio.to_thread(round_trips.timed, [port, port], [sent], 3)
         assert [len(taken) for taken in times] == [20, 20]
         assert all(seconds > 0 for taken in times for seconds in taken)
 

@@ -122,7 +122,10 @@ async def test_nonsense_of_a_network_is_answered_by_the_rules_in_the_same_call(
     async with extender(api, tmp_path, trained) as caller:
         await caller.eventually(LAST)
         monkeypatch.setattr(NodeFacts, "encode", nonsense)
-        assert await caller.points() == RULES
+        assert await caller.points() == LAST  # nothing has changed, so nothing is asked anew
+        spec = {"nodeName": "n0", "containers": [{"name": "main"}]}
+        api.put("/api/v1/namespaces/team/pods/other", {"metadata": {"name": "other"}, "spec": spec})
+        await caller.eventually(RULES)
         assert await caller.sample("score_fallbacks_total") == 1.0
         monkeypatch.undo()
         assert await caller.points() == LAST

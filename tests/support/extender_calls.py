@@ -143,6 +143,10 @@ class FixedFreshness(ClusterCache):
     is_live: bool = True
     is_complete: bool = True
 
+    @property
+    def knows_nodes(self) -> bool:
+        return self.is_complete
+
     async def has_nodes(self, timeout_seconds: float) -> bool:
         return self.is_complete
 

@@ -126,9 +126,10 @@ class FaultProxy:
     async def _start(self) -> None:
         own = await self._source.current()
         # Trusts the same server, but shows no certificate: clients bring their own tokens.
-        ca = own.configuration.ssl_ca_cert
-        tls = own.tls if isinstance(own.tls, bool) else ssl.create_default_context(cafile=ca)
-        self._anonymous = replace(own, tls=tls)
+        if isinstance(own.tls, ssl.SSLContext):
+            trusted = b"".join(own.tls.get_ca_certs(binary_form=True))
+            own = replace(own, tls=ssl.create_default_context(cadata=trusted))
+        self._anonymous = own
         self._session = aiohttp.ClientSession(
             # Every watch holds a connection for as long as it lasts.
             connector=aiohttp.TCPConnector(limit=0),

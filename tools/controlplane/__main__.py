@@ -6,7 +6,16 @@ import sys
 import time
 from pathlib import Path
 
-from tools.controlplane.binaries import CONTROL_PLANE, KARPENTER, KUBEFLOW, NODE, Bundle, build
+from tools.controlplane.binaries import (
+    CONTROL_PLANE,
+    COSCHEDULING,
+    KARPENTER,
+    KUBEFLOW,
+    KUEUE,
+    NODE,
+    Bundle,
+    build,
+)
 from tools.controlplane.cluster import Cluster, known_clusters, stop_orphans
 from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.nodes import fake_nodes, nodes_manifest
@@ -46,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     building.add_argument(
         "--kubeflow", action="store_true", help="Kubeflow as well, for the tests of its jobs"
     )
+    building.add_argument(
+        "--peers", action="store_true", help="other gang schedulers as well, for their benchmark"
+    )
     building.add_argument("--node", action="store_true", help="the programs of a real node as well")
     building.add_argument(
         "--where-possible", action="store_true", help="no error where there can be no real node"
@@ -67,6 +79,9 @@ def _build_asked(options: argparse.Namespace) -> None:
         print(_build(KARPENTER))
     if options.kubeflow:
         print(_build(KUBEFLOW))
+    if options.peers:
+        print(_build(COSCHEDULING))
+        print(_build(KUEUE))
     if options.node:
         reason = obstacle() if options.where_possible else None
         print(f"no real node: {reason}" if reason else _build(NODE))

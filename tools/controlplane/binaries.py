@@ -297,6 +297,31 @@ KUBEFLOW: Final = Bundle(
     source=_TRAINING_OPERATOR,
     manifests=("manifests/base/crds",),
 )
+# Gang schedulers that the benchmark of peers measures beside Bireme.
+COSCHEDULING: Final = Bundle(
+    f"coscheduling-{module_version('coscheduling', 'sigs.k8s.io/scheduler-plugins')}",
+    (
+        Binary("coscheduling", "coscheduling", "./scheduler"),
+        Binary(
+            "coscheduling-controller",
+            "coscheduling",
+            "sigs.k8s.io/scheduler-plugins/cmd/controller",
+        ),
+    ),
+    source="sigs.k8s.io/scheduler-plugins",
+    manifests=("config/crd/bases",),
+)
+KUEUE: Final = Bundle(
+    f"kueue-{module_version('kueue', 'sigs.k8s.io/kueue')}",
+    (_stamped("kueue", "kueue", "sigs.k8s.io/kueue", "pkg/version.GitVersion"),),
+    source="sigs.k8s.io/kueue",
+    manifests=(
+        "config/components/crd/bases",
+        "config/components/crd/patches",
+        "config/components/manager",
+        "config/components/webhook",
+    ),
+)
 NODE: Final = Bundle(
     f"node-{KUBERNETES_VERSION}",
     (

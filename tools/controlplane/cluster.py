@@ -22,7 +22,7 @@ import yaml
 from tools.controlplane.api import Api, Manifest
 from tools.controlplane.binaries import KUBERNETES_VERSION, build, cache_root, output
 from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.kwokctl import HEALTH_PATHS, RealNodeAccess, configuration
+from tools.controlplane.kwokctl import HEALTH_PATHS, Arguments, RealNodeAccess, configuration
 from tools.controlplane.nodes import register, repelling
 from tools.controlplane.process import Component, kill_from
 from tools.controlplane.realnode.node import RealNode
@@ -77,8 +77,17 @@ class Cluster:
     name: str
 
     @classmethod
-    def start(cls, name: str, *, detached: bool = False, real_node: bool = False) -> Self:
+    def start(
+        cls,
+        name: str,
+        *,
+        detached: bool = False,
+        real_node: bool = False,
+        arguments: Arguments | None = None,
+    ) -> Self:
         """Start a fresh cluster and return when pods can be created; build what is missing.
+
+        ``arguments`` are more flags for its components.
 
         With ``real_node`` there is ``node``, and fake nodes repel pods that do not tolerate
         ``nodes.FAKE_TAINT``.
@@ -93,7 +102,7 @@ class Cluster:
         keys = cluster._home / "pki"
         try:
             real = RealNodeAccess(cluster.node.reserve(), keys) if real_node else None
-            cluster._create(configuration(binaries, real), binaries)
+            cluster._create(configuration(binaries, real, arguments), binaries)
             if real_node:
                 cluster.node.join(cluster.api, keys)
         except BaseException:  # Ctrl-C as well: nothing may be left running

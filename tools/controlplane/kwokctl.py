@@ -93,13 +93,31 @@ class RealNodeAccess:
         }
 
 
-def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
+Arguments = Mapping[str, Mapping[str, str]]
+"""Flags by component, without their dashes."""
+
+FAIRNESS: Final[Arguments] = {
+    "kube-apiserver": {
+        "enable-priority-and-fairness": "true",
+        "max-requests-inflight": "400",
+        "max-mutating-requests-inflight": "200",
+    }
+}
+"""Requests limited as in every cluster by default; kwokctl lifts the limits where it lifts those of
+clients. Administrators are exempt from them."""
+
+
+def configuration(
+    binaries: Path, real: RealNodeAccess | None = None, given: Arguments | None = None
+) -> str:
     """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
-    more = real.arguments() if real else {}
+    layers: list[Arguments] = [EXTRA_ARGUMENTS, real.arguments() if real else {}, given or {}]
     names = [real.network.api_service, real.network.host] if real else []
     arguments = {  # the later of two with one name wins
-        name: {**EXTRA_ARGUMENTS.get(name, {}), **more.get(name, {})}
-        for name in sorted(EXTRA_ARGUMENTS.keys() | more.keys())
+        component: {
+            key: value for layer in layers for key, value in layer.get(component, {}).items()
+        }
+        for component in sorted({component for layer in layers for component in layer})
     }
     documents = [
         {
@@ -115,8 +133,8 @@ def configuration(binaries: Path, real: RealNodeAccess | None = None) -> str:
                 **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
             },
             "componentsPatches": [
-                {"name": name, "extraArgs": [{"key": k, "value": v} for k, v in given.items()]}
-                for name, given in arguments.items()
+                {"name": name, "extraArgs": [{"key": k, "value": v} for k, v in flags.items()]}
+                for name, flags in arguments.items()
             ],
         },
         {"apiVersion": API_VERSION, "kind": "KwokConfiguration", "options": KWOK_OPTIONS},

@@ -17,7 +17,9 @@ import yaml
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.process import Process, free_ports
 
-SCHEDULER_CONFIG: Final = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
+_ROOT: Final = Path(__file__).parents[2]
+SCHEDULER_CONFIG: Final = _ROOT / "manifests" / "scheduler-config.yaml"
+_CHART_VALUES: Final = _ROOT / "charts" / "bireme" / "values.yaml"
 RESTART_SECONDS: Final = 0.5  # between two looks of a Keeper
 
 
@@ -112,6 +114,7 @@ class BiremeStack:
             scheduler_command(self.cluster.binary("kube-scheduler"), config, self.scheduler_port),
             log_path=self.workdir / "kube-scheduler.log",
             ready_url=f"https://127.0.0.1:{self.scheduler_port}/readyz",
+            env=scheduler_environment(),
         )
 
 
@@ -159,6 +162,12 @@ def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender
     (extender,) = config["extenders"]
     extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
     return yaml.safe_dump(config)
+
+
+def scheduler_environment() -> dict[str, str]:
+    """Return what the chart sets in kube-scheduler's environment by default."""
+    values = yaml.safe_load(_CHART_VALUES.read_text())
+    return {"GOGC": str(values["scheduler"]["garbagePercent"])}
 
 
 def scheduler_command(program: Path, config: Path, port: int) -> list[str]:

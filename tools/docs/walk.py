@@ -90,7 +90,7 @@ async def _in_cluster(trace: Trace, folder: Path) -> None:
         verbs = Verbs(a_state(nodes, groups), PlanWaits(0.2), make_metrics(), FixedFreshness())
         body = a_body(pods(api)[0], [node["metadata"]["name"] for node in nodes])
         with trace.tracing():
-            await verbs.filter(body)
+            await verbs.call("filter", body)
 
 
 def in_cluster() -> Trace:

@@ -135,3 +135,15 @@ affinity:
 {{- define "bireme.operatorUser" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "bireme.name" . }}-operator
 {{- end -}}
+
+{{/* Whose requests the flow schemas take: the operator's, and the scheduler's and extender's. */}}
+{{- define "bireme.flowSubjects" -}}
+{{- range $number, $component := list "operator" "scheduler" }}
+{{- if $number }}
+{{ end -}}
+- kind: ServiceAccount
+  serviceAccount:
+    name: {{ include "bireme.name" $ }}-{{ $component }}
+    namespace: {{ $.Release.Namespace }}
+{{- end }}
+{{- end -}}

@@ -142,6 +142,10 @@ class AdmissionPass:
     """Shape and queue of gangs that wait for capacity behind the blocked gang, without a limit."""
     _fitting: dict[object, int] = field(default_factory=dict)
     """Shapes that fitted now, with the number of ledger changes at that moment."""
+    _unforeseen: set[object] = field(default_factory=set)
+    """Shapes that would not fit if all that runs had ended: what is in the way is no gang's."""
+    _missing: dict[object, tuple[int, str]] = field(default_factory=dict)
+    """What a shape lacks in words, with the number of ledger changes at that moment."""
 
     def __post_init__(self) -> None:
         snapshot = self.snapshot
@@ -321,20 +325,34 @@ class AdmissionPass:
             return Hold(entry.gang, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
         reservation = None
         if self.blocked is None:
-            is_urgent = entry.gang.uid in self.urgent
-            reservation = reserve(
-                gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
-            )
-            if reservation is not None:
-                self.blocked = entry.gang
-                self.queues.reserve(gang.queue, gang.demand)
+            reservation = self._reserve(entry, gang)
         elif self._fits_now(gang):
             return self._wait_behind(entry, gang, self.blocked)
-        is_blocked = self.blocked is not None and gang.shape in self._too_large[0]
+        is_blocked = self.blocked is not None or gang.shape in self._unforeseen
         # Under a limit an equal gang could be held for another reason once something changes.
-        if is_blocked and not self.queues.is_limited(gang.queue):
+        if (
+            is_blocked
+            and gang.shape in self._too_large[0]
+            and not self.queues.is_limited(gang.queue)
+        ):
             self._held.add((gang.shape, gang.queue))
         return self._wait_for_capacity(entry, gang, reservation)
+
+    def _reserve(self, entry: Ranked, gang: Gang) -> Reservation | None:
+        """Reserve places for ``gang``, the first that capacity blocks; None if unforeseen."""
+        is_urgent = entry.gang.uid in self.urgent
+        if gang.shape in self._unforeseen and not is_urgent:
+            return None
+        reservation = reserve(
+            gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
+        )
+        if reservation is not None:
+            self.blocked = entry.gang
+            self.queues.reserve(gang.queue, gang.demand)
+        # One of which a part runs already does not count on that, unlike others of its shape.
+        elif not is_urgent and gang.uid not in self.snapshot.running_by_uid:
+            self._unforeseen.add(gang.shape)
+        return reservation
 
     def _wait_behind(self, entry: Ranked, gang: Gang, blocked: Gang) -> Hold:
         """Hold ``gang``, which would delay the blocked gang."""
@@ -351,12 +369,19 @@ class AdmissionPass:
         self, entry: Ranked, gang: Gang, reservation: Reservation | None = None
     ) -> Hold:
         self.short.append(gang)
-        ahead = self.position - 1
-        message = self._text(messages.waiting_for_capacity, gang, self.ledger.now, ahead)
+        message = self._text(messages.behind, self._lacking(gang), self.position - 1)
         if reservation is not None:
             message += self._text(messages.reserved, reservation, self.snapshot)
         reason = Reason.WAITING_FOR_CAPACITY
         return Hold(entry.gang, reason, message, self.position, entry, reservation)
+
+    def _lacking(self, gang: Gang) -> str:
+        """Return asked, free and missing of a gang that does not fit now; empty unexplained."""
+        at, text = self._missing.get(gang.shape, (-1, ""))
+        if at != self.ledger.changes:
+            text = self._text(messages.lacking, gang, self.ledger.now)
+            self._missing[gang.shape] = self.ledger.changes, text
+        return text
 
     def _wait_behind_barrier(self, entry: Ranked, barrier: Gang) -> Hold:
         """Hold a gang of a queue that admits nothing else until ``barrier`` has started."""

@@ -19,8 +19,13 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
 
 
-def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
-    """Return asked, free, missing and jobs ahead, for a gang that does not fit now."""
+def behind(lacking: str, ahead: int) -> str:
+    """Return what :func:`lacking` says, with the number of jobs ahead."""
+    return f"{lacking}; {ahead} ahead"
+
+
+def lacking(gang: Gang, capacity: FreeCapacity) -> str:
+    """Return asked, free and missing, for a gang that does not fit now."""
     resource = dominant_resource(gang)
     # Free room on nodes that the gang may not use would make the numbers contradict each other.
     usable = np.zeros(len(capacity.nodes), dtype=np.bool_)
@@ -32,7 +37,7 @@ def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
     return (
         f"asks {formatted(resource, asked)} as {composition(gang)}; "
         f"{formatted(resource, free)} free on nodes it may use; "
-        f"{_missing(gang, capacity, asked, free, resource)}; {ahead} ahead"
+        f"{_missing(gang, capacity, asked, free, resource)}"
     )
 
 

@@ -189,8 +189,8 @@ class FreeCapacity:
         free = np.where(mask[:, None], self.free, 0)
         return FreeCapacity(self.nodes, self.nodes.allocatable - free)
 
-    def lower(self, rows: IntArray, free: IntArray) -> None:
-        """Set what is free on ``rows``, shape (rows, resources), to less than it was."""
+    def correct(self, rows: IntArray, free: IntArray) -> None:
+        """Set what is free on ``rows``, shape (rows, resources)."""
         self.free[rows] = free
         self._touched.append(rows)
         self._tightness = None

@@ -72,16 +72,16 @@ class CapacityLedger:
         rows, usage = usage_of(gang, placement, self._nodes.axis)
         if not self.ends_in_time(gang):
             np.subtract.at(self._after, rows, usage)  # a row may come once per task
-        self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
+        self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def keep(self, gang: Gang, placement: Placement) -> None:
         """Keep ``placement`` from other gangs: what leaves there makes room for ``gang``."""
         self.changes += 1
         rows, usage = summed(*usage_of(gang, placement, self._nodes.axis))
-        self.now.lower(rows, self.now.free[rows] - usage)
+        self.now.correct(rows, self.now.free[rows] - usage)
         if self.reservation is not None:
             self._after[rows] -= usage
-            self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
+            self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def reserve(
         self,

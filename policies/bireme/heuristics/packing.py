@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
-from bireme.core.nodes import HOSTNAME_LABEL, NodeTable
+from bireme.core.nodes import HOSTNAME_LABEL, Codes, NodeTable
 from bireme.core.placement import FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.heuristics.ranking import device_of
@@ -42,7 +42,8 @@ def pack(room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
     counts = np.zeros_like(room)
     if replicas <= 0:
         return counts
-    order = np.lexsort((np.arange(len(room)), tightness, -room))
+    bins = np.flatnonzero(room)
+    order = bins[np.lexsort((bins, tightness[bins], -room[bins]))]
     filled = np.cumsum(room[order])
     whole = int(np.searchsorted(filled, replicas))  # bins that are used up before the last one
     counts[order[:whole]] = room[order[:whole]]
@@ -312,26 +313,35 @@ def _domains(
     if level == len(capacity.nodes.topology_levels):
         return [np.ones(len(capacity.nodes), dtype=np.bool_)]
     codes = capacity.nodes.domains[level]
-    member = codes >= 0
-    size = int(codes.max(initial=-1)) + 1
-    possible = np.bincount(codes[member], minlength=size) > 0
+    total = _totals_by_domain(codes, capacity.nodes.topology_levels[level] == HOSTNAME_LABEL)
+    possible = total(np.ones(len(codes), dtype=np.int64)) > 0
     for task in gang.tasks:
         enough = np.minimum(room[task.name], task.replicas)
-        per_domain = np.bincount(codes[member], weights=enough[member], minlength=size)
-        possible &= per_domain >= task.replicas
+        possible &= total(enough) >= task.replicas
     if len(gang.tasks) > 1:
         for name, amount in gang.demand.items():
             column = capacity.nodes.axis.column(name)
             if column is None:
                 return []
-            free = np.maximum(capacity.free[member, column], 0)
-            possible &= np.bincount(codes[member], weights=free, minlength=size) >= amount
+            possible &= total(np.maximum(capacity.free[:, column], 0)) >= amount
     if not possible.any():
         return []
-    free_in = np.bincount(codes[member], weights=capacity.tightness[member], minlength=size)
+    free_in = total(capacity.tightness)
     found = np.flatnonzero(possible)
     tightest = found[np.lexsort((found, np.round(free_in[found], 9)))[:_DOMAINS_TRIED]]
     return [codes == code for code in tightest]
+
+
+def _totals_by_domain(
+    codes: Codes, are_nodes: bool
+) -> Callable[[IntArray | FloatArray], IntArray | FloatArray]:
+    """Return a sum over the nodes of every domain, shape (domains,), of values by node."""
+    if are_nodes:  # every domain is its node, and most gangs are small and end at this level
+        return lambda values: values
+    member = codes >= 0
+    own = codes[member]
+    size = int(codes.max(initial=-1)) + 1
+    return lambda values: np.bincount(own, weights=values[member], minlength=size)
 
 
 def _fill(

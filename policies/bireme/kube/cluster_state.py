@@ -81,6 +81,29 @@ class NodeUsage:
         return self._used.copy()
 
 
+class PlannedUsage:
+    """What planned members use beside their pods; ``changed`` are the gangs to count anew."""
+
+    def __init__(self, changed: set[Key]) -> None:
+        self.changed = changed
+        self.usage = NodeUsage()
+        self._counted: dict[Key, int] = {}
+
+    def update(self, view: Callable[[Key], GangView | None]) -> None:
+        """Count the changed gangs anew."""
+        for gang in self.changed:
+            found = view(gang)
+            usage = list(found.usage()) if found is not None else []
+            name = f"{gang[0]}/{gang[1]}"
+            for number, (node, request) in enumerate(usage):
+                self.usage.put((name, str(number)), node, request)
+            for number in range(len(usage), self._counted.pop(gang, 0)):
+                self.usage.put((name, str(number)), "")
+            if usage:
+                self._counted[gang] = len(usage)
+        self.changed.clear()
+
+
 def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, Request]]) -> None:
     """Add the request of every (node, request) to ``used``, shape (nodes, resources), in place."""
     rows: dict[Request, list[int]] = {}
@@ -140,6 +163,7 @@ class ClusterState:
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that have Bireme's scheduling gate, as raw objects.
         changed: Gangs whose job, group or pods changed; the consumer clears it.
+        revision: Number of changes that can matter to a decision.
 
     Args:
         on_change: Called after every change that can matter to a decision.
@@ -154,6 +178,7 @@ class ClusterState:
     ) -> None:
         self.settings = settings
         self._on_change = on_change
+        self.revision = 0
         self.changed: set[Key] = set()
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
@@ -174,16 +199,27 @@ class ClusterState:
         self._usage = NodeUsage()
         # Usage of pods that never leave their node: DaemonSets and static pods.
         self._fixed = NodeUsage()
+        # Kept from the first question about usage on, which not every program asks.
+        self._planned: PlannedUsage | None = None
+
+    def _notice(self) -> None:
+        self.revision += 1
+        self._on_change()
 
     def requeue(self, gang: Key) -> None:
         """Have the gang reconciled again, although nothing that is watched has changed."""
         self.changed.add(gang)
-        self._on_change()
+        self._notice()
 
     def _touch(self, gang: Key) -> None:
         self._views.pop(gang, None)
         self._assumed_views.pop(gang, None)
+        self._plan_changed(gang)
         self.requeue(gang)
+
+    def _plan_changed(self, gang: Key) -> None:
+        if self._planned is not None:
+            self._planned.changed.add(gang)
 
     # --- nodes and pods -------------------------------------------------------------------
 
@@ -192,12 +228,12 @@ class ClusterState:
         if self._nodes.get(facts.name) != facts:  # a heartbeat changes no fact
             self._nodes[facts.name] = facts
             self._table = None
-            self._on_change()
+            self._notice()
 
     def delete_node(self, key: Key, node: wire.V1Node) -> None:
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
-            self._on_change()
+            self._notice()
 
     @property
     def node_table(self) -> NodeTable:
@@ -248,7 +284,7 @@ class ClusterState:
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_spec(pod.spec)
         if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
-            self._on_change()
+            self._notice()
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
@@ -256,7 +292,7 @@ class ClusterState:
         self._usage.put(("", f"{key[0]}/{key[1]}"), "")
         if self._fixed.put(key, ""):
             self._table = None
-        self._on_change()
+        self._notice()
 
     def members_of(self, group: Key) -> list[PodFacts]:
         """Return all pods with the label of ``group``, trusted or not."""
@@ -285,6 +321,8 @@ class ClusterState:
         # Most events leave the plan as it is, and its view with the pods with it.
         if before is None or planned is None or before.plan is not planned.plan:
             self._views.pop(key, None)
+            self._assumed_views.pop(key, None)
+            self._plan_changed(key)
         self.requeue(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
@@ -375,10 +413,17 @@ class ClusterState:
 
         int64, shape (nodes, resources), rows as in ``node_table``; a fresh copy.
         """
+        if self._planned is None:
+            self._planned = PlannedUsage({key for key, _ in self.views()})
         table = self.node_table
+        self._planned.update(self.view)
         used = self._usage.matrix(table)
-        views = (view for key, view in self.views() if key != without)
-        add_members(used, table, chain.from_iterable(view.usage() for view in views))
+        used += self._planned.usage.matrix(table)
+        own = self.view(without)
+        if own is not None:
+            planned = np.zeros_like(used)
+            add_members(planned, table, own.usage())
+            used -= planned
         return used
 
     def _placed(self, reserved: Reserved) -> Iterator[Allocation]:

@@ -1,19 +1,52 @@
 """Credentials: the address of the API server, its CA, and the client's token or certificate.
 
-The ``kubernetes`` package reads kubeconfigs and service account files (it knows certificates,
-tokens, exec plugins and OIDC); nothing else of it is used at run time. It is imported on first
-use, because it costs half a second and 40 MiB. A :class:`Credentials` value never changes: when
-the server refuses one (rotated token, new CA), the client loads another from the same source.
+The pod's service account and kubeconfigs with a certificate or a token are read here. Those that
+run a program or ask an identity provider, and all that is odd, are the ``kubernetes`` package's; it
+is imported only then, because it costs half a second and 9 MiB. A :class:`Credentials` value never
+changes: when the server refuses one (rotated token, new CA), the client loads another from the same
+source.
 """
 
 import asyncio
+import base64
 import os
 import ssl
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+import yaml
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_SECONDS: Final = 60.0
+"""So often the token of a service account is read again; the kubelet renews it in time."""
+
+# A kubeconfig with any other field of the user, or of the cluster, is the package's, and one with
+# both tokens.
+_USER_FIELDS: Final = frozenset(
+    {
+        "client-certificate",
+        "client-certificate-data",
+        "client-key",
+        "client-key-data",
+        "token",
+        "tokenFile",
+    }
+)
+_CLUSTER_FIELDS: Final = frozenset(
+    {
+        "certificate-authority",
+        "certificate-authority-data",
+        "extensions",
+        "insecure-skip-tls-verify",
+        "proxy-url",
+        "server",
+        "tls-server-name",
+    }
+)
 
 
 class CredentialsError(Exception):
@@ -26,24 +59,11 @@ class Credentials:
 
     server: str
     tls: ssl.SSLContext | bool
-    server_hostname: str | None
-    proxy: str | None
-    configuration: Any
-    """The ``kubernetes`` Configuration; its hook re-reads in-cluster tokens once a minute."""
-
-    def authorization(self) -> str | None:
-        """Return the Authorization header's value, or None if the client has no token.
-
-        Raises:
-            CredentialsError: the token file has vanished or is empty.
-        """
-        if self.configuration.refresh_api_key_hook is not None:
-            try:
-                self.configuration.refresh_api_key_hook(self.configuration)
-            except Exception as error:  # the loaders raise half a dozen unrelated types
-                raise CredentialsError(f"cannot re-read the token: {error}") from error
-        token: str | None = self.configuration.api_key.get("BearerToken")
-        return token.strip() if token else None
+    authorization: Callable[[], str | None]
+    """Returns the Authorization header's value, None without a token; may raise CredentialsError:
+    the token file has vanished or is empty."""
+    server_hostname: str | None = None
+    proxy: str | None = None
 
 
 class CredentialSource:
@@ -77,7 +97,8 @@ class CredentialSource:
     def namespace(self) -> str:
         """Return the namespace of the context, or of the pod, or else ``default``."""
         if self._kubeconfig is None:
-            return _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else "default"
+            path = SERVICE_ACCOUNT / "namespace"
+            return path.read_text().strip() if path.is_file() else "default"
         from kubernetes.aio import config
 
         contexts, current = config.list_kube_config_contexts(str(self._kubeconfig))  # type: ignore[no-untyped-call]  # untyped upstream
@@ -85,32 +106,17 @@ class CredentialSource:
         return chosen["context"].get("namespace") or "default"
 
     async def _load(self) -> Credentials:
-        from kubernetes.aio import config
-        from kubernetes.aio.client import Configuration
-
-        configuration = Configuration()
         place = self._kubeconfig or "the pod's service account"
         try:
             if self._kubeconfig is None:
-                config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # untyped upstream
-            else:
-                # $KUBECONFIG may be a list of files, which the loader merges and checks.
-                if os.pathsep not in str(self._kubeconfig) and not self._kubeconfig.is_file():
-                    raise CredentialsError("no such file")
-                await config.load_kube_config(  # type: ignore[no-untyped-call]  # untyped upstream
-                    config_file=str(self._kubeconfig),
-                    context=self._context,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
-            server = configuration.host.rstrip("/")
-            return Credentials(
-                server=server,
-                tls=_tls(configuration) if server.startswith("https://") else False,
-                server_hostname=configuration.tls_server_name,
-                proxy=configuration.proxy,
-                configuration=configuration,
-            )
+                return _of_service_account(os.environ, SERVICE_ACCOUNT)
+            # $KUBECONFIG may be a list of files, which the package merges and checks.
+            if os.pathsep in str(self._kubeconfig):
+                return await _of_any_kubeconfig(str(self._kubeconfig), self._context)
+            if not self._kubeconfig.is_file():
+                raise CredentialsError("no such file")
+            plain = _of_plain_kubeconfig(self._kubeconfig, self._context)
+            return plain or await _of_any_kubeconfig(str(self._kubeconfig), self._context)
         except Exception as error:  # the loaders raise half a dozen unrelated types
             raise CredentialsError(
                 f"cannot use {place} as credentials: {error or type(error).__name__}; "
@@ -127,11 +133,146 @@ def _kubeconfig_path(given: Path | None) -> Path | None:
     return None if "KUBERNETES_SERVICE_HOST" in os.environ else Path.home() / ".kube" / "config"
 
 
-def _tls(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if not configuration.verify_ssl:
+# --- the pod's service account ------------------------------------------------------------------
+
+
+class _TokenFile:
+    """The token in a file that is renewed now and then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_at = 0.0
+        self._token = ""
+
+    def authorization(self) -> str:
+        """Return the Authorization header's value; the token is at most a minute old.
+
+        Raises:
+            CredentialsError: the file cannot be read or is empty.
+        """
+        now = time.monotonic()
+        if not self._token or now - self._read_at >= _TOKEN_SECONDS:
+            try:
+                self._token = self._path.read_text().strip()
+            except OSError as error:
+                raise CredentialsError(f"cannot read the token file: {error}") from error
+            if not self._token:
+                raise CredentialsError(f"the token file {self._path} is empty")
+            self._read_at = now
+        return f"Bearer {self._token}"
+
+
+def _of_service_account(environ: Mapping[str, str], folder: Path) -> Credentials:
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    if not host or not port:
+        raise CredentialsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+    token, ca = _TokenFile(folder / "token"), folder / "ca.crt"
+    token.authorization()
+    if not ca.is_file():
+        raise CredentialsError(f"there is no {ca}")
+    return Credentials(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        tls=ssl.create_default_context(cafile=str(ca)),
+        authorization=token.authorization,
+    )
+
+
+# --- kubeconfigs --------------------------------------------------------------------------------
+
+
+def _of_plain_kubeconfig(path: Path, context: str | None) -> Credentials | None:
+    """Return the credentials of a kubeconfig, or None if they take more than to read files."""
+    config = yaml.safe_load(path.read_bytes())
+    if not isinstance(config, dict):
+        return None
+    chosen = _named(config, "context", context or config.get("current-context"))
+    cluster = _named(config, "cluster", chosen.get("cluster"))
+    user = _named(config, "user", chosen["user"]) if chosen.get("user") else {}
+    is_plain = user.keys() <= _USER_FIELDS and cluster.keys() <= _CLUSTER_FIELDS
+    if (
+        not is_plain
+        or {"token", "tokenFile"} <= user.keys()
+        or not isinstance(cluster.get("server"), str)
+    ):
+        return None
+    server, folder = cluster["server"].rstrip("/"), path.absolute().parent
+    token = user.get("token")
+    if "tokenFile" in user:
+        token = (folder / user["tokenFile"]).read_text()
+    header = f"Bearer {token.strip()}" if token and token.strip() else None
+    return Credentials(
+        server=server,
+        tls=_tls(cluster, user, folder) if server.startswith("https://") else False,
+        authorization=lambda: header,
+        server_hostname=cluster.get("tls-server-name"),
+        proxy=cluster.get("proxy-url"),
+    )
+
+
+def _named(config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
+    """Return the entry called ``name`` of one of the lists; empty if there is no such thing."""
+    for entry in config.get(f"{kind}s") or ():
+        if entry.get("name") == name:
+            found = entry.get(kind)
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _path(section: Mapping[str, Any], field: str, folder: Path) -> str | None:
+    """Return the path in ``field``, relative to the kubeconfig; data beside it counts before."""
+    named = section.get(field)
+    return str(folder / named) if named and f"{field}-data" not in section else None
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
+    data = cluster.get("certificate-authority-data")
+    context = ssl.create_default_context(
+        cafile=_path(cluster, "certificate-authority", folder),
+        cadata=base64.b64decode(data).decode() if data else None,
+    )
+    if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    with tempfile.TemporaryDirectory() as scratch:  # certificate and key are read from files only
+        files: list[str | None] = []
+        for field in ("client-certificate", "client-key"):
+            files.append(_path(user, field, folder))
+            if inline := user.get(f"{field}-data"):
+                written = Path(scratch, field)
+                written.touch(0o600)
+                written.write_bytes(base64.b64decode(inline))
+                files[-1] = str(written)
+        if files[0] is not None:
+            context.load_cert_chain(files[0], files[1])
     return context
+
+
+async def _of_any_kubeconfig(paths: str, context: str | None) -> Credentials:
+    from kubernetes.aio import config
+    from kubernetes.aio.client import Configuration
+
+    configuration = Configuration()
+    await config.load_kube_config(  # type: ignore[no-untyped-call]  # untyped upstream
+        config_file=paths,
+        context=context,
+        client_configuration=configuration,
+        persist_config=False,
+    )
+    server = configuration.host.rstrip("/")
+    tls: ssl.SSLContext | bool = False
+    if server.startswith("https://"):
+        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if not configuration.verify_ssl:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        if configuration.cert_file:
+            tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    token: str | None = configuration.api_key.get("BearerToken")
+    header = token.strip() if token else None
+    return Credentials(
+        server=server,
+        tls=tls,
+        authorization=lambda: header,
+        server_hostname=configuration.tls_server_name,
+        proxy=configuration.proxy,
+    )

@@ -119,16 +119,20 @@ def container(cluster: Cluster, deployment: str, name: str) -> dict[str, Any]:
     return found
 
 
+def kubeconfigs(cluster: Cluster, folder: Path) -> dict[str, Path]:
+    """Write the kubeconfig of every program's account to ``folder``; return them by program."""
+    return {
+        program: account_kubeconfig(cluster, NAMESPACE, account, folder / f"{program}.kubeconfig")
+        for program, account in ACCOUNTS.items()
+    }
+
+
 @contextmanager
 def running(cluster: Cluster, folder: Path) -> Iterator[BiremeStack]:
     """Run the programs of the release within the block."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "settings.yaml"
     settings.write_text(config_map(cluster, "bireme-settings")["settings.yaml"])
-    kubeconfigs = {
-        program: account_kubeconfig(cluster, NAMESPACE, account, folder / f"{program}.kubeconfig")
-        for program, account in ACCOUNTS.items()
-    }
     for deployment, name in (("bireme-operator", "operator"), ("bireme-scheduler", "extender")):
         env = {e["name"]: e["value"] for e in container(cluster, deployment, name)["env"]}
         if env.get("BIREME_CONFIG") != "/etc/bireme/settings.yaml":
@@ -137,6 +141,10 @@ def running(cluster: Cluster, folder: Path) -> Iterator[BiremeStack]:
     env = {**_LOCAL, "BIREME_METRICS_PORT": str(port), "BIREME_CONFIG": str(settings)}
     scheduler = config_map(cluster, "bireme-scheduler")["config.yaml"]
     with BiremeStack(
-        cluster, folder, env, kubeconfigs, scheduler_config=yaml.safe_load(scheduler)
+        cluster,
+        folder,
+        env,
+        kubeconfigs(cluster, folder),
+        scheduler_config=yaml.safe_load(scheduler),
     ) as stack:
         yield stack.start()

@@ -18,7 +18,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_extender.scoring import ScorerLoader
-from bireme_extender.verbs import CacheBehind, Verbs
+from bireme_extender.verbs import CacheBehind, Verb, Verbs
 from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
@@ -183,13 +183,15 @@ class ExtenderProcess(Process):
         finally:
             await scorers.close()
 
-    async def ask(self, verb: str, body: bytes) -> bytes:
+    async def ask(self, verb: Verb, body: bytes) -> bytes:
         """Return the reply to a call of the scheduler; ConnectionError when there is none."""
         if not (self.is_up and self.is_reachable) or self._verbs is None:
             raise ConnectionRefusedError("no extender")
-        asked = self._verbs.filter if verb == "filter" else self._verbs.prioritize
+        known = self._verbs.at_once(verb, body)
+        if known is not None:
+            return known
         try:
-            reply: bytes = await self.spawn(asked(body))
+            reply: bytes = await self.spawn(self._verbs.call(verb, body))
         except CacheBehind as error:
             raise ConnectionError("503") from error
         return reply

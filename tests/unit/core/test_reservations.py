@@ -10,6 +10,7 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision, Reservation
 from bireme.core.gangs import Gang, Role
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
@@ -171,6 +172,44 @@ def test_where_only_such_pods_are_in_the_way_nothing_can_be_foreseen() -> None:
     used[:, 4] = 1
     snapshot = a_snapshot(NODES, whole_node(), used=used, now=10.0)
     assert hold_of(decide(snapshot), "wide").reservation is None
+
+
+class CountingPacking(Packing):
+    """Packing that counts how often it is asked."""
+
+    asked = 0
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        self.asked += 1
+        return super().place(gang, capacity)
+
+
+def test_behind_such_pods_a_long_line_asks_no_more_often_than_a_short_one() -> None:
+    used = np.zeros((2, 5), dtype=np.int64)
+    used[:, 4] = 1
+
+    def asked(line: int) -> int:
+        waiting = (whole_node(f"gang-{number}") for number in range(line))
+        snapshot = a_snapshot(NODES, *waiting, used=used, now=10.0)
+        snapshot = held(snapshot, "held", {"n0": 7}, 20.0)
+        placer = CountingPacking()
+        decision = run_cycle(snapshot, Policy(Fifo(), placer))
+        assert [hold.position for hold in decision.held] == list(range(1, line + 1))
+        assert {hold.reservation for hold in decision.held} == {None}
+        assert decision.held[-1].message.endswith(f"; {line - 1} ahead")
+        return placer.asked
+
+    assert asked(50) == asked(2)
+
+
+def test_what_cannot_be_foreseen_for_a_gang_that_holds_a_part_may_be_for_its_equals() -> None:
+    """The first counts on neither node: it holds n0 itself, and n1 has a pod that no gang owns."""
+    used = np.zeros((2, 5), dtype=np.int64)
+    used[1, 4] = 1
+    waiting = (whole_node("first", arrived=0.0), whole_node("second", arrived=1.0))
+    snapshot = held(a_snapshot(NODES, *waiting, used=used, now=10.0), "first", {"n0": 8}, 90.0)
+    assert hold_of(decide(snapshot), "first").reservation is None
+    assert kept_for(snapshot, "second") == (90.0, {"worker": ("n0",)})
 
 
 def test_a_gang_past_its_bound_keeps_places_of_such_pods_too() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme_extender.app import VERBS
 from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
 from tests.support.extender_calls import (
@@ -47,8 +48,11 @@ def verbs() -> Verbs:
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda p: f"{p.parent.name}-{p.name.split('.')[0]}")
 async def test_request_gets_its_golden_response(path: Path) -> None:
-    verb = getattr(verbs(), path.parent.name)
-    reply = await verb(path.read_bytes())
+    verb, body = VERBS[f"/{path.parent.name}"], path.read_bytes()
+    reply = await verbs().call(verb, body)
+    known = verbs().at_once(verb, body)
+    # Only a refusal that time may heal is not known at once.
+    assert known == reply or (known is None and b'"NodeNames":[]' in reply)
     golden = path.with_name(path.name.replace(".request.", ".response."))
     assert json.loads(reply) == json.loads(golden.read_bytes())
     assert reply == json.dumps(json.loads(golden.read_bytes()), separators=(",", ":")).encode()

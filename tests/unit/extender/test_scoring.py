@@ -11,10 +11,10 @@ from bireme.core.policy import ScoreQuestion, Scorer
 from bireme.core.resources import FloatArray
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
-from bireme_extender import scoring
+from bireme_extender import protocol, scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
-from bireme_extender.scoring import FeasibleNodes, feasible_nodes
-from tests.support.extender_calls import a_group, a_node, a_pod, a_state
+from bireme_extender.scoring import FeasibleNodes, NamedNodes, NodeChoice
+from tests.support.extender_calls import a_body, a_group, a_node, a_pod, a_state
 
 PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
 NODES = [a_node(f"n{number}", rack=f"r{number // 2}") for number in range(6)]
@@ -35,13 +35,17 @@ def chosen(state: ClusterState, pod: dict[str, Any]) -> FeasibleNodes | Refusal:
     decoded = msgspec.convert(pod, wire.V1Pod)
     found = membership(decoded, state)
     assert isinstance(found, Membership)
-    return feasible_nodes(decoded, found, state)
+    return NodeChoice(state).feasible(decoded, found)
+
+
+def named(found: FeasibleNodes, names: list[str]) -> NamedNodes:
+    return NamedNodes.of(names, found.question.capacity.nodes.row)
 
 
 def feasible(state: ClusterState, pod: dict[str, Any], asked: list[str] = ALL) -> list[str]:
     found = chosen(state, pod)
     assert isinstance(found, FeasibleNodes)
-    return found.among(asked)
+    return found.among(named(found, asked)).names
 
 
 def test_unknown_names_and_duplicates_are_never_returned() -> None:
@@ -94,9 +98,9 @@ def test_operator_of_a_later_kubernetes_is_refused_not_ignored() -> None:
 def best_of(state: ClusterState, pod: dict[str, Any], scorer: Scorer | None = None) -> Any:
     found = chosen(state, pod)
     assert isinstance(found, FeasibleNodes)
-    among = found.among(ALL)
+    among = found.among(named(found, ALL))
     scores, fault = scoring.scores_for(found, among, scorer or scoring._DEFAULT_SCORER)
-    return scoring.points(among, scores), fault
+    return scoring.points(among.names, scores), fault
 
 
 def test_tightest_node_wins_before_any_member_is_bound() -> None:
@@ -131,8 +135,8 @@ def test_scores_are_whole_points_in_range_and_sixteen_at_most() -> None:
     state = a_state(nodes, [a_group(places=PLACES, mode="Score")])
     found = chosen(state, a_pod())
     assert isinstance(found, FeasibleNodes)
-    among = found.among([node["metadata"]["name"] for node in nodes])
-    ranked = scoring.points(among, np.linspace(0, 1, 50))
+    among = found.among(named(found, [node["metadata"]["name"] for node in nodes]))
+    ranked = scoring.points(among.names, np.linspace(0, 1, 50))
     assert len(ranked) == 16
     assert ranked[0] == ("n49", 10)
     assert all(type(score) is int and 0 <= score <= 10 for _, score in ranked)
@@ -178,3 +182,64 @@ def test_good_answer_of_a_scorer_is_taken() -> None:
 def test_nothing_feasible_scores_nothing() -> None:
     state = a_state([a_node("n0", gpus=0)], [a_group(places=PLACES, mode="Score")])
     assert best_of(state, a_pod()) == ([], "")
+
+
+def test_kept_choice_follows_every_change_of_the_cluster() -> None:
+    random = np.random.default_rng(17)
+    nodes = [a_node(f"n{number}", gpus=3) for number in range(6)]
+    groups = [a_group(name, places=PLACES, mode="Score") for name in ("job", "other")]
+    state = a_state(nodes, groups)
+    kept, pod = NodeChoice(state), msgspec.convert(a_pod(), wire.V1Pod)
+    for step in range(300):
+        name, node = f"p{random.integers(8)}", f"n{random.integers(6)}"
+        match random.integers(6):
+            case 0:
+                member = a_pod(int(random.integers(8)), group=str(random.choice(["job", "other"])))
+                bound = {**member, "spec": {**member["spec"], "nodeName": node}}
+                state.put_member(
+                    ("team", member["metadata"]["name"]), msgspec.convert(bound, wire.V1Pod)
+                )
+            case 1:
+                pod_name = f"job-worker-{random.integers(8)}"
+                state.delete_member(("team", pod_name), pod)
+            case 2:
+                other = a_pod(0, group=None, node=node, phase="Running")
+                state.put_other_pod(("x", name), msgspec.convert(other, wire.V1Pod))
+            case 3:
+                state.delete_other_pod(("x", name), pod)
+            case 4:
+                state.delete_group(("team", "other"), msgspec.convert(groups[1], wire.CustomObject))
+            case 5:
+                state.put_group(("team", "other"), msgspec.convert(groups[1], wire.CustomObject))
+        found = membership(pod, state)
+        assert isinstance(found, Membership)
+        ours, anew = kept.feasible(pod, found), NodeChoice(state).feasible(pod, found)
+        assert isinstance(ours, FeasibleNodes)
+        assert isinstance(anew, FeasibleNodes)
+        assert ours.takes.tolist() == anew.takes.tolist(), step
+        assert ours.question.capacity.free.tolist() == anew.question.capacity.free.tolist()
+        assert (
+            ours.question.capacity.tightness.tolist() == anew.question.capacity.tightness.tolist()
+        )
+        fresh = ClusterState(state.settings)
+        fresh.__dict__.update({**state.__dict__, "_planned": None})
+        assert (fresh.used(found.group) == state.used(found.group)).all()
+
+
+def test_lists_of_whole_nodes_are_read_anew_in_every_call() -> None:
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")])
+    choice = NodeChoice(state)
+    for name in ALL:
+        nodes = {"items": [{"metadata": {"name": name}}]}
+        args = protocol.decode(a_body(a_pod(), None, nodes))
+        assert choice.named(args).names == [name]
+
+
+def test_best_nodes_are_those_that_sorting_all_would_give() -> None:
+    random = np.random.default_rng(5)
+    for count in (1, 15, 16, 17, 100, 1000):
+        scores = random.integers(0, 12, count) / 11
+        names = [f"n{number}" for number in range(count)]
+        ranked = np.argsort(-scores, kind="stable")[: scoring.SCORED_NODES]
+        expected = [(names[at], round(float(scores[at]) * 10)) for at in ranked]
+        assert scoring.points(names, scores) == expected

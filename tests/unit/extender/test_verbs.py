@@ -12,6 +12,7 @@ from bireme.core.policy import ScoreQuestion
 from bireme.core.resources import FloatArray
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender import protocol
+from bireme_extender.app import VERBS
 from bireme_extender.cache import PlanWaits
 from bireme_extender.metrics import Metrics
 from bireme_extender.verbs import CacheBehind, Verbs
@@ -45,10 +46,10 @@ class Lab:
         self.verbs = Verbs(self.state, self.waits, self.metrics, **options)
 
     async def filter(self, pod: Any, names: list[str] | None = ALL, nodes: Any = None) -> Any:
-        return msgspec.json.decode(await self.verbs.filter(a_body(pod, names, nodes)))
+        return msgspec.json.decode(await self.verbs.call("filter", a_body(pod, names, nodes)))
 
     async def prioritize(self, pod: Any, names: list[str] | None = ALL, nodes: Any = None) -> Any:
-        return msgspec.json.decode(await self.verbs.prioritize(a_body(pod, names, nodes)))
+        return msgspec.json.decode(await self.verbs.call("prioritize", a_body(pod, names, nodes)))
 
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"bireme_extender_{name}_total", labels) or 0
@@ -95,9 +96,12 @@ async def test_refusal_among_many_nodes_names_its_reason_once() -> None:
 async def test_same_request_gets_the_same_answer_and_changes_nothing() -> None:
     lab = Lab(a_state(NODES, [a_group(mode="Score")]))
     body = a_body(a_pod(), ALL)
-    first = await lab.verbs.filter(body), await lab.verbs.prioritize(body)
+    first = await lab.verbs.call("filter", body), await lab.verbs.call("prioritize", body)
     for _ in range(3):
-        assert (await lab.verbs.filter(body), await lab.verbs.prioritize(body)) == first
+        assert (
+            await lab.verbs.call("filter", body),
+            await lab.verbs.call("prioritize", body),
+        ) == first
 
 
 async def test_score_mode_pod_passes_on_feasible_nodes_and_gets_points() -> None:
@@ -252,6 +256,7 @@ async def test_fault_of_our_own_is_a_refusal_not_a_failed_call(
 )
 async def test_malformed_body_is_distinguished_from_a_refusal(body: bytes) -> None:
     lab = Lab()
-    for verb in (lab.verbs.filter, lab.verbs.prioritize):
+    for verb in VERBS.values():
+        assert lab.verbs.at_once(verb, body) is None
         with pytest.raises(protocol.MALFORMED):
-            await verb(body)
+            await lab.verbs.call(verb, body)

@@ -90,7 +90,7 @@ def sequentially(
     request = capacity.nodes.axis.usage(task.request)
     for _ in range(task.replicas):
         row = min(np.flatnonzero(capacity.replicas(task)).tolist(), key=better)
-        capacity.lower(np.array([row]), capacity.free[[row]] - request)
+        capacity.correct(np.array([row]), capacity.free[[row]] - request)
         counts[capacity.nodes.names[row]] += 1
     return dict(counts)
 

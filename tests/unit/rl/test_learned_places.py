@@ -19,7 +19,7 @@ from bireme.onnx.sessions import Array
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer, LearnedScorer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme_extender.scoring import FeasibleNodes, scores_for
+from bireme_extender.scoring import FeasibleNodes, NamedNodes, scores_for
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import NodeFacts
 
@@ -172,6 +172,7 @@ def test_without_valid_judgement_the_rules_score_in_the_same_call(
     with pytest.raises(AnswerError, match="5 of 5 answers are not finite"):
         LearnedScorer(last_first).score(asked)
     feasible = FeasibleNodes(np.ones(5, dtype=np.bool_), question([]))
-    scores, fault = scores_for(feasible, ["n0", "n1", "n2"], LearnedScorer(last_first))
+    nodes = NamedNodes(["n0", "n1", "n2"], np.arange(3))
+    scores, fault = scores_for(feasible, nodes, LearnedScorer(last_first))
     assert scores.tolist() == BestFitScorer().score(asked).tolist()
     assert fault.startswith("small/placer.onnx")

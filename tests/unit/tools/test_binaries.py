@@ -11,8 +11,10 @@ import pytest
 from tools.controlplane import binaries
 from tools.controlplane.binaries import (
     CONTROL_PLANE,
+    COSCHEDULING,
     KARPENTER,
     KUBEFLOW,
+    KUEUE,
     NODE,
     Binary,
     Bundle,
@@ -60,6 +62,8 @@ def test_versions_come_from_the_wrapper_modules() -> None:
     assert module_version("helm", "helm.sh/helm/v4") == "v4.3.1"
     assert module_version("karpenter", "sigs.k8s.io/karpenter") == "v1.14.1"
     assert KUBEFLOW.name == "kubeflow-v1.8.1"
+    assert COSCHEDULING.name == "coscheduling-v0.34.7"
+    assert KUEUE.name == "kueue-v0.19.2"
     assert module_version("containerd", "github.com/containerd/containerd/v2") == "v2.4.2"
     assert module_version("runc", "github.com/opencontainers/runc") == "v1.5.2"
     assert module_version("cni", "github.com/containernetworking/plugins") == "v1.9.1"
@@ -169,7 +173,9 @@ def test_failed_build_says_why_and_the_next_one_goes_on_from_there(
     assert sorted(packages) == sorted([*(b.package for b in BINARIES), BINARIES[3].package])
 
 
-@pytest.mark.parametrize("bundle", [KARPENTER, KUBEFLOW], ids=lambda bundle: bundle.name)
+@pytest.mark.parametrize(
+    "bundle", [KARPENTER, KUBEFLOW, COSCHEDULING, KUEUE], ids=lambda bundle: bundle.name
+)
 def test_bundle_carries_the_manifests_of_its_module(
     cache: Path, stand_in: Path, bundle: Bundle
 ) -> None:

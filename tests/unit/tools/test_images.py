@@ -11,22 +11,12 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from tests.unit.tools.pins import REPOSITORY, pins
 from tools.controlplane.errors import ControlPlaneError
 from tools.images import archives, debian, materials, sizes, tool
 from tools.images.tool import pip_configuration
 
-REPOSITORY = Path(__file__).parents[3]
-PIN = re.compile(r"^(\S+)==(\S+)(?: ; [^\\]*)? \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE)
 COPY = re.compile(r"^COPY (?!--from)(.+) \S+$", re.MULTILINE)
-
-Pins = dict[tuple[str, str], str]
-
-
-def pins(file: str) -> Pins:
-    """Hashes by name and version; every line of the file belongs to one of them."""
-    text = re.sub(r"^#.*\n", "", (REPOSITORY / file).read_text())
-    assert PIN.sub("", text) == "", f"{file} has lines that pin nothing"
-    return {(name, version): hashes for name, version, hashes in PIN.findall(text)}
 
 
 @pytest.mark.parametrize("file", ["image/bireme.txt", "image/forecast.txt", "image/build.txt"])

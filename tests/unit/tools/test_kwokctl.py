@@ -58,3 +58,13 @@ def test_beside_a_real_node_the_components_know_its_network_and_kwok_keeps_to_it
         "manage-all-nodes": "false",
         "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
     }
+
+
+def test_flags_asked_for_are_laid_over_our_own() -> None:
+    asked = {"kube-scheduler": {"feature-gates": "A=true"}, "etcd": {"unsafe-no-fsync": "false"}}
+    document = documents(given=asked)[0]
+    assert arguments(document, "kube-scheduler") == {
+        "leader-elect": "false",
+        "feature-gates": "A=true",
+    }
+    assert arguments(document, "etcd") == {"unsafe-no-fsync": "false"}

@@ -1,0 +1,1 @@
+"""Bireme beside other gang schedulers: one load for all, each with its recommended settings."""
