@@ -229,7 +229,7 @@ def test_pod_of_a_planned_name_without_any_label_is_named(tenant: Tenant) -> Non
     tenant.await_phase("good", "Running")
 
 
-def test_pod_group_of_a_planned_name_made_by_somebody_else_is_named(tenant: Tenant) -> None:
+def test_pod_group_of_the_name_of_a_job_is_named(tenant: Tenant) -> None:
     group = {
         "apiVersion": "bireme.dev/v1alpha1",
         "kind": "PodGroup",

@@ -71,8 +71,7 @@ def test_finished_job_is_deleted_after_its_time_to_live(tenant: Tenant) -> None:
     tenant.await_phase("brief", "Succeeded")
     assert len(tenant.pods("brief")) == 2
     tenant.await_gone("TrainingJob", "brief")
-    for kind in ("PodGroup", "Service"):
-        tenant.await_gone(kind, "brief")
+    tenant.await_gone("Service", "brief")
     tenant.eventually(lambda: tenant.pods("brief"), lambda pods: pods == [])
 
 
@@ -165,7 +164,7 @@ def test_job_deleted_at_any_phase_takes_everything_with_it(tenant: Tenant, phase
     assert callable(phase)
     phase(tenant)
     tenant.delete("TrainingJob", "gone")
-    for kind in ("TrainingJob", "PodGroup", "Service"):
+    for kind in ("TrainingJob", "Service"):
         tenant.await_gone(kind, "gone")
     tenant.eventually(lambda: tenant.pods("gone"), lambda pods: pods == [])
     tenant.create(torch_job("gone", workers=15))

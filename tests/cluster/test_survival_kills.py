@@ -36,7 +36,7 @@ def is_about_a_gang(method: str, path: str) -> bool:
 
 
 def kind_of(write: Write) -> str:
-    """``POST pods`` or ``PUT podgroups/status``: what a write did, without names."""
+    """``POST pods`` or ``PUT trainingjobs/status``: what a write did, without names."""
     parts = write.path.partition("?")[0].split("/")
     at = parts.index("namespaces") + 2 if "namespaces" in parts else 4
     name_and_rest = parts[at:]
@@ -128,11 +128,12 @@ def test_operator_killed_at_any_write_leaves_no_gang_partial_and_no_replica_twic
         if len(killed_often.deaths) == deaths:
             break
         tenant.delete("TrainingJob", "gang")
-        for kind in ("TrainingJob", "PodGroup", "Service"):
+        for kind in ("TrainingJob", "Service"):
             tenant.await_gone(kind, "gang")
         tenant.eventually(tenant.pods, lambda left: left == [])
     met = [kind_of(write) for write in killed_often.deaths]
     # These five leave at once, and arrive in another order every time.
     assert met.count("POST pods") + met.count("POST services") >= 4
-    assert {"POST podgroups", "PUT podgroups/status", "PUT trainingjobs/status"} <= set(met)
+    # Admitted, Running, and ended, which drops the plan too: all pods are over.
+    assert met.count("PUT trainingjobs/status") >= 3
     assert number < MOST_WRITES - 1, "the last job met no more write to die at"
