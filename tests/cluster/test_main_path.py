@@ -189,21 +189,20 @@ def writes_of(proxy: FaultProxy, tenant: Tenant, start: int) -> list[Write]:
     return [w for w in proxy.writes[start:] if f"/{tenant.namespace}/" in w.path]
 
 
-def test_admission_of_n_pods_takes_at_most_n_creates_n_binds_and_four_more_writes(
+def test_admission_of_n_pods_takes_at_most_n_creates_n_binds_and_two_more_writes(
     programs: ProxiedStack, tenant: Tenant
 ) -> None:
     replicas = 8
     since = len(programs.operator.writes), len(programs.scheduler.writes)
     tenant.create(training_job("counted", task(replicas=replicas)))
     tenant.await_phase("counted", "Running")
-    tenant.eventually(lambda: tenant.status("counted", "PodGroup").get("phase") == "Running")
     sent = writes_of(programs.operator, tenant, since[0])
     creates = [w for w in sent if w.method == "POST" and w.path.endswith("/pods")]
     binds = [
         w for w in writes_of(programs.scheduler, tenant, since[1]) if w.path.endswith("/binding")
     ]
     assert (len(creates), len(binds)) == (replicas, replicas)
-    assert len(sent) - len(creates) <= 4, sent
+    assert len(sent) - len(creates) <= 2, sent  # admitted, and Running
 
 
 def test_default_scheduler_serves_other_pods_while_bireme_is_down(
@@ -239,4 +238,3 @@ def test_status_of_a_wide_gang_stays_small(tenant: Tenant) -> None:
     tenant.create(training_job("wide", task(replicas=GPUS_OF_CLUSTER)))
     tenant.await_phase("wide", "Running")
     assert len(json.dumps(tenant.status("wide"))) < 4 * 1024
-    assert len(json.dumps(tenant.status("wide", "PodGroup"))) < 4 * 1024
