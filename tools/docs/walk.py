@@ -22,7 +22,7 @@ from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
 from tests.support.extender_calls import FixedFreshness, a_body, a_state, make_metrics
 from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import GROUPS, PODS, furnish, leading, pods, submit, until
+from tests.support.operator_term.term import JOBS, PODS, furnish, leading, pods, submit, until
 from tests.support.scenario.manifests import task, training_job
 
 ROOT: Final = Path(__file__).parents[2]
@@ -86,8 +86,8 @@ async def _in_cluster(trace: Trace, folder: Path) -> None:
                 submit(api, training_job(JOB, task("worker", 2)))
                 await until(lambda: len(pods(api)) == 2)
         nodes = list(api.store.collection("/api/v1/nodes").objects.values())
-        groups = list(api.store.collection(GROUPS).objects.values())
-        verbs = Verbs(a_state(nodes, groups), PlanWaits(0.2), make_metrics(), FixedFreshness())
+        jobs = list(api.store.collection(JOBS).objects.values())
+        verbs = Verbs(a_state(nodes, jobs), PlanWaits(0.2), make_metrics(), FixedFreshness())
         body = a_body(pods(api)[0], [node["metadata"]["name"] for node in nodes])
         with trace.tracing():
             await verbs.call("filter", body)
