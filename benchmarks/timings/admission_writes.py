@@ -23,7 +23,7 @@ _NOT_PER_GANG: Final = ("leases", "queues/status")
 """Written by the clock, whether gangs come or not."""
 
 Writes = Counter[tuple[str, str]]
-"""By verb and resource, as in ("update", "podgroups/status")."""
+"""By verb and resource, as in ("update", "trainingjobs/status")."""
 
 
 def writes_of_api_server(metrics: str) -> Writes:

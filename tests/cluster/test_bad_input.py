@@ -11,16 +11,19 @@ import pytest
 
 from tests.support.scenario.clusters import gpu_stack, install_api
 from tests.support.scenario.manifests import (
+    PLAN_GATE,
+    POD_GROUP_LABEL,
     Manifest,
     annotations,
     pod,
+    pod_group,
     pod_spec,
     queue,
     task,
     torch_job,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant
+from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
@@ -229,17 +232,31 @@ def test_pod_of_a_planned_name_without_any_label_is_named(tenant: Tenant) -> Non
     tenant.await_phase("good", "Running")
 
 
-def test_pod_group_of_the_name_of_a_job_is_named(tenant: Tenant) -> None:
-    group = {
-        "apiVersion": "bireme.dev/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "mine"},
-        "spec": {"minMember": 1},
-    }
-    tenant.create(group, training_job("mine"), training_job("good"))
+def test_job_of_the_name_of_a_pod_group_waits_until_that_is_gone(tenant: Tenant) -> None:
+    tenant.create(pod_group("mine", 1), training_job("mine"), training_job("good"))
     status = tenant.await_reason("mine", "SpecInvalid")
     assert "a PodGroup 'mine' exists that is not this job's" in status["message"]
     tenant.await_phase("good", "Running")
+    tenant.delete("PodGroup", "mine")
+    tenant.await_phase("mine", "Running")
+
+
+def test_pod_group_of_the_name_of_a_running_job_is_told_to_be_renamed(tenant: Tenant) -> None:
+    tenant.create(training_job("mine", task(replicas=2)))
+    tenant.await_phase("mine", "Running")
+    before = uids_of(tenant.pods("mine"))
+    member = pod("late", schedulerName="bireme", schedulingGates=[{"name": PLAN_GATE}])
+    member["metadata"]["labels"] = {POD_GROUP_LABEL: "mine"}
+    tenant.create(pod_group("mine", 1), member)
+    tenant.eventually(
+        lambda: tenant.status("mine", "PodGroup"),
+        lambda status: "a TrainingJob 'mine' runs here" in status.get("message", ""),
+    )
+    assert tenant.get("PodGroup", "mine")["status"]["reason"] == "SpecInvalid"
+    assert "plan" not in tenant.status("mine", "PodGroup")
+    assert tenant.status("mine")["phase"] == "Running"
+    assert before.items() <= uids_of(tenant.pods("mine")).items()
+    assert "nodeName" not in tenant.get("Pod", "late")["spec"]
 
 
 def test_quota_that_refuses_a_pod_is_named_and_nothing_of_a_gang_stays(tenant: Tenant) -> None:
