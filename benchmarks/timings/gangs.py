@@ -10,14 +10,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.machine import CpuMeter, CpuTimes
-from benchmarks.report import Pairs, Result, Sample, at_least, at_most
+from benchmarks.machine import CpuMeter, CpuTimes, resident_mib
+from benchmarks.report import Pairs, Result, Row, Sample, at_least, at_most
 from benchmarks.timings.arena import Arena, arena
 from benchmarks.timings.cases import Run
 from benchmarks.timings.workloads import replica_names
 
 _TOTAL = "first create to last bind"
 _RATE = "pods bound per second"
+_MEMORY = "operator, extender and second scheduler afterwards, resident"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ async def measure_gangs500x4(run: Run, *, fairness: bool = False) -> Result:
         pairs.row("gangs bound per second", "gangs/s", at_least(0.9, "ratio")),
         pairs.row("mean", "s", at_most(5.0), "submit to whole, per gang: mean"),
         pairs.row("p99", "s", at_most(10.0), "submit to whole, per gang: p99"),
+        Row.alone(_MEMORY, "MiB", *pairs.bireme[_MEMORY], aim=at_most(260)),
     ]
     note = (
         "Plain pods of a gang are created just before they are bound, so their time per gang is "
@@ -89,6 +91,8 @@ async def _measure(
             meter = CpuMeter({**place.pids(), "measuring client": os.getpid()})
             found = await _once(place, side, work)
             cpu.add(side, meter)
+            if side == "bireme":
+                found[_MEMORY] = sum(resident_mib(p.pid) for p in place.stack.processes if p.pid)
             pairs.add(side, found)
             run.say(f"{side}: {work.pods} pods bound in {found[_TOTAL]:.2f} s")
             await place.clear()
