@@ -1,7 +1,8 @@
 """``make verify``: what is long and no evidence for a single change, step by step.
 
-Each step's last result is kept in ``docs/results/verify.json`` with the revision it ran on, so that
-a run that was cut off goes on; ``docs/results/verify.md`` shows them. Logs are in ``.run/verify``.
+Each step's last result is kept in ``docs/results/verify/results.json`` with the revision it ran on,
+so that a run that was cut off goes on; ``docs/results/verify.md`` shows them. Logs are in
+``.run/verify``.
 """
 
 import argparse
@@ -24,7 +25,8 @@ from bireme.simulator.reports.terminal import markdown_table
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / ".run" / "verify"
 PAGE: Final = ROOT / "docs" / "results" / "verify.md"
-RESULTS: Final = PAGE.with_suffix(".json")
+# Not beside the page: every JSON file there is a case of the benchmark, and in its index.
+RESULTS: Final = PAGE.parent / "verify" / "results.json"
 # Simulated clusters per step: about half an hour, what a cut costs at most.
 _SEEDS: Final = 500
 _LIMIT_SECONDS: Final = 3 * 3600.0

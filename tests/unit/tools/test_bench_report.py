@@ -1,10 +1,12 @@
 """Files of results: a case renews its own, the index shows all, failures are not hidden."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
 
+from benchmarks import RESULTS
 from benchmarks.report import Report, Result, Row, Sample, Table, at_most, case_markdown, write_case
 from bireme.simulator.reports.terminal import number
 
@@ -55,6 +57,13 @@ def test_one_case_renews_its_files_and_the_index_keeps_the_others(tmp_path: Path
     assert "[gangs](gangs.md) | time | 1.00x (2.00 s) | <= 1.1x | yes" in index
     assert "[verdict](verdict.md) | time | 0.200 s | <= 0.3 | yes" in index
     assert (tmp_path / "verdict.md").read_text() == before
+
+
+def test_a_case_can_be_renewed_beside_the_results_that_are_there(tmp_path: Path) -> None:
+    for path in RESULTS.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    write_case(tmp_path, a_report("new", a_row(2.0, 1.0, 1.0)))
+    assert "[new](new.md)" in (tmp_path / "README.md").read_text()
 
 
 def test_a_failed_case_says_so_everywhere(tmp_path: Path) -> None:
