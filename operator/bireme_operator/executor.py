@@ -17,7 +17,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import pod_groups, status
 from bireme_operator.admission import JobAdmission, is_same_demand
 from bireme_operator.metrics import GangMetrics
-from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.pod_groups import PodGroups
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.reconcile import ReconcileErrors
 from bireme_operator.resizes import Resizes
@@ -41,7 +41,7 @@ class DecisionExecutor:
     state: ClusterState
     work: WorkQueue
     admission: JobAdmission
-    pod_groups: ExternalPodGroups
+    pod_groups: PodGroups
     preemptions: Preemptions
     resizes: Resizes
     reports: StatusWriter

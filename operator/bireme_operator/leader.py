@@ -39,7 +39,7 @@ from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
-from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.pod_groups import PodGroups
 from bireme_operator.policies import CycleRunner, LoadedPolicy, Policies, Shadows
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_auth import ProgressService, Tokens
@@ -132,7 +132,7 @@ class LeaderTerm:
             metrics=metrics.gangs,
             clock=clock,
         )
-        pod_groups = ExternalPodGroups(state, watches, writes, work, actuator, clock)
+        pod_groups = PodGroups(state, watches, writes, work, actuator, clock)
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
         )

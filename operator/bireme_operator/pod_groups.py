@@ -1,4 +1,4 @@
-"""External pod groups: gangs whose pods another controller made, such as a Job.
+"""PodGroups: gangs whose pods another controller made, such as a Job.
 
 Bireme neither creates nor restarts these pods. It plans the whole gang in its PodGroup and releases
 exactly the planned pods (test uid, add the pin, remove the scheduling gate, in one patch). A gang
@@ -81,8 +81,8 @@ def _pin(pod: wire.V1Pod, node: str) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class ExternalPodGroups:
-    """Admits, releases and reconciles PodGroups that users made; ``clock`` is monotonic seconds."""
+class PodGroups:
+    """Admits, releases and reconciles PodGroups; ``clock`` is monotonic seconds."""
 
     state: ClusterState
     watches: Watches

@@ -23,7 +23,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.pod_groups import PodGroups
 from bireme_operator.rejections import Rejection
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
@@ -156,7 +156,7 @@ class GangReconciler:
     work: WorkQueue
     actuator: Actuator
     jobs: JobReconciler
-    pod_groups: ExternalPodGroups
+    pod_groups: PodGroups
     reports: StatusWriter
     errors: ReconcileErrors
     health: NodeHealth

@@ -18,7 +18,7 @@ from bireme_operator import node_pools, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import Transition
-from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.pod_groups import PodGroups
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import Writes
 from tests.support.simcluster.simulation import run
@@ -68,7 +68,7 @@ def _sparing_victims(original: Any) -> Any:
 
 
 def _releasing_first(original: Any) -> Any:
-    async def admit(self: ExternalPodGroups, group: Any, plan: PlanFacts, *rest: Any) -> None:
+    async def admit(self: PodGroups, group: Any, plan: PlanFacts, *rest: Any) -> None:
         await self._release(group.key, plan)
         await original(self, group, plan, *rest)
 
@@ -135,7 +135,7 @@ BUGS: dict[str, Bug] = {
     ),
     "victims are not evicted": Bug(Actuator, "delete_pods", _sparing_victims, ("job-stuck",)),
     "gates are lifted before the plan is written": Bug(
-        ExternalPodGroups, "_admit", _releasing_first, ("off-plan",)
+        PodGroups, "_admit", _releasing_first, ("off-plan",)
     ),
     "a history that is gone is not listed anew": Bug(
         Reflector, "_follow", _deaf_to_gone, ("job-stuck", "plan-left-over")
