@@ -12,8 +12,8 @@ from bireme.cli import main
 from bireme.kube import names, plans
 from bireme.testing import a_node
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.objects.facts import a_job, a_plan, node_manifest, pod_manifest, served
-from tests.support.scenario.manifests import Manifest, pod_group, task, training_job
+from tests.support.objects.facts import a_job, a_plan, node_manifest, pod_manifest
+from tests.support.scenario.manifests import Manifest, task, training_job
 
 CONFIG_MAPS = "/api/v1/configmaps"
 POLICIES = names.path("schedulingpolicies")
@@ -22,18 +22,13 @@ SMALLEST_FIRST = {"scheduling": {"orderer": "smallest-first"}}
 
 
 def gang_on(api: FakeApi, node: str, name: str = "job", gpus: int = 2) -> None:
-    """A running TrainingJob with its PodGroup, plan and pod on a node."""
+    """A running TrainingJob with its plan, and its pod on a node."""
     worker = task("worker", 1, gpus=gpus)
     job, uid = a_job(worker, name=name), f"{name}-uid"
-    manifest = served(training_job(name, worker), uid)
-    body = {**manifest, "status": {"phase": "Running"}}
-    api.store.create(names.path("trainingjobs"), ("default", name), body)
     plan = a_plan(job, (node,))
-    group = served(pod_group(name, 1), f"{name}-group")
-    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "uid": uid}
-    group["metadata"]["ownerReferences"] = [owner]
-    group["status"] = {"plan": plans.to_manifest(plan)}
-    api.store.create(names.path("podgroups"), ("default", name), group)
+    status = {"phase": "Running", "plan": plans.to_manifest(plan)}
+    body = {**training_job(name, worker), "status": status}
+    api.store.create(names.path("trainingjobs"), ("default", name), body, uid=uid)
     pod = pod_manifest(job, plan, plan.members[0])
     api.store.create("/api/v1/pods", ("default", pod["metadata"]["name"]), pod)
 

@@ -128,7 +128,21 @@ async def test_pod_that_overtakes_its_plan_is_let_through_when_it_arrives(
         assert time.monotonic() - began < 0.6
 
 
-async def test_deleted_group_and_deleted_node_are_forgotten(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_plan_that_is_given_back_is_forgotten_though_its_job_stays(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    put(api, JOB, a_group(is_planned=False))
+    async with extender(api, tmp_path, plan_wait_seconds=0.0) as caller:
+        await caller.becomes(200)
+        for attempt in range(2):
+            planned = a_group(places=(("worker", "n1", "0"),), attempt=attempt)
+            put(api, JOB, planned)
+            await until_names(caller, a_pod(plan=f"1.{attempt}"), ["n1"])
+            put(api, JOB, {**planned, "status": {"phase": "Restarting"}})
+            await until_names(caller, a_pod(plan=f"1.{attempt}"), [])
+
+
+async def test_deleted_job_and_deleted_node_are_forgotten(api: FakeApi, tmp_path: Path) -> None:
     put(api, JOB, a_group(mode="Score"))
     async with extender(api, tmp_path, plan_wait_seconds=0.0) as caller:
         await caller.becomes(200)

@@ -1,6 +1,7 @@
 """Admissions: the order of their writes, and objects found in their way."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.operator_term.term import (
     leading,
     phases,
     pods,
+    silence,
     status,
     submit,
     until,
@@ -50,10 +52,32 @@ async def test_the_plan_is_written_before_the_service_and_that_before_any_pod(
     story = recorded(api)
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: phases(api) == ["Running"])
-    # Two writes of the gang's object until it runs, whatever its size.
     assert story[:2] == ["PUT trainingjobs/job/status", "POST services"]
     assert story[2:8] == ["POST pods"] * 6
     assert story[8:] == ["PUT trainingjobs/job/status"]
+
+
+@pytest.mark.parametrize("replicas", [1, 5, 16])
+async def test_a_gang_admitted_at_once_costs_two_writes_besides_its_pods(
+    api: FakeApi, tmp_path: Path, replicas: int
+) -> None:
+    """Every write until it runs, and until nothing is written any more."""
+    furnish(api)
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await silence(api)
+        before = api.requests.copy()
+        submit(api, training_job("job", task("worker", replicas)))
+        await until(lambda: phases(api) == ["Running"])
+        until_it_runs = writes_since(api, before)
+        await silence(api)
+    assert until_it_runs == {("PUT", JOBS): 2, ("POST", PODS): replicas}
+    assert writes_since(api, before) == until_it_runs
+
+
+def writes_since(api: FakeApi, before: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
+    """Writes since then, without the status of the queue, which all its gangs share."""
+    made = {asked: n for asked, n in (api.requests - before).items() if asked[0] in WRITES}
+    return Counter({asked: n for asked, n in made.items() if asked[1] != names.path("queues")})
 
 
 async def test_a_gang_that_waits_costs_one_write_more(api: FakeApi, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.writes import Writes
@@ -200,21 +200,23 @@ async def test_an_interrupted_gang_keeps_its_places_while_an_answer_is_late(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch tells of the plan that was cleared before the answer to the write comes."""
-    write = Writes.write_group_status
+    write = Writes.write_job_status
 
-    async def late(self: Writes, key: Key, version: str, status: Object, **how: bool) -> int:
-        written = await write(self, key, version, status, **how)
-        if "plan" not in status:
+    async def late(self: Writes, job: JobFacts, status: Object, **how: bool) -> int:
+        written = await write(self, job, status, **how)
+        if job.plan is not None and "plan" not in status:
+            cleared.append(job.key[1])
             await asyncio.sleep(1.0)
         return written
 
-    monkeypatch.setattr(Writes, "write_group_status", late)
+    cleared: list[str] = []
+    monkeypatch.setattr(Writes, "write_job_status", late)
     async with one_place(api, tmp_path):
         submit(api, training_job("b", TEAM))
         await until(lambda: status(api, "b").get("reason") == "OverQueueLimit")
         api.store.delete(PODS, ("default", pods(api)[0]["metadata"]["name"]), {})
         await until(lambda: phase(api, "a") == "Running" and status(api, "a")["attempt"] == 1)
-        assert phase(api, "b") == "Pending"
+        assert (phase(api, "b"), cleared) == ("Pending", ["a"])
 
 
 async def test_a_gang_keeps_its_turn_when_the_api_server_fails_once(

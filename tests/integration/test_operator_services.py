@@ -1,4 +1,4 @@
-"""No gang starts without the Service by which its replicas find each other, nor without a group."""
+"""No gang starts without the Service by which its replicas find each other."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -89,14 +89,14 @@ async def test_the_service_of_a_stranger_is_named(api: FakeApi, tmp_path: Path) 
     assert pods(api) == []
 
 
-@pytest.mark.parametrize("plural", ["podgroups", "services"])
-async def test_what_a_quota_forbids_is_shown_on_the_job(
-    api: FakeApi, tmp_path: Path, plural: str
+async def test_a_quota_that_forbids_the_service_is_shown_on_the_job(
+    api: FakeApi, tmp_path: Path
 ) -> None:
     furnish(api, 1)
-    api.faults.add(Fault(status=403, reason="Forbidden"), posts(plural), times=None)
+    api.faults.add(Fault(status=403, reason="Forbidden"), posts("services"), times=None)
     submit(api, torch_job("job", 2))
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: status(api).get("reason") == "PodsRefused")
+        await until(lambda: "plan" not in status(api))
     assert status(api)["message"] == "injected fault"
     assert pods(api) == []

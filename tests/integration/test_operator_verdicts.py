@@ -88,8 +88,6 @@ async def test_a_job_made_anew_is_not_refused_for_the_one_before(
         await until(lambda: "plan" not in status(api))
         api.faults.clear()
         api.store.delete(JOBS, ("default", "job"), {})
-        if ("default", "job") in api.store.collection(GROUPS).objects:
-            api.store.delete(GROUPS, ("default", "job"), {})
         submit(api, training_job("job"))
         await until(lambda: status(api).get("phase") == "Running")
 

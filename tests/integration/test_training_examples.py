@@ -9,7 +9,6 @@ from bireme.kube import names
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs, start
 from tests.support.operator_term.term import (
-    GROUPS,
     furnish,
     leading,
     phases,
@@ -60,7 +59,7 @@ async def test_replicas_of_the_training_example_start_as_a_gang_and_train_togeth
 ) -> None:
     both = await admitted(api, documents("08-train-a-policy.yaml"), tmp_path)
     assert [pod["metadata"]["name"] for pod in both] == ["train-a2c-master-0", "train-a2c-worker-0"]
-    (plan,) = [status(api, group, GROUPS)["plan"] for group in jobs_of(both)]
+    (plan,) = [status(api, job)["plan"] for job in jobs_of(both)]
     assert {place["task"] for place in plan["placements"]} == {"master", "worker"}
     train(both, tmp_path, {"/runs/a2c": str(tmp_path / "run"), "a2c": RECIPE})
     with (tmp_path / "run" / "curves.csv").open(newline="") as lines:

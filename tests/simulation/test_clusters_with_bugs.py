@@ -13,6 +13,7 @@ from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
 from bireme.kube.watch import Reflector
 from bireme_operator import node_pools, status
 from bireme_operator.actuator import Actuator
@@ -103,9 +104,9 @@ def _never_again(_: Any) -> Any:
 
 
 def _keeping_plans(original: Any) -> Any:
-    async def clear(self: Actuator, key: Key, job: Any) -> None:
-        if job is None or not job.is_finished:
-            await original(self, key, job)
+    async def clear(self: Actuator, job: JobFacts) -> None:
+        if not job.is_finished:
+            await original(self, job)
 
     return clear
 

@@ -352,7 +352,7 @@ class Answers:
                 raise Refusal(410, "Expired", "The provided continue parameter is too old")
             version, rest = self._pages.pop(token)
         else:
-            selected = Selector.from_query(call.query, call.at.namespace)
+            selected = Selector.from_query(call.query, call.at.resource, call.at.namespace)
             objects = self.store.collection(call.at.resource).objects
             version = self.store.version
             rest = [objects[key] for key in sorted(objects) if selected(objects[key])]

@@ -217,7 +217,7 @@ class FakeApi:
     ) -> web.StreamResponse:
         collection = self.store.collection(at.resource)
         since = int(request.query.get("resourceVersion", 0))
-        selector = Selector.from_query(request.query, at.namespace)
+        selector = Selector.from_query(request.query, at.resource, at.namespace)
         watch = Watch(at.resource, selector, request, silent=silent)
         replay(collection, since, watch)
         collection.subscribers.append(watch.change)

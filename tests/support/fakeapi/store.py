@@ -8,7 +8,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from bireme.kube import crd, names
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -177,6 +179,18 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
+_OF_ALL: Final = frozenset({"metadata.name", "metadata.namespace"})
+# More of them, by resource: those of the built-in kinds that tests select by, and what the
+# definitions of Bireme's kinds declare.
+_SELECTABLE: Final = {
+    "/api/v1/pods": {"spec.nodeName", "spec.schedulerName", "status.phase"},
+    **{
+        names.path(kind.plural): {path.removeprefix(".") for path in kind.selectable}
+        for kind in crd.KINDS
+    },
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Selector:
     """Predicate over objects: namespace, labels and fields of a request."""
@@ -186,13 +200,19 @@ class Selector:
     fields: tuple[tuple[str, str | None, bool], ...]
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str], namespace: str) -> Self:
-        """Parse ``labelSelector`` and ``fieldSelector``: ``a=b``, ``a!=b``, ``a``, ``!a``."""
-        return cls(
-            namespace,
-            tuple(map(_term, filter(None, query.get("labelSelector", "").split(",")))),
-            tuple(map(_term, filter(None, query.get("fieldSelector", "").split(",")))),
-        )
+    def from_query(cls, query: Mapping[str, str], resource: str, namespace: str) -> Self:
+        """Parse ``labelSelector`` (``a=b``, ``a!=b``, ``a``, ``!a``) and ``fieldSelector``.
+
+        A field that is not selectable is refused (400), as the real server does.
+        """
+        labels = filter(None, query.get("labelSelector", "").split(","))
+        fields = list(filter(None, query.get("fieldSelector", "").split(",")))
+        for text in fields:
+            if "=" not in text:
+                raise Refusal(400, "BadRequest", f"invalid field selector: {text!r}")
+            if _term(text)[0] not in _OF_ALL | _SELECTABLE.get(resource, set()):
+                raise Refusal(400, "BadRequest", f"field label not supported: {_term(text)[0]}")
+        return cls(namespace, tuple(map(_term, labels)), tuple(map(_term, fields)))
 
     def __call__(self, obj: dict[str, Any]) -> bool:
         meta = obj["metadata"]

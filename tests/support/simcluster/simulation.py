@@ -127,19 +127,23 @@ def _words(record: Record) -> str:
             label = objects.label(obj, "plan") or "of others"
             return f"{objects.phase(obj)} on {where}, plan {label}{leaving}"
         case "PodGroup":
-            plan = status.get("plan")
-            places = planned_nodes(plan) if plan else {}
-            label = f"{plan['epoch']}.{plan['attempt']} {plan['mode']}" if plan else "none"
-            shown = " ".join(f"{_name(m)}@{node}" for m, node in places.items())
-            return f"{objects.phase(obj)}, plan {label} {shown}".strip()
+            return f"{objects.phase(obj)}, {_plan(status)}"
         case "TrainingJob":
             attempt = status.get("attempt", 0)
             why = f"{status.get('reason')}: {status.get('message')}"
-            return f"{objects.phase(obj)} attempt {attempt}, {why}{leaving}"
+            return f"{objects.phase(obj)} attempt {attempt}, {_plan(status)}, {why}{leaving}"
         case "Node":
             ready = "ready" if objects.is_ready(obj) else "not ready"
             return ready + (", cordoned" if obj["spec"].get("unschedulable") else "")
     return str(obj["spec"])
+
+
+def _plan(status: dict[str, Any]) -> str:
+    plan = status.get("plan")
+    if not plan:
+        return "no plan"
+    shown = (f"{_name(member)}@{node}" for member, node in planned_nodes(plan).items())
+    return " ".join((f"plan {plan['epoch']}.{plan['attempt']} {plan['mode']}", *shown))
 
 
 def _name(member: Any) -> str:
