@@ -9,6 +9,7 @@ from pathlib import Path
 from tools.controlplane.binaries import (
     CONTROL_PLANE,
     COSCHEDULING,
+    HELM,
     KARPENTER,
     KUBEFLOW,
     KUEUE,
@@ -48,7 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="controlplane", description="A real Kubernetes control plane without Docker."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    building = commands.add_parser("build", help="compile and cache all binaries")
+    building = commands.add_parser("build", help="compile and cache what a cluster needs")
+    building.add_argument(
+        "--helm", action="store_true", help="Helm as well, for tests of the chart"
+    )
     building.add_argument(
         "--karpenter", action="store_true", help="Karpenter as well, for the tests of node pools"
     )
@@ -75,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _build_asked(options: argparse.Namespace) -> None:
     print(_build(CONTROL_PLANE))
+    if options.helm:
+        print(_build(HELM))
     if options.karpenter:
         print(_build(KARPENTER))
     if options.kubeflow:

@@ -174,7 +174,7 @@ class Cluster:
         return done.stdout + done.stderr  # warnings after what was asked for
 
     def binary(self, name: str) -> Path:
-        """Return a program of the version this cluster runs: ``kubectl``, ``helm``, ..."""
+        """Return a program of the version this cluster runs: ``kubectl``, ``kwok``, ..."""
         return Path(self._option("kubectlBinary")).parent / name
 
     def component(self, name: str) -> Component:

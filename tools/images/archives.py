@@ -15,7 +15,8 @@ from typing import Any, Final
 import yaml
 
 from tools.controlplane import binaries
-from tools.controlplane.binaries import KUBERNETES_VERSION, Report
+from tools.controlplane.binaries import KUBERNETES_VERSION
+from tools.controlplane.compiling import Report
 from tools.controlplane.errors import ControlPlaneError
 from tools.images import debian, materials
 from tools.images.tool import Buildah, pip_configuration

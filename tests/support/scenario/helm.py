@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from tools.controlplane.api import Manifest, kubeconfig
-from tools.controlplane.binaries import build
+from tools.controlplane.binaries import HELM, build
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.process import free_ports
 from tools.controlplane.stack import BiremeStack
@@ -35,7 +35,7 @@ class Helm:
         env = {f"HELM_{kind}_HOME": str(self._home) for kind in ("CACHE", "CONFIG", "DATA")}
         env["HOME"] = str(self._home)  # what it learns of a cluster is kept there
         env["KUBECONFIG"] = str(cluster.kubeconfig) if cluster else str(self._home / "none")
-        command = [str(build() / "helm"), *arguments]
+        command = [str(build(HELM) / "helm"), *arguments]
         return subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=60, check=False
         )

@@ -1,10 +1,13 @@
 """Building and caching: the key, what is kept, what a broken-off build leaves."""
 
+import re
 import shutil
 import stat
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,6 @@ from tools.controlplane.binaries import (
     KUBEFLOW,
     KUEUE,
     NODE,
-    Binary,
     Bundle,
     build,
     cache_key,
@@ -24,9 +26,32 @@ from tools.controlplane.binaries import (
     is_built,
     module_version,
 )
+from tools.controlplane.compiling import run_build
 from tools.controlplane.errors import ControlPlaneError
 
 BINARIES = CONTROL_PLANE.binaries
+GO = """\
+#!{python}
+import pathlib, re, sys, time
+folder, (verb, second, *rest) = pathlib.Path("{folder}"), sys.argv[1:]
+if verb == "list":
+    print("go: downloading", file=sys.stderr)
+    if second == "-m":
+        print(folder / "module")
+    else:
+        paths = rest[[one.startswith("-f=") for one in rest].index(True) + 1 :]
+        print("\\n".join(path + "\\t{folder}\\tmain.go" for path in paths))
+    sys.exit()
+target, *paths = rest[rest.index("-o") + 1 :]
+for path in paths:
+    with (folder / "calls").open("a") as calls:
+        calls.write(path + "\\n")
+    if path in (folder / "broken").read_text().split():
+        sys.exit("cannot find it")
+    print(path, file=sys.stderr)
+    time.sleep(0.05)
+    (pathlib.Path(target) / re.sub("/v[0-9]+$", "", path).split("/")[-1]).write_text("built")
+"""
 
 
 @pytest.fixture
@@ -37,20 +62,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ``go`` that notes the package it is given and fails for those listed in ``broken``.
+    """A ``go`` that notes the packages it is given and fails for those listed in ``broken``.
 
-    Every module lies in ``module``.
+    Every module lies in ``module``; each program needs one package of its own, of one file.
     """
     go = tmp_path / "go"
-    go.write_text(
-        "#!/bin/sh\n"
-        f'if [ "$1" = list ]; then echo "go: downloading" >&2; echo {tmp_path}/module; exit; fi\n'
-        f'for last; do :; done; echo "$last" >> {tmp_path}/calls\n'
-        f'if grep -qxF "$last" {tmp_path}/broken; then echo "cannot find it"; exit 1; fi\n'
-        'while [ "$1" != -o ]; do shift; done; sleep 0.05; echo built > "$2"\n'
-    )
+    go.write_text(GO.format(python=sys.executable, folder=tmp_path))
     go.chmod(go.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "broken").touch()
+    (tmp_path / "main.go").write_text("package main\n")
     monkeypatch.setattr(binaries, "find_go", lambda _cache: go)
     return tmp_path
 
@@ -74,21 +94,37 @@ def test_versions_come_from_the_wrapper_modules() -> None:
         module_version("kwok", "k8s.io/nothing")
 
 
-def test_every_binary_is_static_trimmed_and_knows_its_version() -> None:
-    commands = {b.name: b.command(Path("go"), Path("out")) for b in BINARIES}
-    commands |= {b.name: b.command(Path("go"), Path("out")) for b in KARPENTER.binaries}
-    assert len(commands) == 9
-    assert all("-trimpath" in command for command in commands.values())
-    assert "gitVersion=v1.37.1" in commands["kube-apiserver"][3]
-    assert "consts.Version=v0.8.0" in commands["kwokctl"][3]
+def test_modules_beside_kubernetes_have_its_versions_so_that_packages_are_compiled_once() -> None:
+    kubernetes = required("kubernetes")
+    # What is etcd's own stays together, and nobody but kubectl needs the other.
+    for module, own in (("etcd", "go.etcd.io/"), ("kwok", "github.com/go-errors/errors")):
+        versions = required(module)
+        shared = {path for path in versions if path in kubernetes and not path.startswith(own)}
+        assert "google.golang.org/grpc" in shared
+        assert {path: versions[path] for path in shared} == {p: kubernetes[p] for p in shared}
+
+
+def required(module: str) -> dict[str, str]:
+    """Return the versions of a wrapper module's requirements, by path; a replacement counts."""
+    text = (binaries.MODULES / module / "go.mod").read_text()
+    found = dict(re.findall(r"^\t(\S+) (v\S+)", text, re.MULTILINE))
+    return found | dict(re.findall(r"=> (\S+) (v\S+)$", text, re.MULTILINE))
+
+
+def test_every_binary_is_trimmed_and_knows_its_version() -> None:
+    flags = {each.name: each.flags for each in (*BINARIES, *KARPENTER.binaries)}
+    assert len(flags) == 8
+    assert all("-trimpath" in each for each in flags.values())
+    assert "gitVersion=v1.37.1" in flags["kube-apiserver"][-1]
+    assert "consts.Version=v0.8.0" in flags["kwokctl"][-1]
 
 
 def test_what_a_node_runs_is_static_but_runc_which_filters_system_calls() -> None:
     dynamic = [b.name for b in NODE.binaries if b.environment()["CGO_ENABLED"] == "1"]
     assert dynamic == ["runc"]
     (runc,) = (b for b in NODE.binaries if b.name == "runc")
-    assert "-tags=seccomp" in runc.command(Path("go"), Path("out"))
-    assert not any(flag.startswith("-tags") for flag in BINARIES[0].command(Path(), Path()))
+    assert "-tags=seccomp" in runc.flags
+    assert not any(flag.startswith("-tags") for flag in BINARIES[0].flags)
 
 
 def test_key_changes_with_a_source_of_our_own(
@@ -122,7 +158,7 @@ def test_key_changes_with_a_sum_and_with_a_flag(
 ) -> None:
     key = cache_key()
     assert key.startswith("kubernetes-v1.37.1-")
-    flagged = (*BINARIES[:-1], Binary("helm", "helm", "x", (("a", "b"),)))
+    flagged = (*BINARIES[:-1], replace(BINARIES[-1], variables=(("a", "b"),)))
     assert cache_key(replace(CONTROL_PLANE, binaries=flagged)) != key
 
     modules = tmp_path / "go"
@@ -166,11 +202,38 @@ def test_failed_build_says_why_and_the_next_one_goes_on_from_there(
     assert not (cache / cache_key()).exists()
 
     (stand_in / "broken").write_text("")
-    lines: list[str] = []
-    build(report=lines.append)
-    assert sum("kept from an earlier run" in line for line in lines) == 3
+    build(report=lambda _line: None)
+    # Again what comes after the module that failed, and that module, but not etcd.
     packages = (stand_in / "calls").read_text().split()
-    assert sorted(packages) == sorted([*(b.package for b in BINARIES), BINARIES[3].package])
+    assert packages.count(BINARIES[0].package) == 1
+    assert packages.count(BINARIES[3].package) == 2
+    assert set(packages) == {each.package for each in BINARIES}
+
+
+def test_programs_of_one_module_are_built_at_once_and_get_their_names(
+    cache: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def noted(command: list[str], *rest: Any) -> None:
+        commands.append(command)
+        run_build(command, *rest)
+
+    monkeypatch.setattr("tools.controlplane.binaries.run_build", noted)
+    folder = build(report=lambda _line: None)
+    asked = [[one for one in line if one in {b.package for b in BINARIES}] for line in commands]
+    assert [len(paths) for paths in asked] == [1, 4, 2]
+    assert (folder / "etcd").read_text() == "built"
+    assert not (folder / "server").exists()
+
+
+def test_a_build_says_how_much_is_compiled(cache: Path, stand_in: Path) -> None:
+    lines: list[str] = []
+    build(NODE, report=lines.append)
+    assert lines[0].startswith("building node-v1.37.1 with ")
+    assert lines[1].startswith("the sources are there after 0:0")
+    assert lines[-1].startswith("100% of the source is compiled, 0:0")
+    assert lines[-1].endswith(": coredns, pause")
 
 
 @pytest.mark.parametrize(
