@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -38,6 +39,10 @@ class CandidateKind(IntEnum):
     SHRINK = 3
     """It shrinks to its minimum."""
     STOP = 4
+
+
+# An attribute of an enumeration is looked up slowly, and searches compare kinds very often.
+_LEAVE: Final = CandidateKind.LEAVE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,9 +149,10 @@ class Preemptor:
             return None
         chosen, placement = found
         kind = self._candidates.kind
-        new = [at for at in chosen if kind[at] != CandidateKind.LEAVE]
+        new = [at for at, each in zip(chosen, kind[chosen].tolist(), strict=True) if each != _LEAVE]
         victims = {candidate.uid: candidate for candidate in map(self._candidates.__getitem__, new)}
         self.chosen |= victims.keys()
+        self._candidates.note_chosen(new)
         # For the gangs that come after, these leave anyway, and may leave more than was needed.
         kind[new] = CandidateKind.LEAVE
         self._too_large.clear()
@@ -184,8 +190,8 @@ class Preemptor:
     def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
         """Return the fewest candidates that are enough, and the places of ``gang`` then."""
         candidates = self._candidates
-        is_leaving = candidates.kind == CandidateKind.LEAVE
-        is_open = ~candidates.of(frozenset(self.chosen)) | is_leaving
+        is_leaving = candidates.kind == _LEAVE
+        is_open = ~candidates.is_of_chosen | is_leaving
         is_asked = is_open & (candidates.kind <= CandidateKind.GIVE_BACK)
         # A gang that started past its wait bound would go before all others again, so it is not
         # stopped for one that is less overdue.
@@ -215,7 +221,7 @@ class Preemptor:
             for at in asked:
                 candidate = candidates[at]
                 queue, lost = candidate.queue, candidate.given_back
-                if candidates.kind[at] == CandidateKind.LEAVE:
+                if candidates.kind[at] == _LEAVE:
                     found.append(at)
                 elif candidate.uid not in refused and (
                     candidate.kind is CandidateKind.GIVE_BACK
@@ -278,19 +284,26 @@ class VictimSearch:
 
         ``may`` returns whether these alone may be taken, where that depends on the others.
         """
-        leaving = int((self._candidates.kind[asked] == CandidateKind.LEAVE).sum())
+        leaving = self._count_leaving(asked)
         best = self.fits(asked) if len(asked) > leaving else None
         if best is None:
             return None
         low, high = max(leaving + 1, self._lower_bound(asked)), len(asked)
+        step = 1
         while low < high:
-            middle = (low + high) // 2
+            # Gallop, then bisect: the lower bound is mostly close, and every trial asks the placer.
+            middle = min(low + step - 1, (low + high) // 2)
+            step *= 2
             placement = self.fits(asked[:middle])
             if placement is None:
                 low = middle + 1
             else:
                 high, best = middle, placement
         return self._spared(asked[:high], best, may)
+
+    def _count_leaving(self, chosen: Sequence[int]) -> int:
+        """Return how many of ``chosen``, the first ones, leave anyway."""
+        return int((self._candidates.kind[chosen] == _LEAVE).sum())
 
     def _room(self, chosen: Sequence[int]) -> IntArray:
         candidates = self._candidates
@@ -316,24 +329,41 @@ class VictimSearch:
         self, chosen: list[int], placement: Placement, may: Callable[[list[int]], bool]
     ) -> tuple[list[int], Placement]:
         """Return ``chosen`` without those the gang can do without; its places may change."""
-        needed = self._needed(chosen, placement)
+        leaving = self._count_leaving(chosen)
+        needed = self._needed(chosen, leaving, placement)
         if may(needed):
             chosen = needed
         staying: set[str] = set()
-        for at in reversed(chosen):
-            candidate = self._candidates[at]
-            if self._candidates.kind[at] == CandidateKind.LEAVE or candidate.uid in staying:
+        room = self._room(chosen)
+        for at in chosen[: leaving - 1 if leaving else None : -1]:
+            uid = self._candidates[at].uid
+            if uid in staying:
                 continue
-            rest = [other for other in chosen if other != at]
-            found = self.fits(rest) if may(rest) else None
+            found = None
+            if self._may_be_spared(at, room):
+                rest = [other for other in chosen if other != at]
+                found = self.fits(rest) if may(rest) else None
             if found is None:
-                staying.add(candidate.uid)
+                staying.add(uid)
             else:
-                chosen, placement = rest, found
+                chosen, placement, room = rest, found, self._room(rest)
         return chosen, placement
 
-    def _needed(self, chosen: list[int], placement: Placement) -> list[int]:
-        """Return ``chosen`` without those that neither ``placement`` nor the limits need."""
+    def _may_be_spared(self, at: int, room: IntArray) -> bool:
+        """Return False where by sums alone the gang does not fit in ``room`` without ``at``."""
+        candidates = self._candidates
+        entries = candidates.entries(at)
+        if self._is_counted_on[entries].any():
+            return True  # what it holds is not all of it missing from what is free for good
+        rows, usage = summed(candidates.rows[entries], candidates.usage[entries])
+        lost = np.maximum(room[rows], 0) - np.maximum(room[rows] - usage, 0)
+        return bool((np.maximum(room, 0).sum(axis=0) - lost.sum(axis=0) >= self._asked).all())
+
+    def _needed(self, chosen: list[int], leaving: int, placement: Placement) -> list[int]:
+        """Return ``chosen`` without those that neither ``placement`` nor the limits need.
+
+        The first ``leaving`` leave anyway.
+        """
         candidates, nodes = self._candidates, self._ledger.now.nodes
         rows, used = summed(*usage_of(self._gang, placement, nodes.axis))
         slack = self._room(chosen)[rows] - used
@@ -341,27 +371,28 @@ class VictimSearch:
         position[rows] = np.arange(len(rows))
         where = position[candidates.rows]
         touching = set(np.unique(candidates.owner[where >= 0]).tolist())
+        is_short = bool(((slack < 0) & (used > 0)).any())
         staying: set[str] = set()
         needed = []
         gone = candidates.given_back(chosen if self._is_over_limit else ())
         with self._queues.without(gone):
-            for at in reversed(chosen):
-                candidate, left = candidates[at], slack
-                if at in touching:
-                    entries = (candidates.owner == at) & (where >= 0)
+            for at in chosen[: leaving - 1 if leaving else None : -1]:
+                candidate = candidates[at]
+                left, is_left_short = slack, is_short
+                if at in touching and candidate.uid not in staying:
+                    entries = candidates.entries(at)
+                    there = where[entries]
+                    lost = candidates.usage[entries][there >= 0]
+                    there = there[there >= 0]
                     left = slack.copy()
-                    np.subtract.at(left, where[entries], candidates.usage[entries])
-                if (
-                    candidates.kind[at] == CandidateKind.LEAVE
-                    or candidate.uid in staying
-                    or bool(((left < 0) & (used > 0)).any())
-                    or not self._may_hold(candidate)
-                ):
+                    np.subtract.at(left, there, lost)
+                    is_left_short = bool(((left < 0) & (used > 0)).any())
+                if candidate.uid in staying or is_left_short or not self._may_hold(candidate):
                     staying.add(candidate.uid)
                     needed.append(at)
                 else:
-                    slack = left
-        return needed[::-1]
+                    slack, is_short = left, is_left_short
+        return chosen[:leaving] + needed[::-1]
 
     def _may_hold(self, candidate: Candidate) -> bool:
         """Return whether limits allow the gang beside ``candidate``; if so, count it again."""
@@ -388,7 +419,8 @@ class Candidates:
         overdue: Seconds its gang was past its wait bound when it started, and would be again if
             it were stopped.
         rows, usage: Freed by all of them, shapes (entries,) and (entries, resources).
-        owner: The candidate of each entry, shape (entries,).
+        owner: The candidate of each entry, ascending, shape (entries,).
+        is_of_chosen: True for all candidates of gangs that make room, shape (candidates,).
     """
 
     def __init__(self, snapshot: ClusterSnapshot, order: TotalOrder) -> None:
@@ -425,17 +457,31 @@ class Candidates:
         is_plain = owner >= 0
         parts = [candidate for _, candidate in made]
         owners = np.repeat(np.array(own, dtype=np.int64), [len(part.rows) for part in parts])
-        self.rows = np.concatenate([table.rows[is_plain], *(part.rows for part in parts)])
-        self.usage = np.concatenate([table.usage[is_plain], *(part.usage for part in parts)])
-        self.owner = np.concatenate([owner[is_plain], owners])
+        rows = np.concatenate([table.rows[is_plain], *(part.rows for part in parts)])
+        usage = np.concatenate([table.usage[is_plain], *(part.usage for part in parts)])
+        owners = np.concatenate([owner[is_plain], owners])
+        by_owner = np.argsort(owners, kind="stable")
+        self.rows: IntArray = rows[by_owner]
+        self.usage: IntArray = usage[by_owner]
+        self.owner: IntArray = owners[by_owner]
+        self._offsets = np.searchsorted(self.owner, np.arange(len(self.kind) + 1)).tolist()
+        self.is_of_chosen: BoolArray = np.zeros(len(self.kind), dtype=np.bool_)
 
     def __len__(self) -> int:
         return len(self.kind)
 
+    def entries(self, at: int) -> slice:
+        """Return the entries of one candidate."""
+        return slice(self._offsets[at], self._offsets[at + 1])
+
+    def note_chosen(self, chosen: Sequence[int]) -> None:
+        """Take note that the gangs of these candidates make room."""
+        self.is_of_chosen |= np.isin(self._gangs, self._gangs[chosen])
+
     @property
     def leaving(self) -> list[int]:
         """Candidates that are taken anyway: what they leave beyond others' need is anybody's."""
-        return np.flatnonzero(self.kind == CandidateKind.LEAVE).tolist()
+        return np.flatnonzero(self.kind == _LEAVE).tolist()
 
     def given_back(self, chosen: Iterable[int]) -> Iterator[tuple[str, Amounts]]:
         """Yield queue and amounts that it gets back, for each of ``chosen``."""
