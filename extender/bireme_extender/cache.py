@@ -133,7 +133,7 @@ class ClusterCache:
     def _is_of_another(self, planned: PlannedGang | None, job: wire.PlannedObject) -> bool:
         return planned is not None and planned.uid != job.metadata.uid
 
-    def _delete_job(self, key: Key, job: wire.PlannedObject) -> None:
+    def _delete_job(self, key: Key) -> None:
         self._plans.pop(key, None)
         self.state.put_job_plan(key, None)
         self._notify(key)
@@ -142,8 +142,8 @@ class ClusterCache:
         self.state.put_group(key, group)
         self._notify(key)
 
-    def _delete_group(self, key: Key, group: wire.CustomObject) -> None:
-        self.state.delete_group(key, group)
+    def _delete_group(self, key: Key) -> None:
+        self.state.delete_group(key)
         self._notify(key)
 
     def _notify(self, key: Key) -> None:

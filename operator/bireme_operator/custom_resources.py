@@ -92,21 +92,22 @@ class Sources(Protocol):
 class _Seen:
     uid: str
     version: int
+    is_reported: bool
+    """False for an object that cannot be decoded."""
 
 
 @dataclass(slots=True)
 class Mirror:
     """The objects of one kind; events that are older than what is known are dropped.
 
-    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key, last)`` every
-    disappearance; a replacement under the same name (another uid) is a delete and a put. An
-    object that cannot be decoded is reported and left out; it stops no other.
+    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key)`` every disappearance; a
+    replacement under the same name (another uid) is a delete and a put. An object that cannot be
+    decoded is logged and left out; it stops no other.
     """
 
     plural: str
     on_put: Callable[[Key, wire.CustomObject], None]
-    on_delete: Callable[[Key, wire.CustomObject], None]
-    objects: dict[Key, wire.CustomObject] = field(default_factory=dict)
+    on_delete: Callable[[Key], None]
     seen: dict[Key, _Seen] = field(default_factory=dict)
     """All that exist, decodable or not."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -136,9 +137,8 @@ class Mirror:
         if last is not None and (obj is None or last.uid != stub.uid):
             self._drop(key)
         self._gone.pop(key, None)
-        self.seen[key] = _Seen(stub.uid, stub.version)
+        self.seen[key] = _Seen(stub.uid, stub.version, obj is not None)
         if obj is not None:
-            self.objects[key] = obj
             self.on_put(key, obj)
         self._wake(key)
 
@@ -187,10 +187,8 @@ class Mirror:
                 del self._waiting[key]
 
     def _drop(self, key: Key) -> None:
-        del self.seen[key]
-        obj = self.objects.pop(key, None)
-        if obj is not None:
-            self.on_delete(key, obj)
+        if self.seen.pop(key).is_reported:
+            self.on_delete(key)
 
     def _wake(self, key: Key) -> None:
         newest = self.newest(key)

@@ -154,10 +154,8 @@ class LeaderTerm:
         )
 
         # 5. Node pools, and what administrators look at.
-        nodes, targets = watches.nodes.objects, ScaleTargets(given.client)
-        self.pools = ManagedPools(
-            scalers, nodes, state, work, targets, metrics.pools, clock, dirty.set
-        )
+        targets = ScaleTargets(given.client)
+        self.pools = ManagedPools(scalers, state, work, targets, metrics.pools, clock, dirty.set)
         context = ReportContext(writes, events, settings.status_refresh_seconds, clock, now)
         cluster_reports = ClusterReports(
             state,

@@ -36,7 +36,7 @@ from bireme.core.resources import BoolArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import HOUR
-from bireme.kube import quantities, wire
+from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts, template_of
@@ -420,14 +420,12 @@ class ManagedPools:
 
     Args:
         scalers: The objects as they are watched.
-        nodes: The nodes as they came off the wire.
         targets: Reads and writes the scale of targets.
         clock: Monotonic seconds.
         on_change: Called when a target has answered with news.
     """
 
     scalers: NodePoolScalers
-    nodes: Mapping[Key, wire.V1Node]
     state: ClusterState
     work: WorkQueue
     targets: ScaleTargets
@@ -497,7 +495,7 @@ class ManagedPools:
             known = None  # another object of the same name
         is_edited = known is None or known.facts.demand != facts.demand
         if known is None or is_edited or known.nodes.table is not table:
-            nodes = PoolInventory.of(facts.name, spec, table, self._born)
+            nodes = PoolInventory.of(facts.name, spec, table, self.state.node_created.get)
             known = known or ManagedPool(facts, spec, nodes)
             known.nodes = nodes
         known.facts, known.spec = facts, spec
@@ -520,10 +518,6 @@ class ManagedPools:
             pool.requester = ScaleRequester(
                 facts.name, target, self.targets, self.metrics, self.clock, self.on_change
             )
-
-    def _born(self, node: str) -> str | None:
-        known = self.nodes.get(("", node))
-        return known.metadata.creation_timestamp if known is not None else None
 
     def _measure(self, snapshot: ClusterSnapshot) -> None:
         """Measure demand and count finished jobs, into the hours and the metrics."""

@@ -42,6 +42,7 @@ class Mirror:
 
     def __init__(self, client: ApiClient, path: str = PODS, **options: Any) -> None:
         self.story: list[str] = []
+        self.objects: dict[Key, Any] = {}
         self.bad: list[tuple[Key | None, str]] = []
         options = {"timing": FAST, "type_": V1Pod, **options}
         type_ = options.pop("type_")
@@ -49,15 +50,23 @@ class Mirror:
             client,
             path,
             type_,
-            on_put=lambda key, _: self.story.append(f"put {key[1]}"),
-            on_delete=lambda key, _: self.story.append(f"delete {key[1]}"),
+            on_put=self._put,
+            on_delete=self._delete,
             **options,
         )
         self.reflector._reader = _Reporting(self.bad, type_)
 
     @property
     def names(self) -> set[str]:
-        return {name for _, name in self.reflector.objects}
+        return {name for _, name in self.objects}
+
+    def _put(self, key: Key, obj: Any) -> None:
+        self.objects[key] = obj
+        self.story.append(f"put {key[1]}")
+
+    def _delete(self, key: Key) -> None:
+        del self.objects[key]
+        self.story.append(f"delete {key[1]}")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Mirror"]:

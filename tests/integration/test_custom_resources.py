@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bireme.core.gangs import Key
-from bireme.kube import names
+from bireme.kube import names, wire
 from bireme.kube.client import ApiClient
 from bireme_operator.custom_resources import AuditTiming, CustomResources, NotWatched
 from bireme_operator.metrics import OperatorMetrics
@@ -38,6 +38,7 @@ class Known:
 
     def __init__(self, client: ApiClient, timing: AuditTiming, limit: float) -> None:
         self.story: list[str] = []
+        self.objects: dict[Key, wire.CustomObject] = {}
         self.metrics = OperatorMetrics().watches
         self.resources = CustomResources(client, self.metrics, limit, timing=timing)
         self.bug: Exception | None = None
@@ -46,17 +47,19 @@ class Known:
             "nodepoolscalers", lambda *_: None, lambda *_: None, is_needed=False
         )
 
-    def put(self, key: Key, _: object) -> None:
+    def put(self, key: Key, obj: wire.CustomObject) -> None:
         if self.bug is not None:
             raise self.bug
+        self.objects[key] = obj
         self.story.append(f"put {key[1]}")
 
-    def delete(self, key: Key, _: object) -> None:
+    def delete(self, key: Key) -> None:
+        del self.objects[key]
         self.story.append(f"delete {key[1]}")
 
     @property
     def names(self) -> set[str]:
-        return {name for _, name in self.jobs.objects}
+        return {name for _, name in self.objects}
 
     @property
     def restarts(self) -> float:
@@ -119,7 +122,7 @@ async def test_what_exists_and_every_change_arrive(api: FakeApi, client: ApiClie
         put(api, "j0", spec={"x": 1})
         drop(api, "j1")
         await until(lambda: sorted(known.story[8:]) == ["delete j1", "put j0", "put j8"])
-        assert known.jobs.objects["team", "j0"].spec == {"x": 1}
+        assert known.objects["team", "j0"].spec == {"x": 1}
         assert known.repairs("ghost") == known.repairs("lost") == known.restarts == 0
 
 
@@ -161,7 +164,7 @@ async def test_an_edit_that_never_came_is_found_by_an_audit(
     async with knowing(client, replace(FAST, audit_seconds=0.3, count_seconds=0.1)) as known:
         await watching(api)
         put(api, "a", spec={"x": 1})
-        await until(lambda: known.jobs.objects["team", "a"].spec == {"x": 1})
+        await until(lambda: known.objects["team", "a"].spec == {"x": 1})
         assert known.repairs("lost") == 1
 
 
@@ -223,7 +226,7 @@ async def test_of_an_object_that_changes_faster_than_kopf_can_follow_the_newest_
             put(api, "a", spec={"n": n})
         put(api, "b")
         await until(lambda: "b" in known.names)
-        await until(lambda: known.jobs.objects["team", "a"].spec == {"n": 1999})
+        await until(lambda: known.objects["team", "a"].spec == {"n": 1999})
         assert len(known.story) < 200
         drop(api, "a")
         await until(lambda: known.names == {"b"})

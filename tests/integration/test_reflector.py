@@ -26,7 +26,7 @@ async def test_it_lists_all_pages_and_then_follows_every_change(
         put(api, "p0", spec={"nodeName": "n1"})
         drop(api, "p1")
         await until(lambda: mirror.story[8:] == ["put p8", "put p0", "delete p1"])
-        assert mirror.reflector.objects["team", "p0"].spec.node_name == "n1"
+        assert mirror.objects["team", "p0"].spec.node_name == "n1"
 
 
 async def test_pages_come_from_one_version_and_the_watch_continues_from_it(
@@ -63,7 +63,7 @@ async def test_deletions_during_an_expired_watch_leave_no_ghosts(
         put(api, "changes", spec={"nodeName": "n1"})
         api.compact()
         await until(lambda: mirror.names == {"stays", "changes"})
-        assert mirror.story == ["delete goes", "put changes"]
+        assert mirror.story == ["put changes", "delete goes"]
 
 
 async def test_a_410_answer_without_a_stream_relists_as_well(

@@ -92,7 +92,7 @@ async def test_a_two_megabyte_object_passes_list_and_watch(api: FakeApi, client:
         await watching(api, JOBS)
         api.put(f"{at}/watched", {"spec": spec})
         await until(lambda: mirror.names == {"listed", "watched"})
-        assert mirror.reflector.objects["team", "watched"].spec == spec
+        assert mirror.objects["team", "watched"].spec == spec
 
 
 @pytest.mark.parametrize("in_list", [True, False])
@@ -158,7 +158,7 @@ async def test_an_object_nested_thousands_deep_poisons_only_itself(
             for raw in (poison, fine):
                 api.watch_send(JOBS, b'{"type":"ADDED","object":' + raw + b"}")
         await until(lambda: mirror.names == {"deep", "fine"})
-    deep_one, fine_one = (mirror.reflector.objects["team", name] for name in ("deep", "fine"))
+    deep_one, fine_one = (mirror.objects["team", name] for name in ("deep", "fine"))
     assert wire.is_too_deep(deep_one.spec)
     assert not wire.is_too_deep(fine_one.spec)
     assert mirror.bad == []

@@ -191,8 +191,10 @@ def feed(state: ClusterState, collection: str, manifest: Manifest, *, delete: bo
     owner, kind = kinds[collection]
     meta = manifest["metadata"]
     key = (meta.get("namespace", ""), meta["name"])
-    verb = "delete" if delete else "put"
-    getattr(owner, f"{verb}_{collection}")(key, through_the_wire(manifest, kind))
+    if delete:
+        getattr(owner, f"delete_{collection}")(key)
+    else:
+        getattr(owner, f"put_{collection}")(key, through_the_wire(manifest, kind))
 
 
 def job_manifest(

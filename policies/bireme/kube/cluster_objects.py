@@ -71,6 +71,6 @@ class ClusterObjects(Generic[F]):
         if before is None or before.demand != facts.demand:
             self.on_change()
 
-    def delete(self, key: Key, manifest: wire.CustomObject) -> None:
+    def delete(self, key: Key) -> None:
         if self.known.pop(key[1], None) is not None:
             self.on_change()

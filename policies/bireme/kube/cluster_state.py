@@ -141,6 +141,23 @@ class _Basis:
         return objects and self.table is other.table and facts == others
 
 
+@dataclass(frozen=True, slots=True)
+class _WaitBasis:
+    """All that a waiting job's gang follows from."""
+
+    job: JobFacts
+    fault: Fault | None
+    priority: int
+    may_preempt: bool
+    learned_seconds: float | None
+
+    def is_same(self, other: "_WaitBasis") -> bool:
+        """Return whether the same follows from ``other``; a job counts as new when replaced."""
+        facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds)
+        others = (other.fault, other.priority, other.may_preempt, other.learned_seconds)
+        return self.job is other.job and facts == others
+
+
 def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -> None:
     if planned is None:
         plans.pop(key, None)
@@ -162,6 +179,7 @@ class ClusterState:
         run_times: Run times learned from finished jobs.
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that have Bireme's scheduling gate, as raw objects.
+        node_created: Creation times of nodes by name, as the API server writes them.
         changed: Gangs whose job, group or pods changed; the consumer clears it.
         revision: Number of changes that can matter to a decision.
 
@@ -187,6 +205,7 @@ class ClusterState:
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
         self.gated: dict[Key, wire.V1Pod] = {}
+        self.node_created: dict[str, str | None] = {}
         self._member_tasks: dict[Key, Task] = {}
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._job_plans: dict[Key, PlannedGang] = {}
@@ -194,6 +213,7 @@ class ClusterState:
         self._views: dict[Key, GangView] = {}
         self._assumed_views: dict[Key, tuple[AssumedPlan, GangView]] = {}
         self._allocations: dict[Key, tuple[_Basis, tuple[RunningGang, ...]]] = {}
+        self._waiting_jobs: dict[Key, tuple[_WaitBasis, Gang] | None] = {}
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
@@ -225,12 +245,14 @@ class ClusterState:
 
     def put_node(self, key: Key, node: wire.V1Node) -> None:
         facts = nodes.from_manifest(node)
+        self.node_created[facts.name] = node.metadata.creation_timestamp
         if self._nodes.get(facts.name) != facts:  # a heartbeat changes no fact
             self._nodes[facts.name] = facts
             self._table = None
             self._notice()
 
-    def delete_node(self, key: Key, node: wire.V1Node) -> None:
+    def delete_node(self, key: Key) -> None:
+        self.node_created.pop(key[1], None)
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
             self._notice()
@@ -262,7 +284,7 @@ class ClusterState:
             self.gated[key] = pod
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
 
-    def delete_member(self, key: Key, pod: wire.V1Pod) -> None:
+    def delete_member(self, key: Key) -> None:
         if key in self.members:
             self._forget_member(key)
             self._usage.put(key, "")
@@ -288,7 +310,7 @@ class ClusterState:
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
-    def delete_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
+    def delete_other_pod(self, key: Key) -> None:
         self._usage.put(("", f"{key[0]}/{key[1]}"), "")
         if self._fixed.put(key, ""):
             self._table = None
@@ -308,10 +330,15 @@ class ClusterState:
         levels, before = self.settings.topology_levels, self.jobs.get(key)
         facts = self.jobs[key] = training_jobs.from_manifest(job, levels, before)
         plan = facts.plan
+        if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
+            self._waiting_jobs.setdefault(key, None)
+        else:
+            self._waiting_jobs.pop(key, None)
         self.put_job_plan(key, None if plan is None else PlannedGang(facts.uid, True, plan))
 
-    def delete_job(self, key: Key, job: wire.CustomObject) -> None:
+    def delete_job(self, key: Key) -> None:
         self.jobs.pop(key, None)
+        self._waiting_jobs.pop(key, None)
         self.put_job_plan(key, None)
 
     def put_job_plan(self, key: Key, planned: PlannedGang | None) -> None:
@@ -331,7 +358,7 @@ class ClusterState:
         _put(self._group_plans, key, None if plan is None else PlannedGang(facts.uid, False, plan))
         self._touch(key)
 
-    def delete_group(self, key: Key, group: wire.CustomObject) -> None:
+    def delete_group(self, key: Key) -> None:
         self.groups.pop(key, None)
         _put(self._group_plans, key, None)
         self._touch(key)
@@ -365,7 +392,8 @@ class ClusterState:
         """Return every waiting gang; ``faults`` adds, by uid, what only the caller knows."""
         faults, skip = faults or {}, set(excluded)
         gangs: list[Gang | None] = []
-        for make, known in ((self._waiting_job, self.jobs), (self._waiting_group, self.groups)):
+        makers = (self._waiting_job, self._waiting_jobs), (self._waiting_group, self.groups)
+        for make, known in makers:
             for key in (key for key in known if key not in skip):
                 try:
                     gangs.append(make(key, faults))
@@ -375,16 +403,20 @@ class ClusterState:
 
     def _waiting_job(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         job = self.jobs[key]
-        if job.is_finished or job.is_suspended or job.is_leaving:
-            return None
-        if job.plan is not None:
-            return None
         class_name = job.spec.priority_class_name if job.spec else None
         priority, missing = self.tenancy.priority(class_name)
         fault = faults.get(job.uid) or missing
         fault = fault or allocations.in_the_way(job, self.groups.get(key), self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
-        return apply_progress_report(job.gang(priority, fault, may_preempt, learned))
+        basis, known = (
+            _WaitBasis(job, fault, priority, may_preempt, learned),
+            self._waiting_jobs[key],
+        )
+        # Of thousands of gangs few change between two cycles.
+        if known is None or not known[0].is_same(basis):
+            gang = apply_progress_report(job.gang(priority, fault, may_preempt, learned))
+            known = self._waiting_jobs[key] = (basis, gang)
+        return known[1]
 
     def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         group = self.groups[key]

@@ -7,7 +7,9 @@ sidecars before it. A pod-level request overrides that sum; overhead is added.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from sys import intern
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +25,7 @@ from bireme.core.resources import PODS, Request, add, request_of
 from bireme.kube import names, wire
 from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity, parse_timestamp
 
+T = TypeVar("T")
 TERMINAL = ("Succeeded", "Failed")
 
 PATH: Final = "/api/v1/pods"
@@ -83,12 +86,12 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
     return PodFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
-        node=pod.spec.node_name or "",
-        phase=status.phase or "Pending",
-        request=request_of_spec(pod.spec),
-        labels=meta.labels or {},
-        owner_uids=frozenset(owner.uid for owner in owners),
-        job_uid=owners[0].uid if is_of_job else "",
+        node=intern(pod.spec.node_name or ""),
+        phase=intern(status.phase or "Pending"),
+        request=_shared(request_of_spec(pod.spec)),
+        labels={intern(name): intern(value) for name, value in (meta.labels or {}).items()},
+        owner_uids=_shared(frozenset(owner.uid for owner in owners)),
+        job_uid=intern(owners[0].uid) if is_of_job else "",
         is_gated=is_gated,
         is_ready=_holds(conditions.get("Ready")),
         is_leaving=meta.deletion_timestamp is not None,
@@ -101,6 +104,14 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         gated_since=created or 0.0,
         has_finalizers=bool(meta.finalizers),
     )
+
+
+# Of a hundred thousand pods most are members of a few thousand gangs and differ in few words: what
+# is equal is kept once.
+@lru_cache(maxsize=4096)
+def _shared(value: T) -> T:
+    """Return the first value that was equal to ``value``."""
+    return value
 
 
 def _holds(condition: wire.V1Condition | None) -> bool:

@@ -32,7 +32,7 @@ class Tenancy:
         self.queue_manifests[key[1]] = queue
         self._read_queues()
 
-    def delete_queue(self, key: Key, queue: wire.CustomObject) -> None:
+    def delete_queue(self, key: Key) -> None:
         """Remove a Queue; jobs in it wait with reason QueueNotFound, running ones continue."""
         self.queue_manifests.pop(key[1], None)
         self._read_queues()
@@ -43,7 +43,7 @@ class Tenancy:
             self._namespaces[key[1]] = labels
             self._read_queues()
 
-    def delete_namespace(self, key: Key, namespace: wire.MetadataOnly) -> None:
+    def delete_namespace(self, key: Key) -> None:
         self._namespaces.pop(key[1], None)
         self._read_queues()
 
@@ -61,7 +61,7 @@ class Tenancy:
         self._priorities[key[1]] = priority
         self.on_change()
 
-    def delete_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
+    def delete_priority_class(self, key: Key) -> None:
         self._priorities.pop(key[1], None)
         self.on_change()
 

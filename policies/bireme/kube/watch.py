@@ -44,10 +44,11 @@ class Timing:
 
 @dataclass(slots=True)
 class Reflector(Generic[T]):
-    """Keeps ``objects`` equal to the collection at ``path`` while :meth:`run` runs.
+    """Reports the collection at ``path``, object by object, while :meth:`run` runs.
 
-    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key, last)`` every
-    disappearance; a replacement under the same name (another uid) is a delete and a put.
+    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key)`` every disappearance; a
+    replacement under the same name (another uid) is a delete and a put. The objects themselves are
+    not kept: of a hundred thousand pods they would take half a gigabyte.
     Exceptions of the callbacks end :meth:`run`: a program that misses events must not go on.
     """
 
@@ -55,14 +56,15 @@ class Reflector(Generic[T]):
     path: str
     kind: type[T]
     on_put: Callable[[Key, T], None]
-    on_delete: Callable[[Key, T], None]
+    on_delete: Callable[[Key], None]
     params: Params = field(default_factory=dict)
     name: str = ""
     timing: Timing = Timing()  # frozen
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random_module.random
-    objects: dict[Key, T] = field(default_factory=dict)
+    known: dict[Key, tuple[str, str]] = field(default_factory=dict)
+    """UID and resource version of every object."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the first list is in, or there is nothing to list."""
     is_live: bool = False
@@ -154,13 +156,13 @@ class Reflector(Generic[T]):
             self._log.warning("no such resource; taken as empty until it is back", path=self.path)
         # The program goes on: a CRD may be installed, or come back, at any time.
         self._missing = self._needs_list = True
-        self._replace({})
+        self._delete_all_but(set())
         self.synced.set()
         await self.sleep(self.timing.missing_retry_seconds)
 
     async def _list(self) -> None:
-        """Read all pages of one version and make the cache equal to them."""
-        listed: dict[Key, T] = {}
+        """Read all pages of one version; what none of them has is gone."""
+        listed: set[Key] = set()
         page = await self._page("")
         # All pages are of the version of the first, from which a watch therefore misses nothing.
         version = page.metadata.resource_version
@@ -168,7 +170,7 @@ class Reflector(Generic[T]):
         while page.metadata.next:
             page = await self._page(page.metadata.next)
             self._take_page(page, listed)
-        self._replace(listed)
+        self._delete_all_but(listed)
         self._needs_list = self._missing = False
         self._advance(version)
         self.synced.set()
@@ -181,11 +183,12 @@ class Reflector(Generic[T]):
         self.last_contact_seconds = self.clock()
         return wire.page(body)
 
-    def _take_page(self, page: wire.ListPage, listed: dict[Key, T]) -> None:
+    def _take_page(self, page: wire.ListPage, listed: set[Key]) -> None:
         for raw in page.items or ():
             stub = self._reader.stub(raw)
             if stub is not None and (obj := self._reader.decoded(stub.key, raw)) is not None:
-                listed[stub.key] = obj
+                listed.add(stub.key)
+                self._put(stub.key, obj)
 
     async def _watch(self) -> None:
         low, high = self.timing.watch_seconds
@@ -231,23 +234,20 @@ class Reflector(Generic[T]):
                 raise ApiError(0, "BadAnswer", f"unknown type of watch event: {other!r}")
         self._advance(stub.version)
 
-    def _replace(self, listed: dict[Key, T]) -> None:
-        for key in [key for key in self.objects if key not in listed]:
+    def _delete_all_but(self, listed: set[Key]) -> None:
+        for key in [key for key in self.known if key not in listed]:
             self._delete(key)
-        for key, obj in listed.items():
-            self._put(key, obj)
 
     def _put(self, key: Key, obj: T) -> None:
-        last = self.objects.get(key)
+        meta, last = obj.metadata, self.known.get(key)
         if last is not None:
-            if last.metadata.uid != obj.metadata.uid:
+            if last[0] != meta.uid:
                 self._delete(key)
-            elif last.metadata.resource_version == obj.metadata.resource_version:
+            elif last[1] == meta.resource_version:
                 return
-        self.objects[key] = obj
+        self.known[key] = (meta.uid, meta.resource_version)
         self.on_put(key, obj)
 
     def _delete(self, key: Key) -> None:
-        last = self.objects.pop(key, None)
-        if last is not None:
-            self.on_delete(key, last)
+        if self.known.pop(key, None) is not None:
+            self.on_delete(key)

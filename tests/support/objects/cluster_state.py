@@ -51,7 +51,7 @@ class ClusterStateFeed:
 
     def gone(self, manifest: Manifest) -> None:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-        self.state.delete_member(key, through_the_wire(manifest, wire.V1Pod))
+        self.state.delete_member(key)
 
     def other(self, name: str, node: str, gpus: int, phase: str = "Running") -> None:
         made = {**pod(name, gpus, nodeName=node), "status": {"phase": phase}}
@@ -81,8 +81,7 @@ class ClusterStateFeed:
         self.state.put_job(("default", "job"), through_the_wire(made, wire.CustomObject))
 
     def job_gone(self) -> None:
-        gone = through_the_wire(self._job, wire.CustomObject)
-        self.state.delete_job(("default", "job"), gone)
+        self.state.delete_job(("default", "job"))
 
     def group(self, plan: PlanFacts | None = None, name: str = "group", **spec: Any) -> None:
         """Put a PodGroup of another controller's pods; its uid is ``<name>-group``."""

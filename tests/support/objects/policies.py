@@ -41,7 +41,7 @@ def put(policies: SchedulingPolicies, name: str, **fields: Any) -> PolicyFacts:
 
 
 def delete(policies: SchedulingPolicies, name: str) -> None:
-    policies.delete(("", name), a_policy(name))
+    policies.delete(("", name))
 
 
 async def settled(is_so: Callable[[], object]) -> None:

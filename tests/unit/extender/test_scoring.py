@@ -201,14 +201,14 @@ def test_kept_choice_follows_every_change_of_the_cluster() -> None:
                 )
             case 1:
                 pod_name = f"job-worker-{random.integers(8)}"
-                state.delete_member(("team", pod_name), pod)
+                state.delete_member(("team", pod_name))
             case 2:
                 other = a_pod(0, group=None, node=node, phase="Running")
                 state.put_other_pod(("x", name), msgspec.convert(other, wire.V1Pod))
             case 3:
-                state.delete_other_pod(("x", name), pod)
+                state.delete_other_pod(("x", name))
             case 4:
-                state.delete_group(("team", "other"), msgspec.convert(groups[1], wire.CustomObject))
+                state.delete_group(("team", "other"))
             case 5:
                 state.put_group(("team", "other"), msgspec.convert(groups[1], wire.CustomObject))
         found = membership(pod, state)

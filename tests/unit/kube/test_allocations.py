@@ -9,7 +9,7 @@ import pytest
 from bireme.core.gangs import Key, Role
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
-from bireme.kube import names, quantities, wire
+from bireme.kube import names, quantities
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
@@ -85,8 +85,7 @@ def test_a_replica_that_succeeded_gives_its_place_back_and_one_that_failed_keeps
 
 def test_a_lost_node_holds_nobody_and_a_gang_on_none_but_lost_nodes_is_no_gang() -> None:
     cluster = planned()
-    lost = wire.V1Node(metadata=wire.V1ObjectMeta(name="n0"))
-    cluster.state.delete_node(("", "n0"), lost)
+    cluster.state.delete_node(("", "n0"))
     assert places(cluster) == {"worker": ("n1",)}
     assert only(cluster).anchor_row == -1  # where replica 0 was
     cluster.replan(a_plan(a_job(WORKERS), ("n0",)))

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.kube import wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, gpus, own_pod
-from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
+from tests.support.objects.facts import CREATED, gated_pod
 from tests.support.scenario.manifests import GPU
 
 # --- nodes and pods ---------------------------------------------------------------------------
@@ -39,7 +38,7 @@ def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
 def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:
     cluster = ClusterStateFeed()
     cluster.other("a", "n0", 3)
-    cluster.state.delete_node(("", "n0"), wire.V1Node(metadata=wire.V1ObjectMeta(name="n0")))
+    cluster.state.delete_node(("", "n0"))
     assert cluster.gpus() == [0]
     cluster.node("n0", gpus=4)
     assert cluster.gpus() == [3, 0]
@@ -51,8 +50,7 @@ def test_a_pod_that_becomes_a_member_is_counted_once() -> None:
     labelled = own_pod(0)
     name = labelled["metadata"]["name"]
     cluster.other(name, "n0", 2)
-    gone = through_the_wire(labelled, wire.V1Pod)
-    cluster.state.delete_other_pod(("default", name), gone)
+    cluster.state.delete_other_pod(("default", name))
     cluster.member(labelled)
     assert cluster.gpus() == [2, 0]
 

@@ -61,8 +61,8 @@ def test_only_another_spec_and_not_another_status_is_a_change() -> None:
     found.put(("", "h200"), scaler())
     assert len(changes) == 1
     found.put(("", "h200"), scaler(generation=2))
-    found.delete(("", "h200"), scaler())
-    found.delete(("", "h200"), scaler())
+    found.delete(("", "h200"))
+    found.delete(("", "h200"))
     assert len(changes) == 3
 
 

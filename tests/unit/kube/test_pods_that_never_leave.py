@@ -75,6 +75,6 @@ def test_gang_is_admitted_once_the_daemon_is_gone() -> None:
     daemon = a_pod("DaemonSet", 1)
     state.put_other_pod(("kube-system", "p"), daemon)
     verdict(state)
-    state.delete_other_pod(("kube-system", "p"), daemon)
+    state.delete_other_pod(("kube-system", "p"))
 
     assert verdict(state) is Reason.ADMITTED

@@ -87,8 +87,7 @@ def test_a_queue_admits_the_namespaces_it_selects_as_they_come_and_go() -> None:
     assert tenancy.standing.queues["q"].namespaces == frozenset({"one"})
     tenancy.namespace("two", team="a")
     assert tenancy.standing.queues["q"].namespaces == frozenset({"one", "two"})
-    gone = wire.MetadataOnly(metadata=wire.V1ObjectMeta(name="one"))
-    tenancy.standing.delete_namespace(("", "one"), gone)
+    tenancy.standing.delete_namespace(("", "one"))
     assert tenancy.standing.queues["q"].namespaces == frozenset({"two"})
 
 
@@ -107,7 +106,7 @@ def test_only_changes_that_matter_are_announced() -> None:
     assert tenancy.times == 1
     tenancy.queue("q", userPriority=60)
     assert tenancy.times == 2
-    tenancy.standing.delete_queue(("", "q"), tenancy.standing.queue_manifests["q"])
+    tenancy.standing.delete_queue(("", "q"))
     assert (tenancy.times, tenancy.standing.queues) == (3, {})
 
 
@@ -120,9 +119,7 @@ def test_a_priority_class_is_found_by_name_or_reported_missing() -> None:
     assert fault is not None
     assert fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND
     assert "'higher'" in fault[1]
-    tenancy.standing.delete_priority_class(
-        ("", "high"), wire.V1PriorityClass(metadata=wire.V1ObjectMeta(name="high"))
-    )
+    tenancy.standing.delete_priority_class(("", "high"))
     assert tenancy.standing.priority("high")[1] is not None
 
 
