@@ -1,6 +1,7 @@
 """The one level-triggered loop: reconcile what changed, decide, carry out, repeat.
 
-A change only marks the loop dirty. Nothing is kept from turn to turn that could not be worked out
+A change only marks the loop dirty. Without any, time alone may call for a step: gangs are looked at
+some at a time, and now and then everything is decided anew. Nothing is kept from turn to turn that could not be worked out
 again, except rejections and back-offs, which expire or end with an edit.
 """
 
@@ -22,11 +23,17 @@ from bireme_operator.settings import OperatorSettings
 # After a turn of t seconds the loop rests at least _REST * t: deciding more often than that takes
 # processor time from the writes that carry decisions out.
 _REST = 3.0
+# After a sweep of t seconds the next one comes in _SWEEP_REST * t at the earliest: while nothing
+# changes, a large cluster is not decided on more often for the sake of the time alone.
+_SWEEP_REST = 20.0
+# So many gangs that have not changed are looked at in an idle turn, the longest unseen first: an
+# idle turn costs the same in a cluster of any size.
+_LOOKS = 512
 
 
 @dataclass(slots=True)
 class Pacing:
-    """Times of the next turn, and of the next sweep, a turn that looks at everything."""
+    """Times of the next turn, and of the next sweep, a turn that decides without any change."""
 
     dirty: asyncio.Event
     """Set by every change that can matter to a decision."""
@@ -36,13 +43,15 @@ class Pacing:
     """Monotonic seconds."""
     finished_at: float = field(init=False)
     """End of the last turn; the liveness probe watches it."""
-    swept_at: float = float("-inf")
+    _looked_at: float = float("-inf")
+    _swept_at: float = float("-inf")
+    _sweep_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
 
-    async def next_turn(self) -> None:
-        """Return when something has changed, or a sweep is due."""
+    async def next_turn(self) -> bool:
+        """Return when something has changed, or it is time for a look; return whether it has."""
         try:
             async with asyncio.timeout(self.settings.sweep_interval_seconds):
                 await self.dirty.wait()
@@ -50,8 +59,10 @@ class Pacing:
             await asyncio.sleep(self.settings.cycle_debounce_seconds)
         except TimeoutError:
             pass
+        has_changed = self.dirty.is_set()
         # Cleared before the turn, so that what changes during it makes another one.
         self.dirty.clear()
+        return has_changed
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -60,9 +71,25 @@ class Pacing:
             yield
         self.finished_at = self.clock()
 
+    def looks(self) -> int:
+        """Return how many gangs that have not changed are to be looked at now."""
+        now = self.clock()
+        if now - self._looked_at < self.settings.sweep_interval_seconds:
+            return 0
+        self._looked_at = now
+        return _LOOKS
+
     def is_sweep_due(self) -> bool:
-        """Return whether everything should be looked at, changed or not."""
-        return self.clock() - self.swept_at >= self.settings.sweep_interval_seconds
+        """Return whether to decide, changed or not, and to bring reports up to date."""
+        pause = max(self.settings.sweep_interval_seconds, _SWEEP_REST * self._sweep_seconds)
+        return self.clock() - self._swept_at >= pause
+
+    @contextmanager
+    def sweeping(self) -> Iterator[None]:
+        """Measure a sweep: the longer it takes, the later comes the next."""
+        began = self._swept_at = self.clock()
+        yield
+        self._sweep_seconds = self.clock() - began
 
 
 @dataclass(slots=True)
@@ -81,37 +108,45 @@ class SchedulingLoop:
     async def run(self) -> None:
         """Run turn after turn until cancelled, at the latest every ``sweep_interval_seconds``."""
         while True:
-            await self.pacing.next_turn()
+            has_changed = await self.pacing.next_turn()
             began = self.pacing.clock()
             with self.pacing.measured():
-                await self.turn()
+                await self._turn(has_changed)
             await asyncio.sleep(_REST * (self.pacing.finished_at - began))
 
-    async def turn(self) -> None:
-        """Look at what changed, or at everything when a sweep is due, and decide."""
+    async def _turn(self, has_changed: bool) -> None:
+        """Reconcile, and decide where something has changed or a sweep is due."""
         # 1. A process that does not lead does nothing.
         self.fence()
-        now, is_sweep = self.now(), self.pacing.is_sweep_due()
+        now = self.now()
 
         # 2. Reconcile gangs: record phases, create and delete pods, take rejected gangs back.
-        self.gangs.reconcile(now, everything=is_sweep)
+        self.gangs.reconcile(now, self.pacing.looks())
 
-        # 3. Collect the gangs that wait. Most turns end here: they only followed gangs that run.
+        # 3. A sweep decides for the sake of the time alone. Most turns end before a decision: they
+        #    only followed gangs that run.
+        if self.pacing.is_sweep_due():
+            with self.pacing.sweeping():
+                await self._cycle(now, is_sweep=True)
+        elif has_changed:
+            await self._cycle(now, is_sweep=False)
+
+    async def _cycle(self, now: float, *, is_sweep: bool) -> None:
+        # 1. Collect the gangs that wait.
         waiting = self.gangs.waiting()
         if not (waiting or is_sweep):
             return
 
-        # 4. Take the snapshot to decide on.
+        # 2. Take the snapshot to decide on.
         snapshot = self.gangs.snapshot(now, waiting)
         if is_sweep:
-            self.pacing.swept_at = self.pacing.clock()
             self.gangs.forget()
             self.reports.sweep(snapshot)
 
-        # 5. Decide and carry out.
+        # 3. Decide and carry out.
         decision = await self._decide(snapshot)
 
-        # 6. Grow and shrink node pools.
+        # 4. Grow and shrink node pools.
         self.pools.observe(snapshot, decision)
 
     async def _decide(self, snapshot: ClusterSnapshot) -> Decision:

@@ -163,11 +163,15 @@ class GangReconciler:
     ages: MonotonicAge
     bind_timeout_seconds: float
     _rejected: dict[str, Rejection] = field(default_factory=dict)
+    _unseen: list[Key] = field(default_factory=list)
 
-    def reconcile(self, now: float, *, everything: bool) -> None:
-        """Take one step with each gang that changed, or with all; ``now`` is POSIX seconds."""
+    def reconcile(self, now: float, looks: int) -> None:
+        """Take one step with each gang that changed, and with up to ``looks`` others in their turn.
+
+        ``now`` is POSIX seconds.
+        """
         changed, self.state.changed = self.state.changed, set()
-        keys = sorted({*self.state.jobs, *self.state.groups} if everything else changed)
+        keys = sorted(changed.union(self._next(looks)))
         self._rejected = self.work.rejections.current(self.state.jobs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
         self.state.run_times.learn(jobs, self.errors.isolated)
@@ -181,6 +185,15 @@ class GangReconciler:
         for key in keys:
             with self.errors.isolated(key):
                 self._reconcile(key, at)
+
+    def _next(self, count: int) -> list[Key]:
+        """Return the gangs that are to be looked at next, whether they have changed or not."""
+        if not count:
+            return []
+        if not self._unseen:
+            self._unseen = sorted({*self.state.jobs, *self.state.groups}, reverse=True)
+        chosen, self._unseen = self._unseen[-count:], self._unseen[:-count]
+        return chosen
 
     def _reconcile(self, key: Key, at: Situation) -> None:
         if not self.work.is_free(key):
