@@ -26,6 +26,7 @@ from benchmarks.timings.footprint import measure_memory
 from benchmarks.timings.gangs import measure_gang512, measure_gangs500x4, measure_throughput
 from benchmarks.timings.learned import measure_learned
 from benchmarks.timings.nightly import measure_nightly
+from benchmarks.timings.scale import measure_scale
 from benchmarks.timings.simulation import measure_simulation
 from benchmarks.timings.training import measure_training
 from benchmarks.timings.waits import measure_freed, measure_verdict
@@ -53,6 +54,7 @@ CASES: Final = (
     Case("training", "Training in two processes beside one", measure_training),
     Case("nightly", "Forecasts of 20 node pools, eight weeks of hours each", measure_nightly),
     Case("memory", "Memory at 5000 nodes and 50000 pods", measure_memory),
+    Case("scale", "10,000 nodes, 100,000 pods, 5000 gangs that wait", measure_scale),
 )
 
 

@@ -213,13 +213,13 @@ class Cluster:
         """
         server = self.component("kube-apiserver")
         server.stop()
-        revision = int(self._etcd("range", {"key": "AA=="})["header"]["revision"])
-        self._etcd("compaction", {"revision": str(revision), "physical": True})
+        revision = int(self.call_etcd("range", {"key": "AA=="})["header"]["revision"])
+        self.call_etcd("compaction", {"revision": str(revision), "physical": True})
         server.start()
         return revision
 
-    def _etcd(self, verb: str, body: dict[str, Any]) -> Any:
-        """Call etcd by its JSON gateway on loopback."""
+    def call_etcd(self, verb: str, body: dict[str, Any]) -> Any:
+        """Call etcd, past the API server, by its JSON gateway on loopback."""
         url = f"http://127.0.0.1:{self._option('etcdPort')}/v3/kv/{verb}"
         with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:
             return json.load(answer)
