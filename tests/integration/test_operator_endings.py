@@ -5,6 +5,7 @@ Pods stay in the store after a deletion as long as ``lingers`` says so.
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import names
+from bireme.kube import names, quantities
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.leader import LeaderTerm
@@ -132,6 +133,21 @@ async def test_a_job_whose_time_to_live_is_over_is_deleted(api: FakeApi, tmp_pat
         for pod in pods(api):
             kubelets.end(pod["metadata"]["name"], "Succeeded")
         await until(lambda: not api.store.collection(JOBS).objects)
+
+
+async def test_time_passes_for_every_gang_although_a_turn_looks_at_some_alone(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """Nothing changes, and the jobs whose time to live ends come after a thousand others."""
+    ended = quantities.format_timestamp(time.time())  # noqa: TID251  # compared with the API's times
+    over = {"phase": "Succeeded", "completionTime": ended}
+    for number in range(1200):
+        policy = {"ttlSecondsAfterFinished": 2} if number >= 1100 else {}
+        made = training_job(f"j{number:04d}", TEAM, runPolicy=policy)
+        submit(api, made)
+        submit(api, made | {"status": over})
+    async with leading(api, tmp_path):
+        await until(lambda: len(api.store.collection(JOBS).objects) == 1100, 30)
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])

@@ -11,7 +11,7 @@ places until it is removed, even if a new job has the same name.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -215,6 +215,8 @@ class RunTimes:
     """
 
     def __init__(self) -> None:
+        self.revision = 0
+        """Number of runs learned from."""
         self._history = RuntimeHistory()
         self._learned: set[str] = set()
 
@@ -234,6 +236,7 @@ class RunTimes:
                 seconds = run_seconds(job)
                 if seconds is not None:
                     self._history.observe(job.key[0], job.template, seconds)
+                    self.revision += 1
 
     def forget(self, uids: set[str]) -> None:
         """Drop the record of learned jobs that no longer exist; ``uids`` are those that do."""
@@ -294,28 +297,17 @@ class Allocation:
 
 
 def queue_usage(
-    placed: Iterable[Allocation],
-    labelled: Mapping[Key, Collection[Key]],
-    pods: Mapping[Key, PodFacts],
+    placed: Iterable[Allocation], strays: Iterable[PodFacts]
 ) -> dict[str, dict[str, int]]:
     """Return usage by queue: of all allocations, and of admitted pods that no gang has any more.
 
-    Such pods remain when a job or PodGroup is deleted without its pods. ``labelled`` has, by gang,
-    the keys of all of ``pods`` with its label.
+    Such pods remain when a job or PodGroup is deleted without its pods.
     """
     usage: dict[str, dict[str, int]] = {}
-    counted = dict.fromkeys(labelled, frozenset[str]())
     for held in placed:
-        usage[held.queue] = add(usage.get(held.queue, {}), held.view.demand)
-        counted[held.key] = held.view.uids
-    # Most gangs have counted all their pods: skip those, there may be tens of thousands of pods.
-    strays = (
-        pods[key]
-        for gang, keys in labelled.items()
-        if len(keys) > len(counted[gang])
-        for key in keys
-        if pods[key].uid not in counted[gang]
-    )
+        of_queue = usage.setdefault(held.queue, {})
+        for resource, amount in held.view.demand.items():
+            of_queue[resource] = of_queue.get(resource, 0) + amount
     for pod in strays:
         queue = pod.labels.get(names.QUEUE_LABEL)
         if queue and pod.node and not pod.is_terminal:

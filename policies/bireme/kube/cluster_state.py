@@ -158,6 +158,16 @@ class _WaitBasis:
         return self.job is other.job and facts == others
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one gang contributes to a snapshot."""
+
+    held: Allocation | None
+    running: tuple[RunningGang, ...]
+    has_strays: bool
+    """It has pods that no plan names."""
+
+
 def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -> None:
     if planned is None:
         plans.pop(key, None)
@@ -201,7 +211,7 @@ class ClusterState:
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
-        self.tenancy = Tenancy(on_change)
+        self.tenancy = Tenancy(self._tenancy_changed)
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
         self.gated: dict[Key, wire.V1Pod] = {}
@@ -213,6 +223,12 @@ class ClusterState:
         self._views: dict[Key, GangView] = {}
         self._assumed_views: dict[Key, tuple[AssumedPlan, GangView]] = {}
         self._allocations: dict[Key, tuple[_Basis, tuple[RunningGang, ...]]] = {}
+        # Of the last snapshot: the share of each gang, the assumed plans, and what all follow from.
+        self._shares: dict[Key, _Share] = {}
+        self._reserved: Reserved = {}
+        self._shares_of: tuple[NodeTable, tuple[int, int]] | None = None
+        self._stale: set[Key] = set()
+        self._tenancy_changes = 0
         self._waiting_jobs: dict[Key, tuple[_WaitBasis, Gang] | None] = {}
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
@@ -226,9 +242,14 @@ class ClusterState:
         self.revision += 1
         self._on_change()
 
+    def _tenancy_changed(self) -> None:
+        self._tenancy_changes += 1
+        self._on_change()
+
     def requeue(self, gang: Key) -> None:
         """Have the gang reconciled again, although nothing that is watched has changed."""
         self.changed.add(gang)
+        self._stale.add(gang)
         self._notice()
 
     def _touch(self, gang: Key) -> None:
@@ -445,12 +466,9 @@ class ClusterState:
 
         int64, shape (nodes, resources), rows as in ``node_table``; a fresh copy.
         """
-        if self._planned is None:
-            self._planned = PlannedUsage({key for key, _ in self.views()})
         table = self.node_table
-        self._planned.update(self.view)
         used = self._usage.matrix(table)
-        used += self._planned.usage.matrix(table)
+        used += self._planned_usage(table)
         own = self.view(without)
         if own is not None:
             planned = np.zeros_like(used)
@@ -458,13 +476,17 @@ class ClusterState:
             used -= planned
         return used
 
-    def _placed(self, reserved: Reserved) -> Iterator[Allocation]:
-        """Yield every gang that holds places: by an assumed plan, or by a written one."""
-        for key, view in self.views():
-            if key not in reserved and (planned := self.planned(key)) is not None:
-                yield Allocation(key, planned.job_uid, view)
-        for key, assumed in reserved.items():
-            yield Allocation(key, assumed.job_uid, self._assumed_view(key, assumed))
+    def _planned_usage(self, table: NodeTable) -> IntArray:
+        """Return the usage of planned members that no pod uses yet, as in :meth:`used`."""
+        if self._planned is None:
+            self._planned = PlannedUsage({*self._group_plans, *self._job_plans, *self._reserved})
+        self._planned.update(self._view_held)
+        return self._planned.usage.matrix(table)
+
+    def _view_held(self, key: Key) -> GangView | None:
+        """Return the view by which a gang holds places: of its assumed plan, or a written one."""
+        assumed = self._reserved.get(key)
+        return self.view(key) if assumed is None else self._assumed_view(key, assumed)
 
     def _assumed_view(self, key: Key, assumed: AssumedPlan) -> GangView:
         known = self._assumed_views.get(key)
@@ -486,11 +508,10 @@ class ClusterState:
         ``waiting`` are the gangs to decide on, by default all without an assumed plan.
         """
         reserved, table = reserved or {}, self.node_table
-        used = self._usage.matrix(table)
-        placed = list(self._placed(reserved))
-        holding = {held.key for held in placed}
-        self._allocations = {k: v for k, v in self._allocations.items() if k in holding}
-        add_members(used, table, chain.from_iterable(held.view.usage() for held in placed))
+        self._renew(reserved, table, on_error)
+        shares, used = self._shares.values(), self._usage.matrix(table)
+        used += self._planned_usage(table)
+        strays = {key: self._uncounted(key) for key, s in self._shares.items() if s.has_strays}
         return ClusterSnapshot(
             now=now,
             nodes=table,
@@ -499,13 +520,60 @@ class ClusterState:
                 self.waiting(reserved, on_error=on_error) if waiting is None else waiting
             ),
             queues=dict(self.tenancy.queues),
-            queue_usage=allocations.queue_usage(placed, self._members_of, self.members),
+            queue_usage=allocations.queue_usage(
+                (share.held for share in shares if share.held is not None),
+                chain.from_iterable(strays.values()),
+            ),
             settings=self.settings,
             running=(
-                *(gang for held in placed for gang in self._running(held, on_error)),
-                *self._strays({held.key: held.view for held in placed}),
+                *chain.from_iterable(share.running for share in shares),
+                *self._strays(strays),
             ),
         )
+
+    def _renew(self, reserved: Reserved, table: NodeTable, on_error: OnError) -> None:
+        """Bring the shares of all gangs up to date, with ``reserved`` as the assumed plans."""
+        before, self._reserved = self._reserved, reserved
+        for key in (*before, *(key for key in reserved if key not in before)):
+            if before.get(key) is not reserved.get(key):
+                self._stale.add(key)
+                self._plan_changed(key)
+        changes = self._tenancy_changes, self.run_times.revision
+        # Nodes, priority classes and what was learned can matter to every gang.
+        if (
+            self._shares_of is None
+            or self._shares_of[0] is not table
+            or (self._shares_of[1] != changes)
+        ):
+            self._shares_of = table, changes
+            known = self._shares, self._group_plans, self._job_plans, reserved, self._members_of
+            self._stale.update(*known)
+        stale, self._stale = self._stale, set()
+        for key in sorted(stale):
+            share = self._share(key, on_error)
+            if share is None:
+                self._shares.pop(key, None)
+                self._allocations.pop(key, None)
+            else:
+                self._shares[key] = share
+
+    def _share(self, key: Key, on_error: OnError) -> _Share | None:
+        """Return the share of a gang; None of one that holds nothing."""
+        assumed, planned = self._reserved.get(key), self.planned(key)
+        view = self._view_held(key)
+        members = len(self._members_of.get(key, ()))
+        if view is None:
+            self._allocations.pop(key, None)
+            return _Share(None, (), True) if members else None
+        job_uid = assumed.job_uid if assumed is not None else planned.job_uid if planned else ""
+        held = Allocation(key, job_uid, view)
+        return _Share(held, self._running(held, on_error), members > len(view.uids))
+
+    def _uncounted(self, key: Key) -> list[PodFacts]:
+        """Return the pods with the label of a gang that no plan names."""
+        held = self._shares[key].held
+        counted = held.view.uids if held is not None else frozenset()
+        return [pod for pod in self.members_of(key) if pod.uid not in counted]
 
     def _running(self, held: Allocation, on_error: OnError) -> tuple[RunningGang, ...]:
         """Return a gang that holds places, and its pods that are about to go; at most two."""
@@ -550,7 +618,7 @@ class ClusterState:
         if owner is not None:
             yield allocations.of_others(owner, held, learned, table)
 
-    def _strays(self, views: Mapping[Key, GangView]) -> Iterator[RunningGang]:
+    def _strays(self, uncounted: Mapping[Key, Iterable[PodFacts]]) -> Iterator[RunningGang]:
         """Yield the pods that no plan names, of jobs that are gone, as gangs about to go.
 
         Anybody can write a label. A pod goes with the TrainingJob that alone owns it: the garbage
@@ -558,11 +626,8 @@ class ClusterState:
         job. What a deletion left behind on purpose (``--cascade=orphan``) has no owner, and stays.
         """
         known: dict[str, Key] | None = None
-        for key, members in self._members_of.items():
-            counted = views[key].uids if key in views else frozenset()
-            if len(members) <= len(counted):
-                continue
-            owned = [p for p in self.members_of(key) if p.job_uid and p.uid not in counted]
+        for key, pods_of_gang in uncounted.items():
+            owned = [pod for pod in pods_of_gang if pod.job_uid]
             if not owned:
                 continue
             if known is None:

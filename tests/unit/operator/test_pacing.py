@@ -1,0 +1,57 @@
+"""The loop's pace: while nothing changes, what a turn costs does not grow with the cluster."""
+
+import asyncio
+
+from bireme_operator.loop import Pacing
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.settings import OperatorSettings
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pacing(clock: Clock) -> Pacing:
+    return Pacing(asyncio.Event(), OperatorSettings(), OperatorMetrics(), clock)
+
+
+def sweep(paced: Pacing, clock: Clock, seconds: float) -> None:
+    with paced.sweeping():
+        clock.now += seconds
+
+
+def test_sweeps_take_a_twentieth_of_the_time_however_long_one_takes() -> None:
+    clock = Clock()
+    paced = pacing(clock)
+    assert paced.is_sweep_due()
+    for seconds, pause in ((0.01, 2.0), (1.5, 30.0), (0.2, 4.0)):
+        began = clock.now
+        sweep(paced, clock, seconds)
+        clock.now = began + pause - 0.01
+        assert not paced.is_sweep_due()
+        clock.now = began + pause
+        assert paced.is_sweep_due()
+
+
+def test_a_burst_of_turns_looks_at_unchanged_gangs_once_an_interval() -> None:
+    clock = Clock()
+    paced = pacing(clock)
+    looked = []
+    for _ in range(33):
+        looked.append(paced.looks())
+        clock.now += 0.125
+    assert [number for number, looks in enumerate(looked) if looks] == [0, 16, 32]
+    assert max(looked) < 1000
+
+
+async def test_a_turn_says_whether_something_has_changed() -> None:
+    paced = Pacing(
+        asyncio.Event(), OperatorSettings(sweep_interval_seconds=0.02), OperatorMetrics(), Clock()
+    )
+    assert not await paced.next_turn()
+    paced.dirty.set()
+    assert await paced.next_turn()
+    assert not await paced.next_turn()
