@@ -1,8 +1,8 @@
 """The one level-triggered loop: reconcile what changed, decide, carry out, repeat.
 
 A change only marks the loop dirty. Without any, time alone may call for a step: gangs are looked at
-some at a time, and now and then everything is decided anew. Nothing is kept from turn to turn that could not be worked out
-again, except rejections and back-offs, which expire or end with an edit.
+some at a time, and now and then everything is decided anew. Nothing is kept from turn to turn that
+could not be worked out again, except rejections and back-offs, which expire or end with an edit.
 """
 
 import asyncio

@@ -30,7 +30,8 @@ class OperatorSettings:
     """Pause between the first change and the cycle that acts on it, to gather a burst."""
 
     sweep_interval_seconds: float = 2.0
-    """Pause before everything is looked at again without any change: deadlines, time limits."""
+    """Least pause before gangs are looked at again without any change, 512 at a time, for deadlines
+    and time limits; all are decided on again after 20 times as long as that takes."""
 
     write_concurrency: int = 32
     """Requests in flight at once. More does not help a small API server."""

@@ -177,7 +177,7 @@ async def test_wait_past_returns_once_an_own_write_is_seen(api: FakeApi, client:
 
 
 async def test_failing_callbacks_end_the_reflector(api: FakeApi, client: ApiClient) -> None:
-    def fail(key: object, obj: object) -> None:
+    def fail(*_: object) -> None:
         raise ArithmeticError("a bug in the shell")
 
     put(api, "a")

@@ -253,7 +253,7 @@ class AdmissionPass:
         too_large = self._too_large[room is not self.ledger.now]
         if gang.shape in too_large or gang.shape in self._too_large[0]:
             return None
-        placement = self.placer.place(gang, room)
+        placement = None if room.lacks(gang) else self.placer.place(gang, room)
         if placement is None:
             too_large.add(gang.shape)
         return placement
@@ -264,7 +264,8 @@ class AdmissionPass:
             return False
         # "It fits" ends with the next admission, unlike "it does not".
         if self._fitting.get(gang.shape) != self.ledger.changes:
-            if self.placer.place(gang, self.ledger.now) is None:
+            now = self.ledger.now
+            if now.lacks(gang) or self.placer.place(gang, now) is None:
                 self._too_large[0].add(gang.shape)
                 return False
             self._fitting[gang.shape] = self.ledger.changes

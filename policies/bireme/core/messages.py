@@ -5,6 +5,7 @@ either, that is, one without all pods but those that never leave.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, Amounts, add
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
+
+_UNUSED: Final = "capacity of unused nodes"
+"""Key of a memo."""
 
 
 def behind(lacking: str, ahead: int) -> str:
@@ -64,16 +68,24 @@ def never_fits(
     # The answer depends on nodes alone, so it outlives the cycle.
     key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
     if key not in nodes.memo:
-        empty = FreeCapacity(nodes, nodes.fixed)
-        nodes.remember(key, _never_fits(gang, empty, placer, cluster))
+        nodes.remember(key, _never_fits(gang, _unused(nodes), placer, cluster))
     known = nodes.memo[key]
     return known if isinstance(known, str) else None
+
+
+def _unused(nodes: NodeTable) -> FreeCapacity:
+    """Return the capacity of nodes on which nothing runs but what never leaves them."""
+    known = nodes.memo.get(_UNUSED)
+    if isinstance(known, FreeCapacity):
+        return known
+    nodes.remember(_UNUSED, unused := FreeCapacity(nodes, nodes.fixed))
+    return unused
 
 
 def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -> str | None:
     if not len(empty.nodes):
         return "the cluster has no nodes"
-    if placer.place(gang, empty) is not None:
+    if _fits_alone(gang, empty) or placer.place(gang, empty) is not None:
         return None
     for task in gang.tasks:
         if not empty.replicas(task).any():
@@ -93,6 +105,13 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -
         f"asks {largest_task.replicas} {largest_task.name} replicas; {cluster} holds "
         f"at most {most} beside the job's other tasks; lower replicas to {most} or add nodes"
     )
+
+
+def _fits_alone(gang: Gang, empty: FreeCapacity) -> bool:
+    """Return whether ``gang`` has one task, all of whose replicas have room."""
+    # Nothing but room keeps replicas of one task apart or together.
+    task = gang.tasks[0]
+    return len(gang.tasks) == 1 and int(empty.replicas(task).sum()) >= task.replicas
 
 
 def _largest(fits: Callable[[int], bool], ceiling: int) -> int:

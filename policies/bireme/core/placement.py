@@ -107,6 +107,10 @@ def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable)
 
 COUNT_CEILING = 2**31
 """Stands for "without limit" where a replica asks for nothing on a node."""
+# Kinds of replicas whose counts are kept: of ten thousand nodes one takes 80 kB.
+_COUNTS_KEPT = 256
+# Sums of amounts are floating point, which holds 16 digits: what differs by less may be equal.
+_SLACK = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +137,17 @@ class FreeCapacity:
         self._seen: dict[object, int] = {}
         self._touched: list[IntArray] = []
         self._tightness: FloatArray | None = None
+        self._total: FloatArray | None = None
+
+    def lacks(self, gang: Gang) -> bool:
+        """Return whether all nodes together have too little for ``gang``, wherever it might go."""
+        if self._total is None:
+            self._total = np.maximum(self.free, 0).sum(axis=0, dtype=np.float64) * _SLACK
+        for name, amount in gang.demand.items():
+            column = self.nodes.axis.column(name)
+            if amount and (column is None or amount > self._total[column]):
+                return True
+        return False
 
     def replicas(self, task: Task, after: Sequence[Take] = ()) -> IntArray:
         """Return how many replicas of ``task`` each node takes after ``after``, shape (nodes,).
@@ -169,6 +184,8 @@ class FreeCapacity:
             counts = counts.copy()  # the earlier array may still be in use
             counts[rows] = np.where(allowed[rows], _fits(self.free[rows], request), 0)
         counts.setflags(write=False)
+        if len(self._counts) >= _COUNTS_KEPT and key not in self._counts:
+            self._counts.clear()
         self._counts[key] = counts
         self._seen[key] = len(self._touched)
         return counts
@@ -180,7 +197,7 @@ class FreeCapacity:
             request = self.nodes.axis.usage(requests[task.task])
             self.free[task.rows] -= task.counts[:, None] * request
             self._touched.append(task.rows)
-        self._tightness = None
+        self._tightness = self._total = None
 
     def inside(self, mask: BoolArray) -> "FreeCapacity":
         """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,)."""
@@ -193,7 +210,7 @@ class FreeCapacity:
         """Set what is free on ``rows``, shape (rows, resources)."""
         self.free[rows] = free
         self._touched.append(rows)
-        self._tightness = None
+        self._tightness = self._total = None
 
     @property
     def tightness(self) -> FloatArray:

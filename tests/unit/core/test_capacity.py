@@ -79,6 +79,28 @@ def test_taking_a_gang_takes_all_its_tasks_with_their_own_requests() -> None:
     }
 
 
+@given(random_snapshots.clusters(), random_snapshots.tasks(), st.data())
+def test_a_gang_lacks_room_only_where_it_cannot_be_placed(
+    nodes: tuple[Node, ...], task: Task, data: st.DataObject
+) -> None:
+    capacity = capacity_of(*nodes)
+    used = data.draw(st.sampled_from((0, 1, 2))) * capacity.nodes.allocatable // 2
+    capacity = capacity_of(*nodes, used=used)
+    gang = a_gang("g", task)
+    if capacity.lacks(gang):
+        assert capacity.replicas(task).sum() < task.replicas
+
+
+def test_a_gang_lacks_nothing_that_is_free_to_the_last_device() -> None:
+    capacity = capacity_of(a_node("n0", 8), a_node("n1", 8))
+    exactly = a_gang("exactly", a_task(2, gpus=8))
+    assert not capacity.lacks(exactly)
+    assert capacity.lacks(a_gang("more", a_task(17, gpus=1)))
+    capacity.take(exactly, placed(exactly, capacity, worker=[1, 1]))
+    assert capacity.lacks(a_gang("one", a_task(gpus=1)))
+    assert not capacity.lacks(a_gang("none", a_task(gpus=0)))
+
+
 def test_an_answer_once_given_stays_as_it_was() -> None:
     capacity = capacity_of(a_node("n0", 8))
     before = capacity.replicas(a_task())
