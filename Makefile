@@ -43,7 +43,7 @@ demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=
 	@$(RUN) tools.demo run
 
 test: check docs controlplane ## everything: checks, then every test tier
-	@$(RUN) tools.controlplane build --helm --karpenter --kubeflow
+	@$(RUN) tools.controlplane build --helm --judge --karpenter --kubeflow
 	@$(RUN) tools.controlplane build --node --where-possible
 	@$(RUN) tools.images --where-possible
 	$(BIN)/python -m pytest --numprocesses 3 --maxschedchunk 1

@@ -74,6 +74,11 @@ STEPS: Final = (
         for first in range(0, 2000, _SEEDS)
     ),
     Step(
+        "filters",
+        "the planner against kube-scheduler's filter plugins, 20,000 random clusters",
+        ("python", "-m", "tests.support.filters", "--seeds", "0:20000"),
+    ),
+    Step(
         "differential",
         "the simulator against the real control plane, 50 seeds",
         ("python", "-m", "benchmarks.differential"),

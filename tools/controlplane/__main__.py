@@ -10,6 +10,7 @@ from tools.controlplane.binaries import (
     CONTROL_PLANE,
     COSCHEDULING,
     HELM,
+    JUDGE,
     KARPENTER,
     KUBEFLOW,
     KUEUE,
@@ -54,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
         "--helm", action="store_true", help="Helm as well, for tests of the chart"
     )
     building.add_argument(
+        "--judge", action="store_true", help="kube-scheduler's filters as well, for their tests"
+    )
+    building.add_argument(
         "--karpenter", action="store_true", help="Karpenter as well, for the tests of node pools"
     )
     building.add_argument(
@@ -81,6 +85,8 @@ def _build_asked(options: argparse.Namespace) -> None:
     print(_build(CONTROL_PLANE))
     if options.helm:
         print(_build(HELM))
+    if options.judge:
+        print(_build(JUDGE))
     if options.karpenter:
         print(_build(KARPENTER))
     if options.kubeflow:

@@ -1,0 +1,46 @@
+"""The planner answers as kube-scheduler's own filters do, on random clusters.
+
+The plugins of the default profile are asked in a program of their own, not in a cluster: every pod
+on every node, hundreds of times a second.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.filters.comparison import NOT_PLANNED, PLANNED, Tally, compared
+from tests.support.filters.judge import Judge
+
+CASES = 500
+NEVER_ALONE = {
+    "NodeName": "a pod that names its node is bound, and never queued",
+    "DefaultPreemption": "it keeps a pod out of the queue only while its victims are being deleted",
+}
+"""Plugins that can refuse nothing here, and why."""
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def tally(judge: Judge) -> Tally:
+    return compared(range(CASES), judge)
+
+
+def test_planner_and_filters_agree_on_every_pod_and_node(tally: Tally) -> None:
+    shown = "\n".join(str(found) for found in tally.disagreements[:20])
+    assert not tally.disagreements, f"{len(tally.disagreements)} of {tally.verdicts}\n{shown}"
+
+
+def test_every_plugin_of_the_default_profile_is_planned_for_or_listed_as_not(tally: Tally) -> None:
+    assert not PLANNED & NOT_PLANNED
+    assert tally.plugins == PLANNED | NOT_PLANNED
+
+
+def test_the_cases_put_every_filter_to_the_test(tally: Tally) -> None:
+    assert 0.3 <= tally.refused / tally.verdicts <= 0.8, str(tally)
+    rare = {p for p in tally.plugins - NEVER_ALONE.keys() if tally.alone[p] < 20}
+    assert not rare, f"{sorted(rare)} decide too seldom: {tally}"

@@ -1,0 +1,104 @@
+"""What Bireme would plan for a pod: the shipped reading code and the core, node by node."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bireme.core.gangs import Gang
+from bireme.core.placement import FreeCapacity
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import wire
+from bireme.kube.cluster_state import ClusterState
+from tests.support.filters.drawing import NAMESPACE, Case
+from tests.support.objects.facts import CREATED, served, through_the_wire
+from tests.support.scenario.manifests import (
+    PLAN_GATE,
+    POD_GROUP_LABEL,
+    Manifest,
+    pod_group,
+    queue,
+    training_job,
+)
+
+QUEUE = "all"
+"""The queue of every gang; it has no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the planner says of one pod that came to it as ``kind``.
+
+    ``takes`` has every node; ``refusal`` are the words by which it plans the pod nowhere.
+    """
+
+    pod: str
+    kind: str
+    takes: Mapping[str, bool]
+    refusal: str = ""
+
+
+def planned(case: Case, pods: Sequence[Manifest], tried: Sequence[Manifest]) -> list[Planned]:
+    """Return what is planned for each tried pod, as template of a job and as pod of a group.
+
+    ``pods`` and ``tried`` are the pods with the API server's defaults.
+    """
+    state = fed(case.objects, pods)
+    pod_of: dict[str, str] = {}
+    for template, pod in zip(case.tried, tried, strict=True):
+        name = pod["metadata"]["name"]
+        job, group = f"{name}-job", f"{name}-group"
+        pod_of |= {job: name, group: name}
+        state.put_job((NAMESPACE, job), a_job(job, template))
+        state.put_group((NAMESPACE, group), _group(group))
+        state.put_member((NAMESPACE, name), _member(group, pod))
+    snapshot = state.snapshot(CREATED)
+    return [_of_gang(gang, pod_of[gang.name], snapshot) for gang in snapshot.waiting]
+
+
+def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
+    """Return a state that has read the objects, as reflectors would have fed it."""
+    state = ClusterState(SchedulingSettings())
+    everybody = through_the_wire(served(queue(QUEUE), "uid-queue", namespace=""), wire.CustomObject)
+    state.tenancy.put_queue(("", QUEUE), everybody)
+    for made in objects:
+        if made["kind"] == "Node":
+            state.put_node(("", made["metadata"]["name"]), through_the_wire(made, wire.V1Node))
+    for made in pods:
+        meta = made["metadata"]
+        read = through_the_wire(made, wire.V1Pod)
+        state.put_other_pod((meta["namespace"], meta["name"]), read)
+    return state
+
+
+def a_job(name: str, pod: Manifest, replicas: int = 1) -> wire.CustomObject:
+    """Return a TrainingJob whose replicas are made as ``pod`` is written."""
+    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
+    task = {"name": "worker", "role": "worker", "replicas": replicas, "template": template}
+    made = served(training_job(name, task, queue=QUEUE), f"uid-{name}", namespace=NAMESPACE)
+    return through_the_wire(made, wire.CustomObject)
+
+
+def _group(name: str) -> wire.CustomObject:
+    made = served(pod_group(name, 1, queue=QUEUE), f"uid-{name}", namespace=NAMESPACE)
+    return through_the_wire(made, wire.CustomObject)
+
+
+def _member(group: str, pod: Manifest) -> wire.V1Pod:
+    meta, spec = pod["metadata"], pod["spec"]
+    gates = [*spec.get("schedulingGates", ()), {"name": PLAN_GATE}]
+    made = {
+        **pod,
+        "metadata": {**meta, "labels": {**meta["labels"], POD_GROUP_LABEL: group}},
+        "spec": {**spec, "schedulerName": "bireme", "schedulingGates": gates},
+    }
+    return through_the_wire(made, wire.V1Pod)
+
+
+def _of_gang(gang: Gang, pod: str, snapshot: ClusterSnapshot) -> Planned:
+    nodes = snapshot.nodes
+    if gang.fault is not None:
+        return Planned(pod, gang.kind, dict.fromkeys(nodes.names, False), gang.fault[1])
+    (task,) = gang.tasks
+    counts = FreeCapacity(nodes, snapshot.used).replicas(task)
+    takes = {name: bool(count) for name, count in zip(nodes.names, counts, strict=True)}
+    return Planned(pod, gang.kind, takes)
