@@ -325,7 +325,7 @@ class ClusterState:
     def put_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
         """Take in a pod of no gang; only its usage matters."""
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
-        request = pods.request_of_spec(pod.spec)
+        request = pods.request_of_pod(pod)
         if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
             self._notice()
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):

@@ -2,10 +2,11 @@
 
 Requests follow the scheduler's own rule (``k8s.io/component-helpers/resource``): the larger of
 (a) the sum of all containers and sidecars and (b) the peak while an init container runs beside the
-sidecars before it. A pod-level request overrides that sum; overhead is added.
+sidecars before it. A pod-level request overrides that sum; overhead is added. A pod that is being
+resized in place holds the largest of what it has and what it is to have.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
@@ -88,7 +89,7 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         uid=meta.uid,
         node=intern(pod.spec.node_name or ""),
         phase=intern(status.phase or "Pending"),
-        request=_shared(request_of_spec(pod.spec)),
+        request=_shared(request_of_pod(pod)),
         labels={intern(name): intern(value) for name, value in (meta.labels or {}).items()},
         owner_uids=_shared(frozenset(owner.uid for owner in owners)),
         job_uid=intern(owners[0].uid) if is_of_job else "",
@@ -141,21 +142,89 @@ def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
     Raises:
         QuantityError: only with ``strict``.
     """
+    total = _of_containers(spec, lambda container: _requested(container.resources, strict))
+    if (given := spec.resources) is not None:  # a limit counts only for a resource without request
+        total = _amounts(given.limits, strict) | total | _amounts(given.requests, strict)
+    return request_of(add(total, _amounts(spec.overhead, strict)) | {PODS: 1})
+
+
+def request_of_pod(pod: wire.V1Pod) -> Request:
+    """Return what kube-scheduler counts for a pod on a node, ``pods: 1`` included.
+
+    While a pod is resized in place that is, of each resource, the most of what its spec asks for,
+    what the kubelet has allocated and what its containers have. What the kubelet found infeasible
+    does not count.
+    """
+    spec, status = pod.spec, pod.status
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    known = {
+        each.name: each
+        for each in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    }
+    pending = next((c for c in status.conditions or () if c.type == "PodResizePending"), None)
+    pairs = [(spec.resources, status), *((c.resources, known.get(c.name)) for c in containers)]
+    if pending is None and all(_is_settled(asked, there) for asked, there in pairs):
+        return request_of_spec(spec)  # as of nearly every pod
+    counts_spec = pending is None or pending.reason != "Infeasible"
+
+    def asked(container: wire.V1Container) -> dict[str, int]:
+        return _requested(container.resources, strict=False) if counts_spec else {}
+
+    def allocated(container: wire.V1Container) -> dict[str, int]:
+        found = known.get(container.name)
+        if found is None or found.allocated_resources is None:
+            return asked(container)
+        return _amounts(found.allocated_resources, strict=False)
+
+    def actual(container: wire.V1Container) -> dict[str, int]:
+        found = known.get(container.name)
+        if found is None or found.resources is None or found.resources.requests is None:
+            return allocated(container)
+        return _amounts(found.resources.requests, strict=False)
+
+    of_pod = status.resources.requests if status.resources is not None else None
+    if of_pod is not None and status.allocated_resources is not None:
+        total = _larger(_amounts(status.allocated_resources, False), _amounts(of_pod, False))
+    else:
+        total = _larger(_of_containers(spec, allocated), _of_containers(spec, actual))
+    total = _larger(total, _of_containers(spec, asked))
+    if (given := spec.resources) is not None and given.requests:
+        level = _amounts(given.requests, False)
+        if status.resources is not None:
+            there = _larger(_amounts(of_pod, False), _amounts(status.allocated_resources, False))
+            level = _larger(level, there) if counts_spec else there
+        total |= level
+    return request_of(add(total, _amounts(spec.overhead, False)) | {PODS: 1})
+
+
+def _is_settled(
+    asked: wire.V1ResourceRequirements | None,
+    there: wire.V1ContainerStatus | wire.V1PodStatus | None,
+) -> bool:
+    """Return whether what is there is known to be what is asked for, to the letter."""
+    if there is None:
+        return True
+    requests = (asked.requests if asked is not None else None) or None
+    actual = there.resources.requests if there.resources is not None else None
+    return there.allocated_resources in (None, requests) and actual in (None, requests)
+
+
+def _of_containers(
+    spec: wire.V1PodSpec, amounts: Callable[[wire.V1Container], dict[str, int]]
+) -> dict[str, int]:
+    """Return what all containers need at most at one time, each of them ``amounts``."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.init_containers or ():
-        asked = _requested(container.resources, strict)
+        asked = amounts(container)
         if container.restart_policy == "Always":  # a sidecar: it stays
             running = add(running, asked)
             peak = _larger(peak, running)
         else:
             peak = _larger(peak, add(running, asked))
     for container in spec.containers or ():
-        running = add(running, _requested(container.resources, strict))
-    total = _larger(peak, running)
-    if (given := spec.resources) is not None:  # a limit counts only for a resource without request
-        total = _amounts(given.limits, strict) | total | _amounts(given.requests, strict)
-    return request_of(add(total, _amounts(spec.overhead, strict)) | {PODS: 1})
+        running = add(running, amounts(container))
+    return _larger(peak, running)
 
 
 def _requested(resources: wire.V1ResourceRequirements | None, strict: bool) -> dict[str, int]:

@@ -154,6 +154,8 @@ class V1ContainerStatus(Wire, frozen=True):
     name: str = ""
     ready: bool = False
     state: V1ContainerState | None = None
+    allocated_resources: Quantities | None = None
+    resources: V1ResourceRequirements | None = None
 
 
 class V1PodStatus(Wire, frozen=True):
@@ -161,7 +163,10 @@ class V1PodStatus(Wire, frozen=True):
     reason: str | None = None
     message: str | None = None
     conditions: tuple[V1Condition, ...] | None = None
+    init_container_statuses: tuple[V1ContainerStatus, ...] | None = None
     container_statuses: tuple[V1ContainerStatus, ...] | None = None
+    allocated_resources: Quantities | None = None
+    resources: V1ResourceRequirements | None = None
 
 
 class V1Pod(MetadataOnly, frozen=True):

@@ -241,6 +241,8 @@ class _Drawing:
             self.sidecars(made)
         if self.chance(0.1):
             self.pod_level(made)
+        if self.chance(0.15):
+            self.resize(made)
         if self.chance(0.1):
             spec["overhead"] = {"cpu": "250m", "memory": "120Mi"}
         if self.chance(0.1):
@@ -301,6 +303,26 @@ class _Drawing:
 
     def overhead(self, pod: Manifest) -> None:
         pod["spec"]["overhead"] = {"cpu": self.one(("250m", "3", "7")), "memory": "120Mi"}
+
+    def resize(self, pod: Manifest) -> None:
+        """Let the kubelet not have followed yet: what it has allocated is not what is asked."""
+        spec, status = pod["spec"], pod["status"]
+        there = {"cpu": self.one(("50m", "3", "6")), "memory": self.one(("64Mi", "9Gi"))}
+        if self.chance(0.3):
+            there |= spec["containers"][0]["resources"].get("requests", {})
+        kept: Manifest = {"name": "main", "image": "trainer", "imageID": "trainer"}
+        kept |= {"ready": True, "restartCount": 0, "allocatedResources": there}
+        if self.chance(0.7):
+            actual = {**there, "cpu": self.one(("50m", "2", "5"))} if self.chance(0.3) else there
+            kept["resources"] = {"requests": actual}
+        status["containerStatuses"] = [kept]
+        if self.chance(0.3):
+            status["allocatedResources"] = {**there, "cpu": "4"}
+            status["resources"] = {"requests": there}
+        if self.chance(0.7):
+            reason = self.one(("Deferred", "Infeasible"))
+            pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+            status["conditions"] = [pending]
 
     # --- features: nodes by label, name and taint ---
 

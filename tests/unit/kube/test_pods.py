@@ -164,6 +164,30 @@ def test_a_quantity_nobody_understands_fits_nowhere_and_a_template_with_it_is_re
         pods.request_of_spec(spec, strict=True)
 
 
+@pytest.mark.parametrize(
+    ("allocated", "actual", "reason", "cpu"),
+    [
+        ("1", "1", None, 1000),
+        ("3", "3", "Deferred", 3000),
+        ("1", "2", None, 2000),
+        ("500m", "500m", "Deferred", 1000),
+        ("500m", "500m", "Infeasible", 500),
+    ],
+)
+def test_a_pod_that_is_resized_holds_the_most_of_what_it_has_and_is_to_have(
+    allocated: str, actual: str, reason: str | None, cpu: int
+) -> None:
+    there = {"allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    status = {
+        "containerStatuses": [{"name": "c", **there}],
+        "conditions": [pending] if reason else [],
+    }
+    made = {"metadata": {}, "spec": {"containers": [container(cpu="1")]}, "status": status}
+    found = dict(pods.request_of_pod(through_the_wire(made, wire.V1Pod)))
+    assert found == {"cpu": cpu, "pods": 1}
+
+
 # --- demands on nodes -------------------------------------------------------------------------
 
 
