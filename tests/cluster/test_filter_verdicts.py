@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bireme.core.gangs import Toleration
+from bireme.kube import pods
 from tests.support.filters.comparison import NOT_PLANNED, PLANNED, Tally, compared
 from tests.support.filters.judge import Judge
 
@@ -44,3 +46,19 @@ def test_the_cases_put_every_filter_to_the_test(tally: Tally) -> None:
     assert 0.3 <= tally.refused / tally.verdicts <= 0.8, str(tally)
     rare = {p for p in tally.plugins - NEVER_ALONE.keys() if tally.alone[p] < 20}
     assert not rare, f"{sorted(rare)} decide too seldom: {tally}"
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "wrong"),
+    [
+        (Toleration, "tolerates", lambda *_: True),
+        (pods, "_larger", lambda _left, right: right),
+        (pods, "_requirements", lambda _: ()),
+    ],
+    ids=["taints", "requests", "node affinity"],
+)
+def test_a_planner_that_reads_pods_wrongly_is_found(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, target: object, name: str, wrong: object
+) -> None:
+    monkeypatch.setattr(target, name, wrong)
+    assert compared(range(60), judge).disagreements

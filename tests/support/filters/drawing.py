@@ -118,13 +118,13 @@ class _Drawing:
         return Case(seed, (*self.nodes, *self.others, *self.pods), tuple(self.tried))
 
     def gangs(self, seed: int) -> Gangs:
-        for number in range(self.random.randint(2, 5)):
-            self.nodes.append(self.node(f"n{number}"))
+        for number in range(self.random.randint(3, 5)):
+            self.nodes.append(self.node(f"n{number}", unready=0))
         made = []
-        for number in range(5):
+        for number in range(6):
             name = f"g{number}"
             pod = self.pod(name)
-            about = self.some(_FEATURES_OF_GANGS, 1, 2)
+            about = self.some(_FEATURES_OF_GANGS, 1, 2 if self.chance(0.2) else 1)
             for feature in _FEATURES_OF_GANGS:
                 if feature in about:
                     feature(self, pod)
@@ -133,7 +133,7 @@ class _Drawing:
 
     # --- nodes ---
 
-    def node(self, name: str) -> Manifest:
+    def node(self, name: str, unready: float = 0.06) -> Manifest:
         labels = {
             HOSTNAME: name,
             "kubernetes.io/os": "linux",
@@ -156,7 +156,7 @@ class _Drawing:
             spec["unschedulable"] = True
             if self.chance(0.7):  # a moment later, by the controller of nodes
                 taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
-        is_ready = not self.chance(0.06)
+        is_ready = not self.chance(unready)
         if not is_ready:
             taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
         if taints:

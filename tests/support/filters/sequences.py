@@ -1,0 +1,175 @@
+"""Gangs one after the other: planned by the core, created as Bireme creates them, then scheduled.
+
+A scheduler must take every planned pod on its node, and must be unable to place whole what the
+planner refuses.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Hold
+from bireme.kube import plans, training_jobs
+from bireme.kube.names import SCHEDULER_NAME
+from bireme.kube.pod_builder import PodFactory
+from bireme.registry import make_policy
+from tests.support.filters.comparison import PLANNED
+from tests.support.filters.drawing import NAMESPACE, Gangs
+from tests.support.filters.judge import Judge, Refusal
+from tests.support.filters.planner import a_job, fed
+from tests.support.objects.facts import CREATED
+from tests.support.scenario.manifests import Manifest
+
+
+class Scheduler(Protocol):
+    """Something that puts pods on the nodes of a cluster."""
+
+    def objects(self) -> Sequence[Manifest]:
+        """Return nodes and whatever else there is, but pods."""
+
+    def pods(self) -> Sequence[Manifest]:
+        """Return the pods on nodes, as the API server has them."""
+
+    def bind(self, pods: Sequence[Manifest]) -> Mapping[str, str]:
+        """Create the pods, and return words by name of each that got no node."""
+
+    def remove(self, pods: Sequence[Manifest]) -> None:
+        """Delete pods that were created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """A gang on which planner and scheduler differ."""
+
+    seed: int
+    gang: str
+    planner: str
+    scheduler: str
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}, gang {self.gang}: planner: {self.planner}; "
+            f"kube-scheduler: {self.scheduler}"
+        )
+
+
+@dataclass
+class Course:
+    """What became of the gangs of one seed."""
+
+    admitted: int
+    held: int
+    disputes: list[Dispute]
+
+
+def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
+    """Plan and bind the gangs in turn; one that is held is tried without the planner."""
+    course = Course(0, 0, [])
+    for name, replicas, template in gangs.gangs:
+        state = fed(scheduler.objects(), scheduler.pods())
+        manifest = a_job(name, template, replicas)
+        state.put_job((NAMESPACE, name), manifest)
+        snapshot = state.snapshot(CREATED)
+        (action,) = run_cycle(snapshot, make_policy(state.settings)).actions
+        factory_job = training_jobs.from_manifest(manifest)
+        if isinstance(action, Admit):
+            course.admitted += 1
+            plan = plans.make_plan(
+                action.gang,
+                action.placement,
+                snapshot.nodes,
+                epoch=1,
+                attempt=0,
+                spec_hash=factory_job.spec_hash,
+                now=CREATED,
+            )
+            factory = PodFactory(factory_job, plan)
+            made = [factory.manifest(member) for member in factory.in_order()]
+            lost = scheduler.bind(made)
+            if lost:
+                places = ", ".join(f"{m.task}-{m.index} on {m.node}" for m in plan.members)
+                words = "; ".join(f"{pod} has no node: {why}" for pod, why in lost.items())
+                course.disputes.append(Dispute(gangs.seed, name, f"plans {places}", words))
+        elif isinstance(action, Hold):
+            course.held += 1
+            loose = [_loose(f"{name}-{index}", template) for index in range(replicas)]
+            lost = scheduler.bind(loose)
+            if not lost:
+                where = f"takes all {replicas}"
+                said = f"holds it, {action.reason}: {action.message}"
+                course.disputes.append(Dispute(gangs.seed, name, said, where))
+            scheduler.remove(loose)
+    return course
+
+
+def _loose(name: str, template: Manifest) -> Manifest:
+    """Return a pod of the template for whatever node kube-scheduler finds."""
+    meta = {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
+class JudgedCluster:
+    """A cluster that exists only in what is asked of the judge; its controllers do nothing.
+
+    What a plugin outside of ``PLANNED`` refuses is bound all the same where the plan says so.
+    """
+
+    def __init__(self, judge: Judge, objects: Sequence[Manifest]) -> None:
+        self._judge = judge
+        self._objects = [made for made in objects if made["kind"] != "Pod"]
+        self._pods = {made["metadata"]["name"]: made for made in objects if made["kind"] == "Pod"}
+
+    def objects(self) -> Sequence[Manifest]:
+        return self._objects
+
+    def pods(self) -> Sequence[Manifest]:
+        return judged_pods(self._judge, [*self._objects, *self._pods.values()])
+
+    def bind(self, pods: Sequence[Manifest]) -> Mapping[str, str]:
+        waiting = {pod["metadata"]["name"]: pod for pod in pods}
+        words: dict[str, str] = {}
+        # A pod that found no node is tried again when another has got one.
+        while waiting:
+            words = {name: self._bind(pod) for name, pod in waiting.items()}
+            if all(words.values()):
+                return words
+            waiting = {name: pod for name, pod in waiting.items() if words[name]}
+        return {}
+
+    def _bind(self, pod: Manifest) -> str:
+        """Put the pod on the first node that takes it; return words if none does."""
+        answer = self._judge.ask([*self._objects, *self._pods.values()], [pod])
+        (verdict,) = answer.tried
+        is_pinned = pod["spec"].get("schedulerName") == SCHEDULER_NAME
+        for node in sorted(verdict.refusals):
+            against = verdict.refusals[node]
+            if is_pinned:
+                against = tuple(each for each in against if each.plugin in PLANNED)
+            if not against:
+                name = pod["metadata"]["name"]
+                # As it was written: the judge completes each pod once for every question.
+                self._pods[name] = {
+                    **pod,
+                    "metadata": {**pod["metadata"], "uid": f"uid-{name}"},
+                    "spec": {**pod["spec"], "nodeName": node},
+                    "status": {"phase": "Running"},
+                }
+                return ""
+        return _words(verdict.refusals)
+
+    def remove(self, pods: Sequence[Manifest]) -> None:
+        for pod in pods:
+            self._pods.pop(pod["metadata"]["name"], None)
+
+
+def judged_pods(judge: Judge, objects: Sequence[Manifest]) -> Sequence[Manifest]:
+    """Return the pods among ``objects`` with the API server's defaults."""
+    return judge.ask(objects, []).pods
+
+
+def _words(refusals: Mapping[str, Sequence[Refusal]]) -> str:
+    return "; ".join(
+        f"{node}: {', '.join(f'{each.plugin}: {each.words}' for each in against)}"
+        for node, against in sorted(refusals.items())
+    )
