@@ -531,12 +531,60 @@ class _Drawing:
             allowed = [{"key": ZONE, "values": self.some("abc", 1, 2)}]
             fields["allowedTopologies"] = [{"matchLabelExpressions": allowed}]
         self.storage_class(name, "WaitForFirstConsumer", **fields)
-        if self.chance(0.35):
+        if self.chance(0.3):
             self.others[-1]["provisioner"] = "kubernetes.io/no-provisioner"
-        if self.chance(0.6):
+        elif self.chance(0.5):
+            self.capacities(name)
+        if self.chance(0.5):
             self.persistent_volume(f"pv-{name}", name, where=self.place())
         self.claim(name, name)
         self.volume(pod, name)
+
+    def capacities(self, class_name: str) -> None:
+        """Let the driver say where it has room: in some zones, for volumes up to a size."""
+        driver, version = f"{CSI}-{class_name}", "storage.k8s.io/v1"
+        self.others[-1]["provisioner"] = driver
+        spec = {"storageCapacity": True, "attachRequired": True}
+        self.others.append(an_object("CSIDriver", driver, version, spec=spec))
+        for zone in self.some("abc", 0, 2):
+            content: Manifest = {
+                "storageClassName": class_name,
+                "capacity": self.one(("5Gi", "10Gi", "100Gi")),
+                "nodeTopology": {"matchLabels": {ZONE: zone}},
+            }
+            if self.chance(0.3):
+                content["maximumVolumeSize"] = self.one(("5Gi", "20Gi"))
+            name = f"{class_name}-{zone}"
+            made = an_object("CSIStorageCapacity", name, version, NAMESPACE, **content)
+            self.others.append(made)
+
+    def local_volume(self, pod: Manifest) -> None:
+        """A claim for one of the disks that some nodes have."""
+        name = f"disk-{pod['metadata']['name']}"
+        self.storage_class(name, "WaitForFirstConsumer")
+        self.others[-1]["provisioner"] = "kubernetes.io/no-provisioner"
+        for node in self.node_names:
+            for number in range(self.one((0, 0, 1, 2))):
+                claim = f"other-{node}-{number}" if self.chance(0.3) else ""
+                volume = f"pv-{name}-{node}-{number}"
+                self.persistent_volume(volume, name, claim, where=(HOSTNAME, [node]))
+                spec = self.others[-1]["spec"]
+                del spec["csi"]
+                spec["local"] = {"path": f"/disks/{number}"}
+                if self.chance(0.2):
+                    spec["capacity"] = {"storage": "5Gi"}
+        self.claim(name, name)
+        self.volume(pod, name)
+
+    def shared_volume(self, pod: Manifest) -> None:
+        """A claim that others use too, on nodes that can attach few volumes."""
+        self.limits()
+        name = f"shared-{pod['metadata']['name']}"
+        self.persistent_volume(f"pv-{name}", "any", name, "ReadWriteMany")
+        self.claim(name, "any", f"pv-{name}", "ReadWriteMany")
+        users = [each for each in self.pods if each["metadata"]["namespace"] == NAMESPACE]
+        for user in (pod, *self.some(users, 0, min(2, len(users)))):
+            self.volume(user, name)
 
     def lost_volume(self, pod: Manifest) -> None:
         """A claim that is not there, or that nothing binds before the pod is scheduled."""
@@ -564,8 +612,8 @@ class _Drawing:
         if users and self.chance(0.8):
             self.volume(self.one(users), name)
 
-    def attached_volumes(self, pod: Manifest) -> None:
-        """Volumes of a driver that attaches few to a node."""
+    def limits(self) -> None:
+        """Let most nodes attach few volumes of a driver."""
         known = {each["metadata"]["name"] for each in self.others if each["kind"] == "CSINode"}
         for node in self.node_names:
             if node not in known:
@@ -574,6 +622,17 @@ class _Drawing:
                     driver["allocatable"] = {"count": self.one((0, 1, 2))}
                 made = an_object("CSINode", node, "storage.k8s.io/v1")
                 self.others.append({**made, "spec": {"drivers": [driver]}})
+
+    def attached_volumes(self, pod: Manifest) -> None:
+        """Volumes of a driver that attaches few to a node."""
+        self.limits()
+        if self.chance(0.3):
+            name, node = f"va-{pod['metadata']['name']}", self.one(self.node_names)
+            self.persistent_volume(f"pv-{name}", "any")
+            source = {"persistentVolumeName": f"pv-{name}"}
+            spec = {"attacher": CSI, "nodeName": node, "source": source}
+            made = an_object("VolumeAttachment", name, "storage.k8s.io/v1", spec=spec)
+            self.others.append({**made, "status": {"attached": True}})
         users = [each for each in self.pods if each["metadata"]["namespace"] == NAMESPACE]
         for number, user in enumerate([pod, *self.some(users, 0, min(3, len(users)))]):
             name = f"attached-{pod['metadata']['name']}-{number}"
@@ -678,6 +737,8 @@ _FEATURES: Final = (
     _Drawing.overhead,
     _Drawing.bound_volume,
     _Drawing.late_volume,
+    _Drawing.local_volume,
+    _Drawing.shared_volume,
     _Drawing.lost_volume,
     _Drawing.zoned_volume,
     _Drawing.exclusive_volume,
