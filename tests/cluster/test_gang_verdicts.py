@@ -47,11 +47,12 @@ class RealCluster:
         self._judge = judge
         self.unplanned = 0
         """Planned gangs that a plugin the planner does not plan for kept from binding."""
-        for made in gangs.objects:
+        nodes = [made for made in gangs.objects if made["kind"] == "Node"]
+        for made in nodes:
             meta = {k: v for k, v in made["metadata"].items() if k in ("name", "labels")}
             meta["annotations"] = {KWOK_ANNOTATION: "fake"}
             self._api.post("/api/v1/nodes", {**made, "metadata": meta})
-        self._names = {made["metadata"]["name"] for made in gangs.objects}
+        self._names = {made["metadata"]["name"] for made in nodes}
         wait_until(self._are_settled, 30, "nodes that are ready and say so")
 
     def _are_settled(self) -> bool:

@@ -51,12 +51,20 @@ def case_of(seed: int) -> Case:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnGang:
+    """A gang of one or two tasks: replicas, and the pod that each is a copy of, by task name."""
+
+    name: str
+    tasks: dict[str, tuple[int, Manifest]]
+
+
+@dataclass(frozen=True, slots=True)
 class Gangs:
-    """A cluster and gangs that come to it one after the other: name, replicas, pod to copy."""
+    """A cluster, and gangs that come to it one after the other."""
 
     seed: int
     objects: tuple[Manifest, ...]
-    gangs: tuple[tuple[str, int, Manifest], ...]
+    gangs: tuple[DrawnGang, ...]
 
 
 def gangs_of(seed: int) -> Gangs:
@@ -120,16 +128,22 @@ class _Drawing:
     def gangs(self, seed: int) -> Gangs:
         for number in range(self.random.randint(3, 5)):
             self.nodes.append(self.node(f"n{number}", unready=0))
+        for number in range(self.random.randint(0, 4)):
+            self.resident(f"r{number}")
         made = []
         for number in range(6):
-            name = f"g{number}"
-            pod = self.pod(name)
-            about = self.some(_FEATURES_OF_GANGS, 1, 2 if self.chance(0.2) else 1)
-            for feature in _FEATURES_OF_GANGS:
-                if feature in about:
-                    feature(self, pod)
-            made.append((name, self.random.randint(1, 4), pod))
-        return Gangs(seed, tuple(self.nodes), tuple(made))
+            roles = ("worker", "ps") if self.chance(0.3) else ("worker",)
+            tasks = {role: (self.random.randint(1, 4), self.member(role)) for role in roles}
+            made.append(DrawnGang(f"g{number}", tasks))
+        return Gangs(seed, (*self.nodes, *self.pods), tuple(made))
+
+    def member(self, name: str) -> Manifest:
+        made = self.pod(name)
+        about = self.some(_FEATURES_OF_GANGS, 1, 2 if self.chance(0.2) else 1)
+        for feature in _FEATURES_OF_GANGS:
+            if feature in about:
+                feature(self, made)
+        return made
 
     # --- nodes ---
 
@@ -664,37 +678,68 @@ class _Drawing:
             content: Manifest = {"driver": DRA, "nodeName": node, "pool": pool, "devices": devices}
             made = an_object("ResourceSlice", f"{node}-gpus", version, spec=content)
             self.others.append(made)
+            for device in devices:
+                if self.chance(0.3):
+                    self.taken_device(node, str(device["name"]))
+
+    def taken_device(self, node: str, device: str) -> Manifest:
+        """Add a claim to which a device of the node is allocated already."""
+        result = {"request": "gpus", "driver": DRA, "pool": node, "device": device}
+        name = {"key": "metadata.name", "operator": "In", "values": [node]}
+        where = {"nodeSelectorTerms": [{"matchFields": [name]}]}
+        made = self.device_claim(f"taken-{node}-{device}", {"deviceClassName": "gpu"})
+        made["status"] = {"allocation": {"devices": {"results": [result]}, "nodeSelector": where}}
+        return made
+
+    def device_claim(self, name: str, asked: Manifest, **metadata: Any) -> Manifest:
+        exactly = {"allocationMode": "ExactCount", "count": 1, **asked}
+        spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+        version = "resource.k8s.io/v1"
+        made = an_object("ResourceClaim", name, version, NAMESPACE, metadata=metadata, spec=spec)
+        self.others.append(made)
+        return made
+
+    def devices_shared(self, pod: Manifest) -> None:
+        """A claim by name, which other pods may use as well."""
+        name, taken = f"shared-{pod['metadata']['name']}", self.claims_taken()
+        if taken and self.chance(0.5):
+            name = self.one(taken)
+        else:
+            self.device_claim(name, {"deviceClassName": "gpu"})
+        pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
+        pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
+
+    def claims_taken(self) -> list[str]:
+        names = [
+            made["metadata"]["name"] for made in self.others if made["kind"] == "ResourceClaim"
+        ]
+        return [name for name in names if name.startswith("taken-")]
 
     def devices_claimed(self, pod: Manifest) -> None:
         """A claim made of a template, as the controller of claims leaves it."""
-        version, name = "resource.k8s.io/v1", pod["metadata"]["name"]
-        exactly: Manifest = {
+        name = pod["metadata"]["name"]
+        asked: Manifest = {
             "deviceClassName": "gpu" if self.chance(0.95) else "none",
-            "allocationMode": "ExactCount",
             "count": self.one((1, 1, 2, 3)),
         }
+        if self.chance(0.1):
+            asked = {"deviceClassName": "gpu", "allocationMode": "All", "count": 0}
         if self.chance(0.4):
             model = f'device.attributes["{DRA}"].model == "{self.one(("a100", "h200"))}"'
             large = f'device.capacity["{DRA}"].memory.compareTo(quantity("64Gi")) > 0'
-            exactly["selectors"] = [{"cel": {"expression": self.one((model, large))}}]
-        spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
-        template = an_object("ResourceClaimTemplate", f"gpus-{name}", version, NAMESPACE)
-        self.others.append({**template, "spec": {"spec": spec}})
+            asked["selectors"] = [{"cel": {"expression": self.one((model, large))}}]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+        claim = self.device_claim(
+            f"{name}-gpus", asked, ownerReferences=[{**owner, "controller": True}]
+        )
+        template = an_object(
+            "ResourceClaimTemplate", f"gpus-{name}", "resource.k8s.io/v1", NAMESPACE
+        )
+        self.others.append({**template, "spec": {"spec": claim["spec"]}})
         pod["spec"]["resourceClaims"] = [
             {"name": "gpus", "resourceClaimTemplateName": f"gpus-{name}"}
         ]
         pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-        made = an_object(
-            "ResourceClaim",
-            f"{name}-gpus",
-            version,
-            NAMESPACE,
-            metadata={"ownerReferences": [{**owner, "controller": True}]},
-            spec=spec,
-            status={},
-        )
-        self.others.append(made)
         statuses = [{"name": "gpus", "resourceClaimName": f"{name}-gpus"}]
         pod.setdefault("status", {})["resourceClaimStatuses"] = statuses
 
@@ -744,6 +789,7 @@ _FEATURES: Final = (
     _Drawing.exclusive_volume,
     _Drawing.attached_volumes,
     _Drawing.devices_claimed,
+    _Drawing.devices_shared,
     _Drawing.devices_as_resource,
     _Drawing.gated,
     _Drawing.new_feature,

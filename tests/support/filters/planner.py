@@ -48,7 +48,7 @@ def planned(case: Case, pods: Sequence[Manifest], tried: Sequence[Manifest]) -> 
         name = pod["metadata"]["name"]
         job, group = f"{name}-job", f"{name}-group"
         pod_of |= {job: name, group: name}
-        state.put_job((NAMESPACE, job), a_job(job, template))
+        state.put_job((NAMESPACE, job), a_job(job, {"worker": (1, template)}))
         state.put_group((NAMESPACE, group), _group(group))
         state.put_member((NAMESPACE, name), _member(group, pod))
     snapshot = state.snapshot(CREATED)
@@ -70,12 +70,19 @@ def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
     return state
 
 
-def a_job(name: str, pod: Manifest, replicas: int = 1) -> wire.CustomObject:
-    """Return a TrainingJob whose replicas are made as ``pod`` is written."""
-    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
-    task = {"name": "worker", "role": "worker", "replicas": replicas, "template": template}
-    made = served(training_job(name, task, queue=QUEUE), f"uid-{name}", namespace=NAMESPACE)
-    return through_the_wire(made, wire.CustomObject)
+def a_job(name: str, tasks: Mapping[str, tuple[int, Manifest]]) -> wire.CustomObject:
+    """Return a TrainingJob of tasks: by name, the replicas and the pod that each is a copy of."""
+    made = [
+        {
+            "name": task,
+            "role": task,
+            "replicas": replicas,
+            "template": {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]},
+        }
+        for task, (replicas, pod) in tasks.items()
+    ]
+    job = served(training_job(name, *made, queue=QUEUE), f"uid-{name}", namespace=NAMESPACE)
+    return through_the_wire(job, wire.CustomObject)
 
 
 def _group(name: str) -> wire.CustomObject:

@@ -66,9 +66,10 @@ class Course:
 def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
     """Plan and bind the gangs in turn; one that is held is tried without the planner."""
     course = Course(0, 0, [])
-    for name, replicas, template in gangs.gangs:
+    for drawn in gangs.gangs:
+        name = drawn.name
         state = fed(scheduler.objects(), scheduler.pods())
-        manifest = a_job(name, template, replicas)
+        manifest = a_job(name, drawn.tasks)
         state.put_job((NAMESPACE, name), manifest)
         snapshot = state.snapshot(CREATED)
         (action,) = run_cycle(snapshot, make_policy(state.settings)).actions
@@ -93,10 +94,14 @@ def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
                 course.disputes.append(Dispute(gangs.seed, name, f"plans {places}", words))
         elif isinstance(action, Hold):
             course.held += 1
-            loose = [_loose(f"{name}-{index}", template) for index in range(replicas)]
+            loose = [
+                _loose(f"{name}-{task}-{index}", pod)
+                for task, (replicas, pod) in drawn.tasks.items()
+                for index in range(replicas)
+            ]
             lost = scheduler.bind(loose)
             if not lost:
-                where = f"takes all {replicas}"
+                where = f"takes all {len(loose)}"
                 said = f"holds it, {action.reason}: {action.message}"
                 course.disputes.append(Dispute(gangs.seed, name, said, where))
             scheduler.remove(loose)
