@@ -660,8 +660,15 @@ class _Drawing:
         """Publish the devices of some nodes, and the classes that claims name."""
         version = "resource.k8s.io/v1"
         mine = {"cel": {"expression": f'device.driver == "{DRA}"'}}
-        self.others.append(an_object("DeviceClass", "gpu", version, spec={"selectors": [mine]}))
-        spec = {"selectors": [mine], "extendedResourceName": EXTENDED}
+        models = [
+            {"cel": {"expression": f'device.attributes["{DRA}"].model == "{model}"'}}
+            for model in ("a100", "h200")
+        ]
+        plain, extended = [mine, models[0]], [mine, models[1]]
+        if self.chance(0.2):  # some devices are then of both classes
+            plain, extended = [mine], [mine, {"cel": {"expression": self.expression()}}]
+        self.others.append(an_object("DeviceClass", "gpu", version, spec={"selectors": plain}))
+        spec = {"selectors": extended, "extendedResourceName": EXTENDED}
         self.others.append(an_object("DeviceClass", "extended", version, spec=spec))
         for node in self.node_names:
             if not self.chance(0.6):
@@ -669,10 +676,15 @@ class _Drawing:
             devices = [
                 {
                     "name": f"gpu-{number}",
-                    "attributes": {"model": {"string": self.one(("a100", "h200"))}},
+                    "attributes": {
+                        "model": {"string": self.one(("a100", "h200"))},
+                        "driverVersion": {"version": self.one(("1.9.0", "1.10.0"))},
+                        "index": {"int": number},
+                        "linked": {"bool": self.chance(0.5)},
+                    },
                     "capacity": {"memory": {"value": self.one(("40Gi", "80Gi"))}},
                 }
-                for number in range(self.random.randint(1, 3))
+                for number in range(self.random.randint(1, 4))
             ]
             pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
             content: Manifest = {"driver": DRA, "nodeName": node, "pool": pool, "devices": devices}
@@ -681,6 +693,21 @@ class _Drawing:
             for device in devices:
                 if self.chance(0.3):
                     self.taken_device(node, str(device["name"]))
+
+    def expression(self) -> str:
+        """Return what a claim may ask of a device, in CEL."""
+        own, capacity = f'device.attributes["{DRA}"]', f'device.capacity["{DRA}"]'
+        return self.one(
+            (
+                f'{own}.model == "a100"',
+                f'{own}.model in ["h200", "b200"] || {own}.linked',
+                f'{own}.model.startsWith("h")',
+                f"{own}.index < 1",
+                f'{capacity}.memory.compareTo(quantity("64Gi")) > 0',
+                f'{own}.driverVersion.isGreaterThan(semver("1.9.5"))',
+                f'"none" in {own} && {own}.none == "x"',
+            )
+        )
 
     def taken_device(self, node: str, device: str) -> Manifest:
         """Add a claim to which a device of the node is allocated already."""
@@ -720,14 +747,12 @@ class _Drawing:
         name = pod["metadata"]["name"]
         asked: Manifest = {
             "deviceClassName": "gpu" if self.chance(0.95) else "none",
-            "count": self.one((1, 1, 2, 3)),
+            "count": self.one((1, 1, 2)),
         }
         if self.chance(0.1):
             asked = {"deviceClassName": "gpu", "allocationMode": "All", "count": 0}
-        if self.chance(0.4):
-            model = f'device.attributes["{DRA}"].model == "{self.one(("a100", "h200"))}"'
-            large = f'device.capacity["{DRA}"].memory.compareTo(quantity("64Gi")) > 0'
-            asked["selectors"] = [{"cel": {"expression": self.one((model, large))}}]
+        if self.chance(0.25):
+            asked["selectors"] = [{"cel": {"expression": self.expression()}}]
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
         claim = self.device_claim(
             f"{name}-gpus", asked, ownerReferences=[{**owner, "controller": True}]
