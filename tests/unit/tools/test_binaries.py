@@ -15,6 +15,7 @@ from tools.controlplane import binaries
 from tools.controlplane.binaries import (
     CONTROL_PLANE,
     COSCHEDULING,
+    JUDGE,
     KARPENTER,
     KUBEFLOW,
     KUEUE,
@@ -138,6 +139,11 @@ def test_key_changes_with_a_source_of_our_own(
         source.write("// more\n")
     assert cache_key(NODE) != key
     assert cache_key() == other
+    judge = cache_key(JUDGE)
+    with (modules / "kubernetes" / "judge" / "main.go").open("a") as source:
+        source.write("// more\n")
+    assert cache_key(JUDGE) != judge
+    assert cache_key() == other, "the control plane shares the module, and is built of none of it"
 
 
 def test_packages_to_build_with_are_asked_for_when_something_is_built(
