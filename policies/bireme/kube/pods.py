@@ -6,7 +6,7 @@ sidecars before it. A pod-level request overrides that sum; overhead is added. A
 resized in place holds the largest of what it has and what it is to have.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
@@ -28,6 +28,7 @@ from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity, parse
 
 T = TypeVar("T")
 TERMINAL = ("Succeeded", "Failed")
+_DISRUPTIONS = ("NodeLost", "Preempting", "NodeShutdown")
 
 PATH: Final = "/api/v1/pods"
 MEMBERS: Final = {"labelSelector": names.POD_GROUP_LABEL}
@@ -37,6 +38,34 @@ OTHERS: Final = {
     "fieldSelector": ",".join(("spec.nodeName!=", *(f"status.phase!={end}" for end in TERMINAL))),
 }
 """Selects all other pods, only while they hold a node: they matter for free capacity alone."""
+
+
+HEALING_REFUSALS: Final = (
+    "NoPlan: ",
+    "UnknownPodGroup: ",
+    "ForeignPod: ",
+    "StalePlan: ",
+    "NotInPlan: ",
+    "InternalError: ",
+)
+"""How refusals of the extender begin that are no verdict on the pod: its cache will be newer."""
+_CREATING: Final = ("ContainerCreating", "PodInitializing")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles:
+    """What a pod that does not run yet waits for. Times are POSIX seconds, 0 for none."""
+
+    unschedulable: str = ""
+    """Why kube-scheduler finds no node for it, in its own words; empty while it says nothing."""
+    unschedulable_since: float = 0.0
+    has_claims: bool = False
+    """It has volumes that may have to be provisioned before it is bound."""
+    waiting: str = ""
+    """Why its first container that hangs does: ErrImagePull, CrashLoopBackOff and the like."""
+    pull_began: float = 0.0
+    """The beginning of the pull of its images; 0 if it has not begun, or failed."""
+    pull_ended: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +85,16 @@ class PodFacts:
     is_ready: bool
     is_leaving: bool
     is_disrupted: bool
-    """It failed for a reason outside the pod: evicted, preempted, or its node is gone."""
+    """It failed, or is about to go, for a reason outside the pod: evicted, preempted, or its node
+    is gone."""
+    is_rejected: bool
+    """It failed before any of its containers ran: its kubelet did not take it."""
+    disruption: str
+    """Who disrupted it and why, in the words of its condition; empty unless it is disrupted."""
     failure: str
     """Exit code and message of the first failed container; empty unless the pod failed."""
+    obstacles: Obstacles | None = None
+    """None once it runs, and where nothing is known."""
     runs_forever: bool = False
     """Its containers restart whenever they end, so that it has no end to wait for."""
     gated_since: float = 0.0
@@ -83,6 +119,11 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
     owners = meta.owner_references or ()
     is_of_job = len(owners) == 1 and names.is_training_job(owners[0].api_version, owners[0].kind)
     is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
+    is_ready = _holds(conditions.get("Ready"))
+    disrupted = conditions.get("DisruptionTarget")
+    # The reason Evicted alone does not count: the kubelet also gives it to a pod above its own
+    # storage limits, but without DisruptionTarget (pkg/kubelet/eviction, localStorageEviction).
+    is_disrupted = _holds(disrupted) or status.reason in _DISRUPTIONS
     created = parse_timestamp(meta.creation_timestamp) if is_gated else None
     return PodFacts(
         key=(meta.namespace, meta.name),
@@ -94,13 +135,13 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         owner_uids=_shared(frozenset(owner.uid for owner in owners)),
         job_uid=intern(owners[0].uid) if is_of_job else "",
         is_gated=is_gated,
-        is_ready=_holds(conditions.get("Ready")),
+        is_ready=is_ready,
         is_leaving=meta.deletion_timestamp is not None,
-        # The reason Evicted alone does not count: the kubelet also gives it to a pod above its own
-        # storage limits, but without DisruptionTarget (pkg/kubelet/eviction, localStorageEviction).
-        is_disrupted=status.reason in ("NodeLost", "Preempting", "NodeShutdown")
-        or _holds(conditions.get("DisruptionTarget")),
+        is_disrupted=is_disrupted,
+        is_rejected=not is_disrupted and _is_rejected(status),
+        disruption=_shared(_words(disrupted)) if _holds(disrupted) else "",
         failure=_failure(status) if status.phase == "Failed" else "",
+        obstacles=None if is_ready or status.phase in TERMINAL else _obstacles(pod, conditions),
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
         has_finalizers=bool(meta.finalizers),
@@ -117,6 +158,81 @@ def _shared(value: T) -> T:
 
 def _holds(condition: wire.V1Condition | None) -> bool:
     return condition is not None and condition.status == "True"
+
+
+def _words(condition: wire.V1Condition | None) -> str:
+    parts = (condition.reason, condition.message) if condition is not None else ()
+    return ": ".join(filter(None, parts))
+
+
+def _is_rejected(status: wire.V1PodStatus) -> bool:
+    """Return whether a pod failed before it ran: the kubelet then gives a reason for the pod."""
+    # The reason DeadlineExceeded is that of the pod's own activeDeadlineSeconds.
+    if status.phase != "Failed" or status.reason in (None, "", "DeadlineExceeded"):
+        return False
+    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    return not any(map(_has_run, containers))
+
+
+def _has_run(container: wire.V1ContainerStatus) -> bool:
+    state = container.state
+    if container.restart_count or state is None:
+        return container.restart_count > 0
+    # The kubelet gives this state, with an exit code, to containers that it never saw.
+    ended = state.terminated is not None and state.terminated.reason != "ContainerStatusUnknown"
+    return ended or state.running is not None
+
+
+def _obstacles(pod: wire.V1Pod, conditions: Mapping[str, wire.V1Condition]) -> Obstacles | None:
+    """Return what keeps a pod that is not ready; None where nothing is known of it."""
+    bound, scheduled = bool(pod.spec.node_name), conditions.get("PodScheduled")
+    words, since = "", 0.0
+    if not bound and scheduled is not None and scheduled.reason == "Unschedulable":
+        message = scheduled.message or "no node fits"
+        if not any(mark in message for mark in HEALING_REFUSALS):
+            words = message
+            since = parse_timestamp(scheduled.last_transition_time) or 0.0
+    claims = any(v.persistent_volume_claim or v.ephemeral for v in pod.spec.volumes or ())
+    began, ended = _pull(pod, conditions.get("PodReadyToStartContainers"))
+    found = Obstacles(words, since, claims and not bound, _waiting(pod.status), began, ended)
+    return None if found == _NO_OBSTACLES else _shared(found)
+
+
+_NO_OBSTACLES = Obstacles()
+
+
+def _waiting(status: wire.V1PodStatus) -> str:
+    """Return why the first container that hangs does; empty while all are being created."""
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        waiting = container.state.waiting if container.state else None
+        if waiting is not None and waiting.reason and waiting.reason not in _CREATING:
+            detail = f": {waiting.message}" if waiting.message else ""
+            return f"container {container.name} is in {waiting.reason}{detail}"
+    return ""
+
+
+def _pull(pod: wire.V1Pod, sandbox: wire.V1Condition | None) -> tuple[float, float]:
+    """Return when the pull of the pod's images began and ended; 0 each where it did not.
+
+    The kubelet does not say that it pulls. It does between the start of the sandbox and the start
+    of the first container that is still being created.
+    """
+    nothing = 0.0, 0.0
+    if sandbox is None or sandbox.status != "True":
+        return nothing
+    began = parse_timestamp(sandbox.last_transition_time) or 0.0
+    stays = {c.name for c in pod.spec.init_containers or () if c.restart_policy == "Always"}
+    for container in pod.status.init_container_statuses or ():
+        if container.state and container.state.running and container.name not in stays:
+            return nothing  # the others wait for it, not for an image
+    started: list[float] = []
+    for container in pod.status.container_statuses or ():
+        state = container.state or wire.V1ContainerState()
+        if state.waiting is not None:
+            return (began, 0.0) if state.waiting.reason in _CREATING else nothing
+        ran = state.running or state.terminated
+        started.append(parse_timestamp(ran.started_at if ran else None) or 0.0)
+    return (began, max(started)) if started else nothing
 
 
 def never_leaves(pod: wire.V1Pod) -> bool:
@@ -287,7 +403,9 @@ def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
     Raises:
         msgspec.ValidationError: a field has a type no pod can have.
     """
-    return msgspec.convert(template.get("spec") or {}, wire.V1PodSpec)
+    spec = template.get("spec") or {}
+    # Nothing is read of the volumes of a template: the API server judges them.
+    return msgspec.convert({k: v for k, v in spec.items() if k != "volumes"}, wire.V1PodSpec)
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ class V1Condition(Wire, frozen=True):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class V1NodeStatus(Wire, frozen=True):
@@ -124,6 +125,11 @@ class V1PodSchedulingGate(Wire, frozen=True):
     name: str
 
 
+class V1Volume(Wire, frozen=True):
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
 class V1PodSpec(Wire, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -135,24 +141,38 @@ class V1PodSpec(Wire, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: V1Affinity | None = None
     tolerations: tuple[V1Toleration, ...] | None = None
+    volumes: tuple[V1Volume, ...] | None = None
     priority_class_name: str | None = None
     priority: int | None = None
     restart_policy: str | None = None
+
+
+class V1ContainerStateWaiting(Wire, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+
+
+class V1ContainerStateRunning(Wire, frozen=True):
+    started_at: str | None = None
 
 
 class V1ContainerStateTerminated(Wire, frozen=True):
     exit_code: int = 0
     reason: str | None = None
     message: str | None = None
+    started_at: str | None = None
 
 
 class V1ContainerState(Wire, frozen=True):
+    waiting: V1ContainerStateWaiting | None = None
+    running: V1ContainerStateRunning | None = None
     terminated: V1ContainerStateTerminated | None = None
 
 
 class V1ContainerStatus(Wire, frozen=True):
     name: str = ""
     ready: bool = False
+    restart_count: int = 0
     state: V1ContainerState | None = None
     allocated_resources: Quantities | None = None
     resources: V1ResourceRequirements | None = None

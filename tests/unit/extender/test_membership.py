@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bireme.core.gpus import GPU
-from bireme.kube import wire
+from bireme.kube import pods, wire
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
 from tests.support.extender_calls import a_group, a_pod, a_state
 
@@ -67,6 +67,8 @@ def test_refusal_has_a_named_reason(
 ) -> None:
     found = refusal(pod, group)
     assert (found.reason, found.may_heal) == (reason, may_heal)
+    is_silence = found.message.startswith(pods.HEALING_REFUSALS)
+    assert is_silence or not may_heal, "the operator would take it for a verdict"
     assert found.message.startswith(f"{reason.value}: ")
     assert len(found.message) <= 256
 
