@@ -47,13 +47,12 @@ class RefusalReason(StrEnum):
     Ask for as much in the template."""
     PLANNED_NODE_NOT_OFFERED = "PlannedNodeNotOffered"
     """Its node did not pass the scheduler's own filters, which other words in the event
-    name (a taint, a volume, a port). Without a change the gang is planned again after
-    bindTimeoutSeconds."""
+    name (a taint, a volume, a port). The gang gives its places back and is tried again later."""
     CONSTRAINTS_UNREADABLE = "ConstraintsUnreadable"
     """In score mode: its node affinity cannot be read. Correct the template as the words say."""
     NO_FEASIBLE_NODE = "NoFeasibleNode"
-    """In score mode: no node has room for it beside what is bound and planned. The gang is planned
-    again after bindTimeoutSeconds."""
+    """In score mode: no node has room for it beside what is bound and planned. The gang gives its
+    places back and is tried again later."""
     INTERNAL_ERROR = "InternalError"
     """A fault of the extender, whose log has it. Please report it."""
 

@@ -6,7 +6,7 @@ missing follows from the plan and the pods that exist.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ class Actuator:
     state: ClusterState
     watches: Watches
     writes: Writes
+    lost_node: Callable[[str], str]
+    """Gives the reason for which a node counts as lost; empty when it does not."""
     progress: ProgressAccess | None = None
 
     async def admit(self, job: JobFacts, plan: PlanFacts, wanted: Mapping[str, Any]) -> None:
@@ -196,12 +198,13 @@ class Actuator:
                 raise result
 
     def _grace_seconds(self, node: str) -> int | None:
-        """Return 0 where no kubelet would confirm the end of a pod, None for the pod's own grace.
+        """Return 0 where no kubelet will confirm the end of a pod, None for the pod's own grace.
 
-        A pod without a node keeps its grace: it may have been bound a moment ago.
+        With 0 the API server forgets the pod at once: on a node that only blipped, the replica of
+        the next start would meet the old one. A pod without a node keeps its grace: it may have
+        been bound a moment ago.
         """
-        facts = self.state.node(node)
-        return None if not node or (facts is not None and facts.is_ready) else 0
+        return 0 if node and self.lost_node(node) else None
 
     async def clear_plan(self, job: JobFacts) -> None:
         """Give the gang's places back."""

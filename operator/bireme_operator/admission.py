@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from bireme.core.decision import Admit, Hold
 from bireme.core.nodes import NodeTable
-from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
 from bireme.kube.allocations import AssumedPlan
@@ -20,7 +19,6 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
-from bireme_operator.lifecycle import Transition
 from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
@@ -39,13 +37,12 @@ class JobAdmission:
     reports: StatusWriter
     settings: OperatorSettings
     epoch: int
-    _bind_failures: dict[str, int] = field(default_factory=dict)
     _tried: dict[str, str] = field(default_factory=dict)
     _dry_runs: Tasks = field(default_factory=Tasks)
 
     def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Begin to write the plan of an admitted job and to create its pods."""
-        plan = self.plan(admit, snapshot, job.attempt, job.spec_hash)
+        plan = self.plan(admit, snapshot, job.attempt, job.spec_hash, job.start_failures)
         work = self._admit(job, plan, admit, snapshot.nodes)
         self.work.start(job.key, work, AssumedPlan(job.uid, plan))
 
@@ -58,10 +55,18 @@ class JobAdmission:
             await self.actuator.admit(current, plan, wanted)
 
     def plan(
-        self, admit: Admit, snapshot: ClusterSnapshot, attempt: int, spec_hash: str
+        self,
+        admit: Admit,
+        snapshot: ClusterSnapshot,
+        attempt: int,
+        spec_hash: str,
+        start_failures: int,
     ) -> PlanFacts:
-        """Return the plan of an admission; unpinned when pinned pods kept failing to bind."""
-        failures = self._bind_failures.get(admit.gang.uid, 0)
+        """Return the plan of an admission; unpinned after so many failed starts as are allowed.
+
+        What kube-scheduler refuses on one node, by a rule that is not planned by, it may take on
+        another, which it chooses best itself.
+        """
         return plans.make_plan(
             admit.gang,
             admit.placement,
@@ -70,15 +75,8 @@ class JobAdmission:
             attempt=attempt,
             spec_hash=spec_hash,
             now=snapshot.now,
-            mode="Score" if failures >= self.settings.max_bind_failures else "Pinned",
+            mode="Score" if start_failures >= self.settings.max_bind_failures else "Pinned",
         )
-
-    def observe(self, job: JobFacts, move: Transition) -> None:
-        """Take note of a change of phase that was recorded."""
-        if move.reason is Reason.GANG_NOT_BOUND_IN_TIME:
-            self._bind_failures[job.uid] = self._bind_failures.get(job.uid, 0) + 1
-        elif move.phase in ("Running", "Succeeded", "Failed", "Suspended"):
-            self._bind_failures.pop(job.uid, None)
 
     def check_template(self, job: JobFacts, hold: Hold) -> None:
         """Let the API server try the pods of a job that waits: once, and after each rejection."""
@@ -111,7 +109,6 @@ class JobAdmission:
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
-        self._bind_failures = {uid: x for uid, x in self._bind_failures.items() if uid in uids}
         self._tried = {uid: x for uid, x in self._tried.items() if uid in uids}
 
     async def close(self) -> None:

@@ -39,7 +39,10 @@ _QUIET = (
 _WARNINGS = frozenset(
     {
         Reason.GANG_NOT_BOUND_IN_TIME,
+        Reason.UNSCHEDULABLE,
+        Reason.START_TIMED_OUT,
         Reason.NODE_LOST,
+        Reason.POD_REJECTED,
         Reason.POD_LOST,
         Reason.POD_FAILED,
         Reason.PODS_REFUSED,

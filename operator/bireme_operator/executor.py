@@ -79,7 +79,7 @@ class DecisionExecutor:
         if admit.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if group is not None and group is basis.groups.get(key):
-                plan = self.admission.plan(admit, snapshot, 0, "")
+                plan = self.admission.plan(admit, snapshot, 0, "", group.start_failures)
                 self.metrics.count_admission(admit, snapshot)
                 self.pod_groups.admit(group, admit, plan, self.now())
             return

@@ -20,11 +20,14 @@ from bireme_operator.lifecycle import Situation, Transition
 from bireme_operator.metrics import GangMetrics
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
+from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
 # A gang that runs within this time after its pods were made is not reported meanwhile.
 _STARTING_SECONDS = 5.0
+# Times in objects have whole seconds.
+_ROUNDED_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -39,9 +42,11 @@ class JobReconciler:
     reports: StatusWriter
     progress: ProgressService
     events: Events
+    start_failures: StartFailures
     metrics: GangMetrics
     clock: Callable[[], float]
     _pods_made: dict[str, float] = field(default_factory=dict)
+    _judged: dict[str, int] = field(default_factory=dict)
 
     def reconcile(self, job: JobFacts, at: Situation) -> None:
         """Take one step with ``job``; the end of that step brings it here again."""
@@ -54,6 +59,7 @@ class JobReconciler:
         if move is not None:
             self.work.start(job.key, self._record(job, move, view, at.now))
             return
+        self._await_verdict(job, view)
         # 2. Does a running elastic gang differ from its plan?
         if view is not None and self.resizes.repair(job, view, at):
             return
@@ -84,6 +90,18 @@ class JobReconciler:
         move = Transition("Restarting", Reason.PREEMPTED, message, preemptions=1)
         await self._record(job, move, self.state.view(job.key), now)
 
+    def _await_verdict(self, job: JobFacts, view: GangView | None) -> None:
+        """Look again when a verdict of kube-scheduler counts, although nothing may change by then.
+
+        Once for every attempt: what explains a verdict goes, which is a change, or takes minutes.
+        """
+        if view is None or not view.unbound or self._judged.get(job.uid) == job.attempt:
+            return
+        if lifecycle.is_judged(view):
+            self._judged[job.uid] = job.attempt
+            wait = lifecycle.VERDICT_SECONDS + _ROUNDED_SECONDS
+            asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
+
     def _is_premature(self, job: JobFacts) -> bool:
         """Return whether the counts are not to be reported yet: Running may follow in a moment."""
         if job.phase != "Starting":
@@ -108,7 +126,7 @@ class JobReconciler:
         in_place = move.phase in lifecycle.ACTIVE
         await self.actuator.write_job(job, wanted, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)
-        self.admission.observe(job, move)
+        self.start_failures.observe(job, move)
         self._pods_made.pop(job.uid, None)
         await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
 
@@ -117,3 +135,4 @@ class JobReconciler:
         self.progress.forget(uids)
         self.admission.forget(uids)
         self._pods_made = {uid: x for uid, x in self._pods_made.items() if uid in uids}
+        self._judged = {uid: x for uid, x in self._judged.items() if uid in uids}

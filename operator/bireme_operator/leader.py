@@ -47,6 +47,7 @@ from bireme_operator.reconcile import GangReconciler, MonotonicAge, NodeHealth, 
 from bireme_operator.recording import Recording
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
@@ -118,7 +119,8 @@ class LeaderTerm:
         self.work = work = WorkQueue(state, self.slots, clock)
         url, authority = settings.progress_url, settings.progress_ca_config_map
         access = ProgressAccess(url, authority) if url else None
-        actuator = Actuator(state, watches, writes, access)
+        health = NodeHealth(state, clock, settings.node_lost_seconds)
+        actuator = Actuator(state, watches, writes, health.lost, access)
         errors = ReconcileErrors(state, work, reports, metrics)
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
@@ -127,19 +129,21 @@ class LeaderTerm:
         self.progress = progress = ProgressService(state, tokens, pause, clock, now)
         admission = JobAdmission(state, work, actuator, reports, settings, given.epoch)
         resizes = Resizes(state, work, actuator, reports, events, metrics, now)
+        start_failures = StartFailures(state)
         jobs = JobReconciler(
             *(state, work, actuator, admission, resizes, reports, progress, events),
+            start_failures=start_failures,
             metrics=metrics.gangs,
             clock=clock,
         )
-        pod_groups = PodGroups(state, watches, writes, work, actuator, clock)
+        pod_groups = PodGroups(state, watches, writes, work, actuator, start_failures, clock)
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
         )
-        health = NodeHealth(state, clock, settings.node_lost_seconds)
         ages, limit = MonotonicAge(clock), settings.bind_timeout_seconds
         gangs = GangReconciler(
-            state, work, actuator, jobs, pod_groups, reports, errors, health, ages, limit
+            *(state, work, actuator, jobs, pod_groups, reports, errors, health, ages, limit),
+            start_failures=start_failures,
         )
 
         # 4. Decisions: cycles, and what carries them out.

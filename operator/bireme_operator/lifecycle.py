@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bireme.core.gangs import Key, Role
+from bireme.core.gangs import Key, Role, Toleration
 from bireme.core.reasons import Reason
+from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.api.training_job import RunPolicy
-from bireme.kube.plans import Member
+from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 
@@ -25,6 +26,13 @@ ACTIVE = ("Starting", "Running")
 # where a budget keeps them, which has shrunk since it was read: a gang without some of its pods
 # does not run.
 EVICTING_SECONDS = 300.0
+# kube-scheduler's "no" counts once it is so old: it asks again at once when a pod has left a node.
+VERDICT_SECONDS = 5.0
+# What explains a "no", or silence, and goes away by itself is waited for so long; it is the time
+# that kube-scheduler itself grants a volume.
+_PROVISIONING_SECONDS = 600.0
+_PROVISIONING = "unbound immediate PersistentVolumeClaims"
+_MOST_REJECTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +43,13 @@ class Situation:
     bind_timeout_seconds: float
     lost_node: Callable[[str], str]
     """Gives the reason for which a node counts as lost; empty when it does not."""
-    unusable_node: Callable[[str], str]
-    """Gives the obstacle between a planned, unbound replica and its node; empty for none."""
+    unusable_node: Callable[[str, Sequence[Toleration] | None], str]
+    """Gives the obstacle between a planned, unbound replica with such tolerations (None where they
+    are not known) and its node; empty for none."""
+    taken_node: Callable[[str], str]
+    """Says that others have taken the room planned on a node; empty where they have not."""
+    is_emptying: Callable[[str], bool]
+    """Tells whether pods of gangs are still leaving a node."""
     seconds_since: Callable[[Key, float], float]
     """The age of a time written for a gang (POSIX seconds), whether clocks were set back or not."""
 
@@ -51,6 +64,11 @@ class Transition:
     restarts: int = 0
     interruptions: int = 0
     preemptions: int = 0
+    start_failures: int = 0
+    """With it the gang gives its places back until :func:`retry_time`."""
+    node: str = ""
+    """The node on which it began, if it began on one."""
+    rejections: int = 0
 
     @property
     def starts_again(self) -> bool:
@@ -117,27 +135,54 @@ def _failed(job: JobFacts, view: GangView) -> Transition | None:
     ]
     if not failed:
         return None
-    own = [(m, pod) for m, pod in failed if not pod.is_disrupted]
-    member, pod = (own or failed)[0]
-    what = f"replica {member.index} of {member.task}: {pod.failure}"[:700]
+    own = [(m, pod) for m, pod in failed if not (pod.is_disrupted or pod.is_rejected)]
+    rejected = [(m, pod) for m, pod in failed if pod.is_rejected]
+    member, pod = (own or rejected or failed)[0]
+    what = f"replica {member.index} of {member.task}: {pod.disruption or pod.failure}"[:700]
+    if not own and rejected:
+        return _rejected(job, member, pod)
     if not own:
         return Transition("Restarting", Reason.POD_LOST, f"disrupted: {what}", interruptions=1)
+    # Where several have failed by now, it cannot be told which was the first.
+    first = pod.node if len(own) == 1 else ""
     limit = job.spec.run_policy.backoff_limit if job.spec else 0
     restarts = int(job.status.get("restarts") or 0)
     if restarts >= limit:
         message = f"{what}; it was restarted {restarts} of at most {limit} times (backoffLimit)"
         return Transition("Failed", Reason.BACKOFF_LIMIT_EXCEEDED, message)
     message = f"{what}; restart {restarts + 1} of at most {limit}"
-    return Transition("Restarting", Reason.POD_FAILED, message, restarts=1)
+    return Transition("Restarting", Reason.POD_FAILED, message, restarts=1, node=first)
+
+
+def _rejected(job: JobFacts, member: Member, pod: PodFacts) -> Transition:
+    """Start again elsewhere; fail where as many nodes have refused the job that others will too."""
+    reason, known = Reason.POD_REJECTED, job.rejected_by
+    what = f"node {pod.node} refused replica {member.index} of {member.task}: {pod.failure}"[:700]
+    if pod.node not in known and len(known) + 1 >= _MOST_REJECTIONS:
+        message = f"{what}; {len(known)} other nodes refused it before"
+        return Transition("Failed", reason, message, node=pod.node, rejections=1)
+    # A node that refuses it again has no better one beside it.
+    again = int(pod.node in known)
+    return Transition(
+        "Restarting",
+        reason,
+        what,
+        interruptions=1,
+        start_failures=again,
+        node=pod.node,
+        rejections=1,
+    )
 
 
 def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
+    tolerations = {task.name: task.constraints.tolerations for task in job.tasks}
     for member, pod in view.members:
         where = pod.node if pod is not None and pod.node else member.node
         bound = pod is not None and bool(pod.node)
         if pod is not None and pod.is_terminal and not pod.is_leaving:
             continue
-        why = at.lost_node(where) or ("" if bound else at.unusable_node(where))
+        tolerated = tolerations.get(member.task, ())
+        why = at.lost_node(where) or ("" if bound else at.unusable_node(where, tolerated))
         if why:
             message = f"replica {member.index} of {member.task} on node {where}: {why}"
             return Transition("Restarting", Reason.NODE_LOST, message, interruptions=1)
@@ -146,15 +191,86 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
             job.phase == "Running" and (pod is None or pod.is_leaving)
         ):
             message = f"replica {member.index} of {member.task} on node {where} was deleted"
+            if pod is not None and pod.disruption:
+                message += f" ({pod.disruption[:600]})"
             return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
-    waited = at.seconds_since(job.key, view.plan.planned) if view.unbound else 0.0
-    if waited > at.bind_timeout_seconds:
-        message = (
-            f"{len(view.unbound)} of {len(view.members)} replicas not on their nodes after "
-            f"{waited:.0f} s; planning the whole gang again"
-        )
-        return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
+        if not bound and (why := at.taken_node(where)):
+            message = f"replica {member.index} of {member.task} on node {where}: {why}"
+            return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
+    if not view.unbound or view.plan.spec_hash != job.spec_hash:
+        return None
+    return _unschedulable(job, view, at) or _unbound(job, view, at)
+
+
+def _unschedulable(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
+    """Give the places back where kube-scheduler has said that a replica cannot have its own."""
+    for member, pod in view.members:
+        words = refusal(job.key, view.plan, member, pod, at)
+        if words:
+            where = "" if view.plan.mode == "Score" else f" on node {member.node}"
+            message = f"kube-scheduler cannot bind replica {member.index} of {member.task}{where}"
+            return _failed_start(job, Reason.UNSCHEDULABLE, f"{message}: {words}", member.node, at)
     return None
+
+
+def refusal(key: Key, plan: PlanFacts, member: Member, pod: PodFacts | None, at: Situation) -> str:
+    """Return kube-scheduler's verdict that a replica cannot be bound; empty while it may be."""
+    known = pod.obstacles if pod is not None and not (pod.node or pod.is_leaving) else None
+    if known is None or not known.unschedulable:
+        return ""
+    # Of a pod that was gated, the condition is as old as the pod.
+    age = at.seconds_since(key, max(known.unschedulable_since, plan.planned, plan.resized))
+    is_explained = _PROVISIONING in known.unschedulable or at.is_emptying(member.node)
+    if age < (_PROVISIONING_SECONDS if is_explained else VERDICT_SECONDS):
+        return ""
+    return known.unschedulable
+
+
+def is_judged(view: GangView) -> bool:
+    """Return whether kube-scheduler has said of a replica that it finds no node for it."""
+    return any(pod.obstacles and pod.obstacles.unschedulable for pod in _there(view))
+
+
+def _there(view: GangView) -> list[PodFacts]:
+    return [pod for _, pod in view.members if pod is not None]
+
+
+def _unbound(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
+    """Plan again a gang of whose pods the scheduler says nothing."""
+    waited = at.seconds_since(job.key, view.plan.planned)
+    if is_judged(view) or waited <= silence_seconds(view, at):
+        return None
+    message = (
+        f"{len(view.unbound)} of {len(view.members)} replicas not on their nodes after "
+        f"{waited:.0f} s, of which kube-scheduler says nothing; planning the whole gang again"
+    )
+    return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
+
+
+def silence_seconds(view: GangView, at: Situation) -> float:
+    """Return how long the scheduler may say nothing of pods that are not bound."""
+    # While a volume is being provisioned for a pod, kube-scheduler says nothing of it.
+    if any(pod.obstacles and pod.obstacles.has_claims for pod in _there(view)):
+        return max(at.bind_timeout_seconds, _PROVISIONING_SECONDS)
+    return at.bind_timeout_seconds
+
+
+def _failed_start(job: JobFacts, reason: Reason, what: str, node: str, at: Situation) -> Transition:
+    retry = clock_time(retry_time(job.start_failures + 1, at.now))
+    return Transition(
+        "Restarting",
+        reason,
+        f"{what[:800]}; tried again at {retry}",
+        interruptions=1,
+        start_failures=1,
+        node=node,
+    )
+
+
+def retry_time(failures: int, now: float) -> float:
+    """Return when a gang is tried again whose last ``failures`` starts failed, POSIX seconds."""
+    # The counter may be any number: it stands in a status.
+    return now + 60.0 * min(2.0 ** min(failures - 1, 5), 30.0)
 
 
 def _edited(job: JobFacts, view: GangView) -> Transition | None:
@@ -298,18 +414,25 @@ def lost(job: JobFacts, view: GangView, at: Situation) -> dict[Member, str]:
     enough = going_on(job, view, at)
     if enough is view:
         return {}
-    waited = at.seconds_since(job.key, max(view.plan.planned, view.plan.resized))
     stays = {member for member, _ in enough.members}
-    verdicts = {m: _verdict(m, pod, at, waited) for m, pod in view.members if m not in stays}
+    verdicts = {m: _verdict(job, m, pod, at, view) for m, pod in view.members if m not in stays}
     return {member: why for member, why in verdicts.items() if why}
 
 
-def _verdict(member: Member, pod: PodFacts | None, at: Situation, waited_seconds: float) -> str:
+def _verdict(
+    job: JobFacts, member: Member, pod: PodFacts | None, at: Situation, view: GangView
+) -> str:
     """Return why a replica that does not go on is given up; empty while it may still come."""
+    plan = view.plan
     if pod is not None and pod.node:
         return at.lost_node(pod.node) or pod.failure or "it was deleted"
     if pod is not None and pod.is_leaving:
         return "it was deleted"
-    if waited_seconds > at.bind_timeout_seconds:
-        return f"not on its node after {waited_seconds:.0f} s"
-    return at.lost_node(member.node) or at.unusable_node(member.node)
+    if words := refusal(job.key, plan, member, pod, at):
+        return f"kube-scheduler cannot bind it: {words[:600]}"
+    waited = at.seconds_since(job.key, max(plan.planned, plan.resized))
+    if waited > silence_seconds(view, at):
+        return f"not on its node after {waited:.0f} s"
+    tolerated = next((t.constraints.tolerations for t in job.tasks if t.name == member.task), ())
+    node = member.node
+    return at.lost_node(node) or at.unusable_node(node, tolerated) or at.taken_node(node)

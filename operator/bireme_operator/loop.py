@@ -133,7 +133,7 @@ class SchedulingLoop:
 
     async def _cycle(self, now: float, *, is_sweep: bool) -> None:
         # 1. Collect the gangs that wait.
-        waiting = self.gangs.waiting()
+        waiting = self.gangs.waiting(now)
         if not (waiting or is_sweep):
             return
 

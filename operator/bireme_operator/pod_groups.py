@@ -17,16 +17,17 @@ import msgspec
 from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.kube import names, plans, wire
+from bireme.kube import names, plans, quantities, wire
 from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts, pin_terms
-from bireme_operator import status
+from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lifecycle import Situation
+from bireme_operator.start_failures import StartFailures
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
@@ -89,6 +90,7 @@ class PodGroups:
     writes: Writes
     work: WorkQueue
     actuator: Actuator
+    start_failures: StartFailures
     clock: Callable[[], float]
     _broken_since: dict[str, float] = field(default_factory=dict)
 
@@ -124,10 +126,17 @@ class PodGroups:
 
     def reconcile(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
         """Start what the planned gang needs now; return False when it needs nothing."""
+        if (words := self._refused(group, view, at)) is not None:
+            # What is bound of a gang that has not run goes back too: it cannot run without the
+            # rest, which has to wait.
+            has_run = group.status.get("phase") == "Running"
+            kept = _bound(view) if has_run else ()
+            self.work.start(group.key, self._pause(group, view, kept, *words, at.now))
+            return True
         stuck = self._stuck(group, view, at)
         why = stuck or self._incomplete(group, view, at)
         if why is not None:
-            kept = tuple(m for m, pod in view.members if stuck and pod is not None and pod.node)
+            kept = _bound(view) if stuck else ()
             self.work.start(group.key, self._roll_back(group, view, kept, why, at.now))
             return True
         if any(pod is not None and pod.is_gated for _, pod in view.members):
@@ -181,29 +190,70 @@ class PodGroups:
             uid: since for uid, since in self._broken_since.items() if uid in uids
         }
 
+    def _refused(self, group: GroupFacts, view: GangView, at: Situation) -> tuple[str, str] | None:
+        """Return the node of a pod and kube-scheduler's verdict that it cannot be bound there."""
+        for member, pod in view.members:
+            if words := lifecycle.refusal(group.key, view.plan, member, pod, at):
+                name = pod.key[1] if pod is not None else member.uid
+                where = "" if view.plan.mode == "Score" else f" on node {member.node}"
+                return member.node, f"kube-scheduler cannot bind pod {name}{where}: {words[:700]}"
+        return None
+
     def _stuck(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
         """Return why the gang must be planned again; None while it may still get onto its nodes."""
-        for member in view.unbound:
-            if why := at.lost_node(member.node) or at.unusable_node(member.node):
-                return f"node {member.node}: {why}"
-        waited = at.seconds_since(group.key, view.plan.planned) if view.unbound else 0.0
-        if waited > at.bind_timeout_seconds:
+        for node in (member.node for member in view.unbound):
+            why = at.lost_node(node) or at.unusable_node(node, None) or at.taken_node(node)
+            if why:
+                return f"node {node}: {why}"
+        if not view.unbound or lifecycle.is_judged(view):
+            return None
+        waited = at.seconds_since(group.key, view.plan.planned)
+        if waited > lifecycle.silence_seconds(view, at):
             return (
                 f"{len(view.unbound)} of {len(view.members)} pods not on their nodes "
                 f"after {waited:.0f} s"
             )
         return None
 
+    async def _pause(
+        self,
+        group: GroupFacts,
+        view: GangView,
+        kept: tuple[Member, ...],
+        node: str,
+        why: str,
+        now: float,
+    ) -> None:
+        """Give the places back for a while, because a start failed on ``node``."""
+        self.start_failures.add(group.uid, node)
+        failures = group.start_failures + 1
+        retry = quantities.format_timestamp(lifecycle.retry_time(failures, now))
+        wanted: dict[str, Any] = {"startFailures": failures, "retryTime": retry}
+        wanted |= {"observedGeneration": group.generation, "reason": Reason.UNSCHEDULABLE.value}
+        why = f"{why}; tried again at {retry}"
+        await self._take_back(group, view, kept, why, now, wanted)
+
     async def _roll_back(
         self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
     ) -> None:
+        wanted = {**_failures(group), "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
+        await self._take_back(group, view, kept, why, now, wanted)
+
+    async def _take_back(
+        self,
+        group: GroupFacts,
+        view: GangView,
+        kept: tuple[Member, ...],
+        why: str,
+        now: float,
+        wanted: dict[str, Any],
+    ) -> None:
         gone = [p for m, p in view.members if p is not None and m not in kept and not p.is_gated]
         await self.actuator.delete_pods(p for p in gone if not p.is_terminal)
-        wanted: dict[str, Any] = {"conditions": group.status.get("conditions") or []}
+        wanted["conditions"] = group.status.get("conditions") or []
         if kept:
             wanted["plan"] = plans.to_manifest(replace(view.plan, members=kept))
-        wanted |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
-        wanted["message"] = cleaned(why)
+        wanted |= {"phase": "Interrupted", "message": cleaned(why)}
         with_condition(wanted, "Admitted", False, wanted["reason"], wanted["message"], now)
         _set_not_running(wanted, now)
         await self._write(group, wanted)
@@ -212,10 +262,22 @@ class PodGroups:
         await self.actuator.write_group(group.key, group.resource_version, wanted, report=True)
 
 
+def _bound(view: GangView) -> tuple[Member, ...]:
+    return tuple(member for member, pod in view.members if pod is not None and pod.node)
+
+
+def _failures(group: GroupFacts) -> dict[str, Any]:
+    """Return what stays in the status of a gang that is tried again after failed starts."""
+    if not group.start_failures:
+        return {}
+    return {name: group.status[name] for name in ("startFailures", "observedGeneration")}
+
+
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
     """Return a PodGroup's status at the moment its plan is written."""
     message = cleaned(admit.message)
     wanted: dict[str, Any] = {
+        **_failures(group),
         "phase": "Inqueue",
         "reason": Reason.ADMITTED.value,
         "message": message,
@@ -233,7 +295,7 @@ def progress_status(
     alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
     wanted = dict(group.status)
     if not alive:
-        for stale in ("plan", "queuePosition"):
+        for stale in ("plan", "queuePosition", "startFailures", "observedGeneration"):
             wanted.pop(stale, None)
         wanted |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
         wanted["message"] = "all members have ended"
@@ -245,7 +307,8 @@ def progress_status(
         joins or wanted.get("reason") == Reason.GANG_BOUND.value
     )
     if not is_reported and bound >= min(needed, len(view.members)):
-        wanted.pop("queuePosition", None)
+        for over in ("queuePosition", "startFailures", "retryTime", "observedGeneration"):
+            wanted.pop(over, None)
         message = f"{bound} members are on their nodes"
         wanted |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
         with_condition(wanted, "Running", True, Reason.GANG_BOUND, message, now)
@@ -262,6 +325,8 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
     """The status of a PodGroup that waits, or whose newest pods wait to join those that run."""
     wanted = {k: v for k, v in group.status.items() if k != "queuePosition"}
     wanted["reason"] = hold.reason.value
+    if not group.is_pausing(now):
+        wanted.pop("retryTime", None)
     if hold.position is not None:
         wanted["queuePosition"] = hold.position
     if group.plan is not None:

@@ -5,7 +5,7 @@ make the operator's own code fail, but an exception that escaped would end the p
 leader would read the same object and end too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +13,8 @@ import numpy as np
 import structlog
 
 from bireme.core.errors import error_text
-from bireme.core.gangs import Gang, Key
+from bireme.core.gangs import Gang, Key, Toleration
+from bireme.core.nodes import CORDON
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.client import NotLeader
@@ -25,6 +26,7 @@ from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.rejections import Rejection
+from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
@@ -137,11 +139,25 @@ class NodeHealth:
             return f"the node has not been ready for {self.lost_seconds:.0f} s"
         return ""
 
-    def unusable(self, name: str) -> str:
-        """Return why a planned pod that is not bound yet cannot get there; empty when it can."""
+    def unusable(self, name: str, tolerations: Sequence[Toleration] | None) -> str:
+        """Return why a planned pod that is not bound yet cannot get there; empty when it can.
+
+        Where its ``tolerations`` are not known, None, kube-scheduler has to say what is tainted.
+        """
         node = self.state.node(name)
-        if node is not None and node.is_cordoned:
-            return "the node was cordoned before the pod was bound"
+        if node is None:
+            return ""
+        taints = node.taints if tolerations is not None else ()
+        for taint in (*taints, *((CORDON,) if node.is_cordoned else ())):
+            if any(toleration.tolerates(taint) for toleration in tolerations or ()):
+                continue
+            if taint == CORDON:
+                return "the node was cordoned before the pod was bound"
+            return f"the node got the taint {taint.key}:{taint.effect} before the pod was bound"
+        return ""
+
+    def taken(self, name: str) -> str:
+        """Return that the room of a planned pod is taken; empty when it is not."""
         since = self._overfull_since.get(name)
         if since is not None and self.clock() - since >= _OVERFULL_SECONDS:
             return "the planned room was taken by another pod"
@@ -162,6 +178,7 @@ class GangReconciler:
     health: NodeHealth
     ages: MonotonicAge
     bind_timeout_seconds: float
+    start_failures: StartFailures
     _rejected: dict[str, Rejection] = field(default_factory=dict)
     _unseen: list[Key] = field(default_factory=list)
 
@@ -180,6 +197,8 @@ class GangReconciler:
             bind_timeout_seconds=self.bind_timeout_seconds,
             lost_node=self.health.lost,
             unusable_node=self.health.unusable,
+            taken_node=self.health.taken,
+            is_emptying=self.state.is_emptying,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
         for key in keys:
@@ -211,11 +230,15 @@ class GangReconciler:
             if view is not None and not group.is_leaving:
                 self.pod_groups.reconcile(group, view, at)
 
-    def waiting(self) -> list[Gang]:
-        """Return the gangs to decide on."""
-        gangs = self.state.waiting(self.work.undecided(), self._rejected, self.errors.add)
-        may = self.work.rejections.may_preempt
-        return [gang if may(gang.uid) else replace(gang, may_preempt=False) for gang in gangs]
+    def waiting(self, now: float) -> list[Gang]:
+        """Return the gangs to decide on at ``now``, POSIX seconds."""
+        faults = self.start_failures.pauses(now) | self._rejected
+        gangs = self.state.waiting(self.work.undecided(), faults, self.errors.add)
+        may, may_again = self.work.rejections.may_preempt, self.start_failures.may_preempt
+        return [
+            gang if may(gang.uid) and may_again(gang) else replace(gang, may_preempt=False)
+            for gang in gangs
+        ]
 
     def snapshot(self, now: float, waiting: list[Gang]) -> ClusterSnapshot:
         """Return the cluster at ``now``, with plans under way counted as placed."""
@@ -234,3 +257,4 @@ class GangReconciler:
         self.jobs.forget(alive)
         self.pod_groups.forget(alive)
         self.state.run_times.forget(alive)
+        self.start_failures.forget(alive)

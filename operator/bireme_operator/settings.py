@@ -37,13 +37,17 @@ class OperatorSettings:
     """Requests in flight at once. More does not help a small API server."""
 
     bind_timeout_seconds: float = 60.0
-    """A gang not wholly on its nodes after this time is taken back and planned anew."""
+    """A gang not wholly on its nodes after this time, of whose pods kube-scheduler says nothing, is
+    taken back and planned anew; where they have volumes to be provisioned, after 600 s at least."""
 
-    max_bind_failures: int = 3
-    """Pods of a gang taken back so many times in a row are created without pins and scored."""
+    max_bind_failures: int = 1
+    """After so many failed starts in a row the pods of a gang are created without pins, and
+    kube-scheduler chooses among the nodes by the extender's scores."""
 
-    node_lost_seconds: float = 40.0
-    """A node not ready for this long is lost, as is at once one that was deleted."""
+    node_lost_seconds: float = 240.0
+    """A node not ready for this long is lost, as is at once one that was deleted. Shorter restarts
+    gangs sooner after a crash, and in vain after a blip; from 300 on Kubernetes evicts the pods
+    first."""
 
     status_refresh_seconds: float = 10.0
     """Least time between changes of numbers alone (position, message) on a waiting object."""

@@ -27,7 +27,7 @@ from bireme.kube.allocations import GangView
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import PlanFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import ACTIVE, Transition
+from bireme_operator.lifecycle import ACTIVE, Transition, retry_time
 
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
@@ -72,6 +72,7 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
     ``start`` is when it should start, as far as that can be estimated.
     """
     status = _base(job)
+    _end_pause(status, job, now)
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
     _set_phase(status, phase, hold.reason, hold.message)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
@@ -92,6 +93,14 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
         status["priority"] = priority(hold.ranked)
     with_condition(status, "Admitted", False, hold.reason, status["message"], now)
     return status
+
+
+def _end_pause(status: Status, job: JobFacts, now: float) -> None:
+    """Have the job queue from the end of its pause on, once that is over."""
+    if status.get("retryTime") is None or job.is_pausing(now):
+        return
+    del status["retryTime"]
+    status["queuedTime"] = quantities.format_timestamp(min(now, job.retry_time))
 
 
 def estimated_start(start: StartRange) -> Status:
@@ -121,6 +130,8 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> 
     """Return the status of a job that has its places by ``plan``, before it has pods."""
     view = GangView(plan, tuple((member, None) for member in plan.members), ())
     status, since = counted(_base(job), job, view), plan.planned
+    _end_pause(status, job, since)
+    queued = quantities.parse_timestamp(status.get("queuedTime")) or job.queued
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
     words = f"{len(plan.members)} replicas planned; their pods are being created and bound"
@@ -129,7 +140,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> 
     status["gpus"] = plan.demand.get(GPU, 0)
     status["admittedTime"] = quantities.format_timestamp(since)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
-    status["waitSeconds"] = int(job.waited + max(0.0, since - job.queued))
+    status["waitSeconds"] = int(job.waited + max(0.0, since - queued))
     status["attempt"] = job.attempt
     status["plan"] = plans.to_manifest(plan)
     status["placement"] = _placement(view, nodes)
@@ -195,6 +206,7 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         status["restarts"] = int(status.get("restarts") or 0) + move.restarts
         status["interruptions"] = int(status.get("interruptions") or 0) + move.interruptions
         status["preemptions"] = int(status.get("preemptions") or 0) + move.preemptions
+    _count_failures(status, job, move, now)
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):
@@ -216,6 +228,22 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         with_condition(status, "Finished", True, move.reason, status["message"], now)
         with_condition(status, "Succeeded", move.phase == "Succeeded", move.reason, "", now)
     return status
+
+
+def _count_failures(status: Status, job: JobFacts, move: Transition, now: float) -> None:
+    """Count a start that failed, or forget earlier ones where the gang runs or was edited."""
+    if move.start_failures:
+        failures = status["startFailures"] = job.start_failures + move.start_failures
+        status["retryTime"] = quantities.format_timestamp(retry_time(failures, now))
+    elif move.phase != "Failed":
+        status.pop("retryTime", None)
+    if not (job.start_failures or move.start_failures):  # there was none, or of an earlier spec
+        status.pop("startFailures", None)
+    if move.rejections and move.node not in job.rejected_by:
+        status["rejectedBy"] = [*job.rejected_by, move.node]
+    if move.phase == "Running":
+        for over in ("startFailures", "rejectedBy"):
+            status.pop(over, None)
 
 
 def priority(ranked: Ranked) -> dict[str, Any]:
@@ -246,7 +274,10 @@ def _warn_of(kind: str) -> None:
 
 
 def _base(job: JobFacts) -> Status:
-    return {**job.status, "observedGeneration": job.generation}
+    status = {**job.status, "observedGeneration": job.generation}
+    if not job.start_failures:  # there was none, or of an earlier spec
+        status.pop("startFailures", None)
+    return status
 
 
 def _set_phase(status: Status, phase: str, reason: Reason, message: str) -> None:

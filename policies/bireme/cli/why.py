@@ -45,9 +45,15 @@ REMEDIES: Final[Mapping[str, str]] = {
     " operator's log; a change of what it names may help",
     Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",
     Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer",
-    Reason.GANG_NOT_BOUND_IN_TIME: "kubectl describe its pods: volumes, taints, ports; where all"
-    " gangs say so, the second kube-scheduler is dead",
+    Reason.GANG_NOT_BOUND_IN_TIME: "nothing: it is planned again. Where all gangs say so, the"
+    " second kube-scheduler is dead",
+    Reason.UNSCHEDULABLE: "change what the message names: a port, a volume, an affinity. An edit of"
+    " the spec has it tried at once",
+    Reason.START_TIMED_OUT: "change what the message names, mostly the image; an edit of the spec"
+    " has it tried at once. What is only slow needs a longer spec.runPolicy.startTimeoutSeconds",
     Reason.NODE_LOST: "nothing: it goes elsewhere. See kubectl describe node",
+    Reason.POD_REJECTED: "nothing: it goes elsewhere. Where all nodes refuse it, change what the"
+    " message names",
     Reason.POD_LOST: "nothing: it starts again. The pod's events say who did it",
     Reason.TASKS_EDITED: "nothing: it starts again as edited",
     Reason.POD_FAILED: "the logs of the replica that the message names",

@@ -71,12 +71,23 @@ class Reason(StrEnum):
     GANG_RUNNING = "GangRunning"
     """All replicas are ready."""
     GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
-    """Pods were not on their nodes bindTimeoutSeconds after the plan, or can no longer get there;
-    or those that replace lost ones of a PodGroup found no places for as long. The whole gang is
-    planned again."""
+    """Pods were not on their nodes bindTimeoutSeconds after the plan and kube-scheduler said
+    nothing of them, or another pod took their room; or those that replace lost ones of a PodGroup
+    found no places for as long. The whole gang is planned again."""
+    UNSCHEDULABLE = "Unschedulable"
+    """kube-scheduler finds a replica's planned node unfit, with its own words in the message. The
+    places go back at once; it is tried again after status.retryTime, and others are stopped for it
+    only once its spec or that node has changed."""
+    START_TIMED_OUT = "StartTimedOut"
+    """It had its places for startTimeoutSeconds and did not run, with the words of its pods in the
+    message. It is tried again as after Unschedulable."""
     NODE_LOST = "NodeLost"
     """A node of its plan is gone or has not been ready for nodeLostSeconds, or was cordoned or
-    filled before the replica was bound. The whole gang starts again."""
+    tainted before the replica was bound. The whole gang starts again."""
+    POD_REJECTED = "PodRejected"
+    """A kubelet refused a replica before it ran, with its words in the message. The whole gang
+    starts again, on other nodes for ten minutes; it counts as no failure of the job, which fails
+    once five nodes have refused it."""
     POD_LOST = "PodLost"
     """A replica was deleted, evicted or disrupted from outside. The whole gang starts again."""
     POD_FAILED = "PodFailed"

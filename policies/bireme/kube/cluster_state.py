@@ -184,6 +184,7 @@ class ClusterState:
 
     Attributes:
         jobs, groups: By (namespace, name).
+        start_failed: Jobs whose last start failed.
         tenancy: Queues, namespaces and priority classes.
         policies: SchedulingPolicies, which decide instead of the settings or as shadows.
         run_times: Run times learned from finished jobs.
@@ -211,6 +212,7 @@ class ClusterState:
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
+        self.start_failed: set[Key] = set()
         self.tenancy = Tenancy(self._tenancy_changed)
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
@@ -345,6 +347,11 @@ class ClusterState:
         """Return the pods that ``job`` owns, of all its starts."""
         return [pod for pod in self.members_of(job.key) if job.uid in pod.owner_uids]
 
+    def is_emptying(self, node: str) -> bool:
+        """Return whether a pod of a gang is leaving ``node``. It looks at all pods of gangs."""
+        pods_of_gangs = self.members.values()
+        return any(p.node == node and p.is_leaving and not p.is_terminal for p in pods_of_gangs)
+
     # --- jobs and groups ------------------------------------------------------------------
 
     def put_job(self, key: Key, job: wire.CustomObject) -> None:
@@ -355,11 +362,16 @@ class ClusterState:
             self._waiting_jobs.setdefault(key, None)
         else:
             self._waiting_jobs.pop(key, None)
+        if facts.start_failures:
+            self.start_failed.add(key)
+        else:
+            self.start_failed.discard(key)
         self.put_job_plan(key, None if plan is None else PlannedGang(facts.uid, True, plan))
 
     def delete_job(self, key: Key) -> None:
         self.jobs.pop(key, None)
         self._waiting_jobs.pop(key, None)
+        self.start_failed.discard(key)
         self.put_job_plan(key, None)
 
     def put_job_plan(self, key: Key, planned: PlannedGang | None) -> None:

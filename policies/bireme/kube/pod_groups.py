@@ -9,6 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.reasons import Reason
@@ -31,7 +32,20 @@ class GroupFacts:
     spec: PodGroupSpec | None
     fault: tuple[Reason, str] | None
     plan: plans.PlanFacts | None
-    status: dict[str, object]
+    status: dict[str, Any]
+    generation: int = 0
+
+    @property
+    def start_failures(self) -> int:
+        """The number of starts in a row that failed; an edit of the spec begins anew."""
+        if self.status.get("observedGeneration") != self.generation:
+            return 0
+        return int(self.status.get("startFailures") or 0)
+
+    def is_pausing(self, now: float) -> bool:
+        """Return whether it is not to be tried yet, because its last start failed."""
+        retry = quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
+        return now < retry and self.start_failures > 0
 
 
 def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) -> GroupFacts:
@@ -51,6 +65,7 @@ def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) ->
         fault=(Reason.SPEC_INVALID, problem) if problem else None,
         plan=plans.read(group.status, before),
         status=group.status,
+        generation=meta.generation,
     )
 
 
@@ -142,7 +157,7 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Ga
         tasks=tasks,
         arrived=arrived,
         kind="PodGroup",
-        interrupted=group.status.get("phase") == "Interrupted",
+        interrupted=group.status.get("phase") == "Interrupted" and not group.start_failures,
         user=group.key[0],
     )
 

@@ -225,6 +225,13 @@ def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen
     return (*kept, LossSeen(step=report.step, loss=report.loss))
 
 
+def is_pause(seconds: float) -> bool:
+    """Return whether a pause after a failed start goes on for ``seconds``."""
+    # A clock that was set back far must not keep a gang for longer than any pause is.
+    return 0 < seconds <= LONGEST_PAUSE_SECONDS
+
+
+LONGEST_PAUSE_SECONDS: Final = 1800.0
 FINISHED = ("Succeeded", "Failed")
 # Cached properties of JobFacts that follow from the spec alone.
 _OF_SPEC: Final = ("spec_hash", "template")
@@ -291,6 +298,27 @@ class JobFacts:
         return self.phase == "Restarting" and why == Reason.NODE_LOST
 
     @property
+    def start_failures(self) -> int:
+        """The number of starts in a row that failed; an edit of the spec begins anew."""
+        if self.status.get("observedGeneration") != self.generation:
+            return 0
+        return int(self.status.get("startFailures") or 0)
+
+    @property
+    def retry_time(self) -> float:
+        """When it is tried again after a start that failed, POSIX seconds; 0 without one."""
+        return quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
+
+    @property
+    def rejected_by(self) -> tuple[str, ...]:
+        """The nodes whose kubelets have rejected it since it last ran."""
+        return tuple(self.status.get("rejectedBy") or ())
+
+    def is_pausing(self, now: float) -> bool:
+        """Return whether it is not to be tried yet, because its last start failed."""
+        return self.start_failures > 0 and is_pause(self.retry_time - now)
+
+    @property
     def waited(self) -> float:
         """Seconds it waited before it last joined the queue."""
         return float(self.status.get("waitSeconds") or 0)
@@ -347,9 +375,11 @@ class JobFacts:
             namespace=self.key[0],
             queue="",
             tasks=self.tasks,
-            arrived=self.queued - self.waited,
+            # The pause after a failed start is no waiting for others.
+            arrived=max(self.queued, self.retry_time) - self.waited,
             priority=priority,
-            interrupted=self.phase == "Restarting",
+            # Where its own start failed, it has no claim to go before its equals.
+            interrupted=self.phase == "Restarting" and not self.start_failures,
             displaced=self.is_displaced,
             fault=self.fault or fault,
             attained_seconds=self.attained,

@@ -19,14 +19,20 @@ TRAINING = (task("ps", 1), task("worker", 2))
 
 
 def situation(
-    after: float = 1.0, lost: str | None = None, unusable: str | None = None
+    after: float = 1.0,
+    lost: str | None = None,
+    unusable: str | None = None,
+    taken: str | None = None,
+    emptying: str | None = None,
 ) -> Situation:
-    """``after`` seconds after the plan, with one node lost or unusable."""
+    """``after`` seconds after the plan, with one node lost, unusable, full or being left."""
     return Situation(
         now=CREATED + after,
         bind_timeout_seconds=60.0,
         lost_node=lambda node: "it is lost" if node == lost else "",
-        unusable_node=lambda node: "it is full" if node == unusable else "",
+        unusable_node=lambda node, _: "it is cordoned" if node == unusable else "",
+        taken_node=lambda node: "it is full" if node == taken else "",
+        is_emptying=lambda node: node == emptying,
         seconds_since=lambda _, since: CREATED + after - since,
     )
 

@@ -122,7 +122,7 @@ def test_a_replica_that_is_still_coming_is_neither_lost_nor_a_reason_to_start_ag
 
 def test_a_coming_replica_is_given_up_when_its_node_cannot_take_it() -> None:
     job, view = gang(becomes(3, "Pending", node=""))
-    assert lost(job, view, situation(unusable="n1")) == {"worker-2": "it is full"}
+    assert lost(job, view, situation(taken="n1")) == {"worker-2": "it is full"}
 
 
 def test_the_time_to_get_onto_a_node_counts_from_the_last_resize() -> None:

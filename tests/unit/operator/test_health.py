@@ -1,5 +1,6 @@
 """Health of nodes: those that can be trusted with what was planned on them."""
 
+from bireme.core.gangs import Taint, Toleration
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
@@ -35,7 +36,7 @@ class World:
 def test_a_healthy_node_is_neither_lost_nor_unusable() -> None:
     world = World()
     world.observe()
-    assert (world.health.lost("n"), world.health.unusable("n")) == ("", "")
+    assert (world.health.lost("n"), world.health.unusable("n", ())) == ("", "")
 
 
 def test_a_deleted_node_is_lost_at_once() -> None:
@@ -63,20 +64,29 @@ def test_a_node_that_came_back_in_between_starts_from_zero() -> None:
 def test_a_cordoned_node_is_unusable_but_not_lost() -> None:
     world = World()
     world.put(is_cordoned=True)
-    assert "cordoned" in world.health.unusable("n")
+    assert "cordoned" in world.health.unusable("n", ())
     assert world.health.lost("n") == ""
 
 
-def test_a_node_is_unusable_when_it_stays_overfull() -> None:
+def test_a_taint_put_on_a_node_makes_it_unusable_for_those_that_do_not_tolerate_it() -> None:
+    world = World()
+    node = a_node("n", 8, taints=(Taint("maintenance", "", "NoSchedule"),))
+    world.state.put_node(("", "n"), through_the_wire(node_manifest(node), wire.V1Node))
+    assert "taint maintenance:NoSchedule" in world.health.unusable("n", ())
+    assert world.health.unusable("n", (Toleration("maintenance", "Exists"),)) == ""
+    assert world.health.unusable("n", None) == "", "kube-scheduler says so of such pods"
+
+
+def test_the_room_of_a_node_is_taken_when_it_stays_overfull() -> None:
     world = World()
     world.put_pod(9)
     world.observe()
-    assert world.health.unusable("n") == ""
+    assert world.health.taken("n") == ""
     world.observe(after=2)
-    assert world.health.unusable("n") == "the planned room was taken by another pod"
+    assert world.health.taken("n") == "the planned room was taken by another pod"
     world.put_pod(8)
     world.observe()
-    assert world.health.unusable("n") == ""
+    assert world.health.taken("n") == ""
 
 
 def test_a_node_that_shrinks_below_what_runs_on_it_is_overfull() -> None:
@@ -85,4 +95,4 @@ def test_a_node_that_shrinks_below_what_runs_on_it_is_overfull() -> None:
     world.put(gpus=7)
     world.observe()
     world.observe(after=2)
-    assert world.health.unusable("n")
+    assert world.health.taken("n")

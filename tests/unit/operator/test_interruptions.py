@@ -68,6 +68,14 @@ def test_an_unusable_node_matters_before_the_pod_even_exists() -> None:
     assert moved(job, view, situation(unusable="n0")) == ("Restarting", Reason.NODE_LOST)
 
 
+def test_room_taken_by_others_is_no_lost_node_and_so_no_claim_to_go_first() -> None:
+    job, view = gang("Starting", pods=unbound)
+    moves = transition(job, view, situation(taken="n1"))
+    assert moves is not None
+    assert (moves.reason, moves.start_failures) == (Reason.GANG_NOT_BOUND_IN_TIME, 0)
+    assert not a_job(status=status.moved({}, job, moves, CREATED)).gang(0).displaced
+
+
 def test_a_pod_deleted_while_running_is_lost() -> None:
     job, view = gang("Running", pods=without(0))
     assert moved(job, view) == ("Restarting", Reason.POD_LOST)

@@ -52,6 +52,7 @@ class Desk:
             reports=cast(StatusWriter, self),
             progress=Mock(status_update=Mock(return_value={})),
             events=Mock(post=AsyncMock()),
+            start_failures=Mock(),
             metrics=Mock(),
             clock=self.clock,
         )

@@ -120,6 +120,7 @@ def test_a_failed_replica_restarts_the_gang_while_the_backoff_limit_allows() -> 
         Reason.POD_FAILED,
         "replica 1 of worker: container train exited with 3: no disk; restart 2 of at most 2",
         restarts=1,
+        node="n1",
     )
 
 

@@ -49,7 +49,7 @@ async def created(errors: Mapping[int, ApiError]) -> tuple[PodWrites, Exception 
     """Create all pods; return the writes, the error, and what waits for the newest version."""
     writes, waits = PodWrites(errors), AsyncMock()
     state = ClusterState(SchedulingSettings())
-    actuator = Actuator(state, Mock(wait_for_pods=waits), cast(Writes, writes))
+    actuator = Actuator(state, Mock(wait_for_pods=waits), cast(Writes, writes), lambda _: "")
     try:
         await actuator.create_pods(JOB, PLAN, PLAN.members)
     except (ApiError, AdmissionRejected) as error:

@@ -23,6 +23,7 @@ from bireme.kube.api.base import (
     Resource,
     ResourceMap,
     Rule,
+    Timestamp,
     changed,
     checked_by,
     kept,
@@ -83,6 +84,12 @@ class PodGroupStatus(ApiModel):
     is not taken back, see phase."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
+    start_failures: Count | None = None
+    """Starts in a row of which kube-scheduler said no; absent once it runs."""
+    retry_time: Timestamp | None = None
+    """After a failed start, the time until which it is not tried again."""
+    observed_generation: Count | None = None
+    """The generation of the spec whose start failed: another one is tried at once."""
     plan: Plan | None = None
 
 

@@ -193,6 +193,13 @@ class TrainingJobStatus(ApiModel):
     """Restarts for reasons outside the job, such as a lost node."""
     preemptions: Count | None = None
     """Number of times the gang was stopped to make room for another one."""
+    start_failures: Count | None = None
+    """Starts in a row of which kube-scheduler said no, or that were not over in time; absent once
+    it runs or its spec is changed."""
+    retry_time: Timestamp | None = None
+    """After a failed start, the time until which it is not tried again."""
+    rejected_by: tuple[DnsSubdomain, ...] | None = Field(default=None, max_length=5)
+    """Nodes whose kubelets refused its pods since it last ran; it fails with the fifth."""
     queued_time: Timestamp | None = None
     """The last time it joined the queue: at creation, resumption, or after an interruption."""
     admitted_time: Timestamp | None = None

@@ -1,0 +1,98 @@
+"""Gangs that kube-scheduler or a kubelet will not take: their places go back, and others start."""
+
+from pathlib import Path
+from typing import Any
+
+from bireme.kube import names
+from bireme_operator.leader import wall_clock
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.store import Key, Object
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
+from tests.support.scenario.manifests import task, training_job
+from tests.support.simcluster.objects import PODS
+
+WORDS = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+WHOLE = task("worker", 8)
+
+
+class Refusing(FakeKubelets):
+    """Of pods of gang ``odd`` the scheduler says no to one; or its kubelet does, if it is bound."""
+
+    def __init__(self, api: FakeApi, *, binds_odd: bool = False, node: str = "") -> None:
+        super().__init__(api, runs)
+        self._store = api.store
+        self._binds_odd = binds_odd
+        self._node = node
+
+    def _step(self, key: Key, pod: Object) -> None:
+        is_odd = pod["metadata"]["labels"].get(names.POD_GROUP_LABEL) == "odd"
+        is_it = is_odd and key[1].endswith("-0")
+        bound = pod["spec"].get("nodeName")
+        if is_it and not self._binds_odd and not bound:
+            if not pod.get("status", {}).get("conditions"):
+                condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                self._put(
+                    key, {"phase": "Pending", "conditions": [{**condition, "message": WORDS}]}
+                )
+            return
+        if is_it and bound and bound in (self._node or bound):
+            if pod["status"].get("phase") != "Failed":
+                words = {"reason": "UnexpectedAdmissionError", "message": "no device is left"}
+                self._put(key, {"phase": "Failed", **words})
+            return
+        super()._step(key, pod)
+
+    def _put(self, key: Key, said: dict[str, Any]) -> None:
+        self._store.update(PODS, key, {"status": said}, "status")
+
+
+async def test_a_gang_that_the_scheduler_refuses_holds_nothing_and_an_equal_one_starts(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, training_job("odd", WHOLE))
+    ahead = [0.0]
+    async with Refusing(api) as kubelets:
+        async with leading(api, tmp_path, now=lambda: wall_clock() + ahead[0]):
+            await until(lambda: len(pods(api)) == 8, 9.0)
+            submit(api, training_job("equal", WHOLE))
+            await until(lambda: status(api, "equal").get("phase") == "Running", 10.0)
+            paused = status(api, "odd")
+            assert (paused["phase"], paused["reason"]) == ("Restarting", "Unschedulable")
+            assert WORDS in paused["message"]
+            assert paused["startFailures"] == 1
+            assert {"plan", "queuePosition"}.isdisjoint(paused)
+            for replica in range(8):
+                kubelets.end(f"equal-worker-{replica}")
+            await until(lambda: status(api, "equal").get("phase") == "Succeeded")
+        before = dict(kubelets.created)
+        # The next leader knows the pause from the status alone; when it is over, kube-scheduler
+        # may choose the nodes.
+        async with leading(api, tmp_path, epoch=2, now=lambda: wall_clock() + ahead[0]):
+            submit(api, training_job("small", task("worker", 1)))
+            await until(lambda: status(api, "small").get("phase") == "Running")
+            kubelets.end("small-worker-0")
+            assert kubelets.created["odd-worker-0"] == before["odd-worker-0"]
+            assert status(api, "odd")["reason"] == "Unschedulable"
+            ahead[0] = 61.0
+            await until(lambda: status(api, "odd").get("startFailures") == 2)
+        assert kubelets.created["odd-worker-0"] == before["odd-worker-0"] + 1
+
+
+async def test_an_edit_ends_the_pause_of_a_gang_that_was_refused(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, training_job("odd", task("worker", 2)))
+    async with Refusing(api) as kubelets, leading(api, tmp_path):
+        await until(lambda: status(api, "odd").get("startFailures") == 1)
+        edited = api.store.get(names.path("trainingjobs"), ("default", "odd"))
+        spec = {**edited["spec"], "runPolicy": {"backoffLimit": 7}}
+        meta = {**edited["metadata"], "generation": 2}
+        api.store.update(
+            names.path("trainingjobs"),
+            ("default", "odd"),
+            {**edited, "spec": spec, "metadata": meta},
+        )
+        await until(lambda: kubelets.created["odd-worker-0"] == 2, 10.0)
