@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.eta import StartRange, StartRanges
 from bireme.core.gangs import Key
+from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_groups import GroupFacts
@@ -17,6 +18,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import pod_groups, status
 from bireme_operator.admission import JobAdmission, is_same_demand
 from bireme_operator.metrics import GangMetrics
+from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.reconcile import ReconcileErrors
@@ -46,6 +48,7 @@ class DecisionExecutor:
     resizes: Resizes
     reports: StatusWriter
     errors: ReconcileErrors
+    troubles: NodeTroubles
     metrics: GangMetrics
     now: Callable[[], float]
     start_ranges: StartRanges = field(default_factory=StartRanges)
@@ -95,6 +98,8 @@ class DecisionExecutor:
             if group is not None and group is basis.groups.get(key):
                 self.reports.submit_group(group, pod_groups.waiting_status(group, hold, now))
             return
+        if hold.reason is Reason.NEVER_FITS and self.troubles.forgive(key[0]):
+            return  # it may fit where its kubelet has refused it: the next cycle says
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
             self.reports.submit_job(job, status.waiting(job, hold, now, start))

@@ -18,6 +18,7 @@ from bireme_operator.admission import JobAdmission
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation, Transition
 from bireme_operator.metrics import GangMetrics
+from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
 from bireme_operator.start_failures import StartFailures
@@ -43,6 +44,7 @@ class JobReconciler:
     progress: ProgressService
     events: Events
     start_failures: StartFailures
+    troubles: NodeTroubles
     metrics: GangMetrics
     clock: Callable[[], float]
     _pods_made: dict[str, float] = field(default_factory=dict)
@@ -127,6 +129,7 @@ class JobReconciler:
         await self.actuator.write_job(job, wanted, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)
         self.start_failures.observe(job, move)
+        self.troubles.observe(job, move)
         self._pods_made.pop(job.uid, None)
         await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
 

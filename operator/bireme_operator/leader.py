@@ -39,6 +39,7 @@ from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
+from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.policies import CycleRunner, LoadedPolicy, Policies, Shadows
 from bireme_operator.preemptions import Preemptions
@@ -129,10 +130,11 @@ class LeaderTerm:
         self.progress = progress = ProgressService(state, tokens, pause, clock, now)
         admission = JobAdmission(state, work, actuator, reports, settings, given.epoch)
         resizes = Resizes(state, work, actuator, reports, events, metrics, now)
-        start_failures = StartFailures(state)
+        start_failures, troubles = StartFailures(state), NodeTroubles(clock)
         jobs = JobReconciler(
             *(state, work, actuator, admission, resizes, reports, progress, events),
             start_failures=start_failures,
+            troubles=troubles,
             metrics=metrics.gangs,
             clock=clock,
         )
@@ -144,6 +146,7 @@ class LeaderTerm:
         gangs = GangReconciler(
             *(state, work, actuator, jobs, pod_groups, reports, errors, health, ages, limit),
             start_failures=start_failures,
+            troubles=troubles,
         )
 
         # 4. Decisions: cycles, and what carries them out.
@@ -153,6 +156,7 @@ class LeaderTerm:
         cycles = CycleRunner(self.policies, shadows, recording, metrics, given.fence)
         self.executor = DecisionExecutor(
             *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
+            troubles=troubles,
             metrics=metrics.gangs,
             now=now,
         )

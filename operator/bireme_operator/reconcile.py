@@ -24,6 +24,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.rejections import Rejection
 from bireme_operator.start_failures import StartFailures
@@ -179,6 +180,7 @@ class GangReconciler:
     ages: MonotonicAge
     bind_timeout_seconds: float
     start_failures: StartFailures
+    troubles: NodeTroubles
     _rejected: dict[str, Rejection] = field(default_factory=dict)
     _unseen: list[Key] = field(default_factory=list)
 
@@ -235,6 +237,7 @@ class GangReconciler:
         faults = self.start_failures.pauses(now) | self._rejected
         gangs = self.state.waiting(self.work.undecided(), faults, self.errors.add)
         may, may_again = self.work.rejections.may_preempt, self.start_failures.may_preempt
+        gangs = [self.troubles.around(gang) for gang in gangs]
         return [
             gang if may(gang.uid) and may_again(gang) else replace(gang, may_preempt=False)
             for gang in gangs

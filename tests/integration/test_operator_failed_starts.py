@@ -36,8 +36,8 @@ class Refusing(FakeKubelets):
                     key, {"phase": "Pending", "conditions": [{**condition, "message": WORDS}]}
                 )
             return
-        if is_it and bound and bound in (self._node or bound):
-            if pod["status"].get("phase") != "Failed":
+        if is_it and bound and bound == self._node:
+            if pod.get("status", {}).get("phase") != "Failed":
                 words = {"reason": "UnexpectedAdmissionError", "message": "no device is left"}
                 self._put(key, {"phase": "Failed", **words})
             return
@@ -96,3 +96,27 @@ async def test_an_edit_ends_the_pause_of_a_gang_that_was_refused(
             {**edited, "spec": spec, "metadata": meta},
         )
         await until(lambda: kubelets.created["odd-worker-0"] == 2, 10.0)
+
+
+async def test_pods_that_a_kubelet_refuses_cost_no_retry_and_go_elsewhere(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 2)
+    refused = training_job("odd", task("worker", 2), runPolicy={"backoffLimit": 0})
+    submit(api, refused)
+    async with Refusing(api, binds_odd=True, node="n0"), leading(api, tmp_path):
+        await until(lambda: status(api, "odd").get("phase") == "Running", 20.0)
+    done = status(api, "odd")
+    assert (done["restarts"], done["interruptions"]) == (0, 1)
+    assert "startFailures" not in done
+
+
+async def test_a_kubelet_that_refuses_has_its_gang_back_where_there_is_no_other(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, training_job("odd", task("worker", 2)))
+    async with Refusing(api, binds_odd=True, node="n0"), leading(api, tmp_path):
+        await until(lambda: status(api, "odd").get("startFailures") == 1, 20.0)
+    assert "node n0 refused replica 0 of worker: no device is left" in status(api, "odd")["message"]
+    assert status(api, "odd")["rejectedBy"] == ["n0"]

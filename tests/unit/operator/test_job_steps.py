@@ -53,6 +53,7 @@ class Desk:
             progress=Mock(status_update=Mock(return_value={})),
             events=Mock(post=AsyncMock()),
             start_failures=Mock(),
+            troubles=Mock(),
             metrics=Mock(),
             clock=self.clock,
         )
