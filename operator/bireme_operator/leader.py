@@ -142,9 +142,9 @@ class LeaderTerm:
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
         )
-        ages, limit = MonotonicAge(clock), settings.bind_timeout_seconds
+        ages = MonotonicAge(clock)
         gangs = GangReconciler(
-            *(state, work, actuator, jobs, pod_groups, reports, errors, health, ages, limit),
+            *(state, work, actuator, jobs, pod_groups, reports, errors, health, ages, settings),
             start_failures=start_failures,
             troubles=troubles,
         )

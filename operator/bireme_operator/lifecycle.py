@@ -33,6 +33,7 @@ VERDICT_SECONDS = 5.0
 _PROVISIONING_SECONDS = 600.0
 _PROVISIONING = "unbound immediate PersistentVolumeClaims"
 _MOST_REJECTIONS = 5
+_LONGEST_PULL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Situation:
 
     now: float
     bind_timeout_seconds: float
+    start_timeout_seconds: Callable[[JobFacts], float]
+    """Gives how long a job may take from its plan until all of its replicas run."""
     lost_node: Callable[[str], str]
     """Gives the reason for which a node counts as lost; empty when it does not."""
     unusable_node: Callable[[str, Sequence[Toleration] | None], str]
@@ -93,10 +96,11 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
     return (
         _succeeded(job, view)
         or _deadline(job, at)
-        or _failed(job, view)
+        or _failed(job, view, at)
         or _interrupted(job, view, at)
         or _edited(job, view)
         or _progress(job, view)
+        or _late(job, view, at)
     )
 
 
@@ -126,7 +130,7 @@ def _deadline(job: JobFacts, at: Situation) -> Transition | None:
     return Transition("Failed", Reason.DEADLINE_EXCEEDED, message)
 
 
-def _failed(job: JobFacts, view: GangView) -> Transition | None:
+def _failed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
     # A pod that is deleted ends as Failed too; it was not the job that failed.
     failed = [
         (m, pod)
@@ -140,7 +144,7 @@ def _failed(job: JobFacts, view: GangView) -> Transition | None:
     member, pod = (own or rejected or failed)[0]
     what = f"replica {member.index} of {member.task}: {pod.disruption or pod.failure}"[:700]
     if not own and rejected:
-        return _rejected(job, member, pod)
+        return _rejected(job, member, pod, at)
     if not own:
         return Transition("Restarting", Reason.POD_LOST, f"disrupted: {what}", interruptions=1)
     # Where several have failed by now, it cannot be told which was the first.
@@ -154,24 +158,16 @@ def _failed(job: JobFacts, view: GangView) -> Transition | None:
     return Transition("Restarting", Reason.POD_FAILED, message, restarts=1, node=first)
 
 
-def _rejected(job: JobFacts, member: Member, pod: PodFacts) -> Transition:
+def _rejected(job: JobFacts, member: Member, pod: PodFacts, at: Situation) -> Transition:
     """Start again elsewhere; fail where as many nodes have refused the job that others will too."""
     reason, known = Reason.POD_REJECTED, job.rejected_by
     what = f"node {pod.node} refused replica {member.index} of {member.task}: {pod.failure}"[:700]
     if pod.node not in known and len(known) + 1 >= _MOST_REJECTIONS:
         message = f"{what}; {len(known)} other nodes refused it before"
         return Transition("Failed", reason, message, node=pod.node, rejections=1)
-    # A node that refuses it again has no better one beside it.
-    again = int(pod.node in known)
-    return Transition(
-        "Restarting",
-        reason,
-        what,
-        interruptions=1,
-        start_failures=again,
-        node=pod.node,
-        rejections=1,
-    )
+    if pod.node in known:  # there was no better one
+        return _failed_start(job, reason, what, pod.node, at)
+    return Transition("Restarting", reason, what, interruptions=1, node=pod.node, rejections=1)
 
 
 def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
@@ -289,6 +285,43 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
         message = f"all {len(view.members)} replicas run on {nodes} node(s)"
         return Transition("Running", Reason.GANG_RUNNING, message)
     return None
+
+
+def _late(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
+    """Give the places of a gang back that does not get ready."""
+    if job.phase == "Running":
+        return None
+    waited = at.seconds_since(job.key, view.plan.planned)
+    limit = at.start_timeout_seconds(job)
+    if waited <= limit or waited - _pull_seconds(view, at.now) <= limit:
+        return None
+    hangs = [(m, pod) for m, pod in view.members if pod is None or not _is_there(pod)]
+    member, pod = min(hangs, key=lambda hung: not _trouble(hung[1]))
+    message = (
+        f"{len(hangs)} of {len(view.members)} replicas did not run within startTimeoutSeconds "
+        f"{limit:.0f}; replica {member.index} of {member.task} on node {member.node}: "
+        f"{_trouble(pod) or 'it is not ready'}"
+    )
+    return _failed_start(job, Reason.START_TIMED_OUT, message, member.node, at)
+
+
+def _is_there(pod: PodFacts) -> bool:
+    return pod.is_ready or pod.phase == "Succeeded"
+
+
+def _trouble(pod: PodFacts | None) -> str:
+    known = pod.obstacles if pod is not None else None
+    return known.waiting or known.unschedulable if known is not None else ""
+
+
+def _pull_seconds(view: GangView, now: float) -> float:
+    """Return how long images were pulled for the gang: at most an hour counts."""
+    known = [pod.obstacles for pod in _there(view) if pod.obstacles is not None]
+    pulls = [(o.pull_began, o.pull_ended or now) for o in known if o.pull_began]
+    if not pulls:
+        return 0.0
+    began, ended = min(begin for begin, _ in pulls), max(end for _, end in pulls)
+    return min(max(0.0, ended - began), _LONGEST_PULL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

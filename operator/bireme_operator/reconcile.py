@@ -20,6 +20,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator.actuator import Actuator
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
@@ -27,6 +28,7 @@ from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.rejections import Rejection
+from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
@@ -178,7 +180,7 @@ class GangReconciler:
     errors: ReconcileErrors
     health: NodeHealth
     ages: MonotonicAge
-    bind_timeout_seconds: float
+    settings: OperatorSettings
     start_failures: StartFailures
     troubles: NodeTroubles
     _rejected: dict[str, Rejection] = field(default_factory=dict)
@@ -196,7 +198,8 @@ class GangReconciler:
         self.state.run_times.learn(jobs, self.errors.isolated)
         at = Situation(
             now=now,
-            bind_timeout_seconds=self.bind_timeout_seconds,
+            bind_timeout_seconds=self.settings.bind_timeout_seconds,
+            start_timeout_seconds=self._start_timeout_seconds,
             lost_node=self.health.lost,
             unusable_node=self.health.unusable,
             taken_node=self.health.taken,
@@ -206,6 +209,13 @@ class GangReconciler:
         for key in keys:
             with self.errors.isolated(key):
                 self._reconcile(key, at)
+
+    def _start_timeout_seconds(self, job: JobFacts) -> float:
+        """Return the least of what the job and its queues say, else the setting."""
+        own = job.spec.run_policy.start_timeout_seconds if job.spec is not None else None
+        queue = job.plan.queue if job.plan is not None else ""
+        said = own, self.state.tenancy.start_timeout_seconds(queue)
+        return min(filter(None, said), default=self.settings.start_timeout_seconds)
 
     def _next(self, count: int) -> list[Key]:
         """Return the gangs that are to be looked at next, whether they have changed or not."""

@@ -40,6 +40,11 @@ class OperatorSettings:
     """A gang not wholly on its nodes after this time, of whose pods kube-scheduler says nothing, is
     taken back and planned anew; where they have volumes to be provisioned, after 600 s at least."""
 
+    start_timeout_seconds: int = 900
+    """A gang that has its places for so long and does not run gives them back and is tried again
+    later; its job and its queues may say otherwise. The pull of an image does not count, for up to
+    an hour."""
+
     max_bind_failures: int = 1
     """After so many failed starts in a row the pods of a gang are created without pins, and
     kube-scheduler chooses among the nodes by the extender's scores."""
@@ -105,7 +110,8 @@ class OperatorSettings:
             value = getattr(self, name)
             if isinstance(value, int | float) and value < 0:
                 raise SettingError(f"{name} is {value}; it cannot be negative")
-        for name in ("lease_duration_seconds", "write_concurrency", "record_files"):
+        at_least_one = ("lease_duration_seconds", "write_concurrency", "record_files")
+        for name in (*at_least_one, "start_timeout_seconds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if bool(self.progress_cert_file) != bool(self.progress_key_file):

@@ -16,6 +16,24 @@ WORDS = "0/1 nodes are available: 1 node(s) didn't have free ports for the reque
 WHOLE = task("worker", 8)
 
 
+class Pulling(FakeKubelets):
+    """The image of gang ``odd`` cannot be pulled."""
+
+    def __init__(self, api: FakeApi) -> None:
+        super().__init__(api, runs)
+        self._store = api.store
+
+    def _step(self, key: Key, pod: Object) -> None:
+        is_odd = pod["metadata"]["labels"].get(names.POD_GROUP_LABEL) == "odd"
+        if not (is_odd and pod["spec"].get("nodeName")):
+            super()._step(key, pod)
+        elif not pod.get("status"):
+            waiting = {"reason": "ErrImagePull", "message": "no such image"}
+            containers = [{"name": "train", "state": {"waiting": waiting}}]
+            said = {"phase": "Pending", "containerStatuses": containers}
+            self._store.update(PODS, key, {"status": said}, "status")
+
+
 class Refusing(FakeKubelets):
     """Of pods of gang ``odd`` the scheduler says no to one; or its kubelet does, if it is bound."""
 
@@ -78,6 +96,20 @@ async def test_a_gang_that_the_scheduler_refuses_holds_nothing_and_an_equal_one_
             ahead[0] = 61.0
             await until(lambda: status(api, "odd").get("startFailures") == 2)
         assert kubelets.created["odd-worker-0"] == before["odd-worker-0"] + 1
+
+
+async def test_a_gang_whose_image_cannot_be_pulled_gives_its_places_back_in_time(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, training_job("odd", WHOLE, runPolicy={"startTimeoutSeconds": 3}))
+    async with Pulling(api), leading(api, tmp_path):
+        await until(lambda: len(pods(api)) == 8)
+        submit(api, training_job("equal", WHOLE))
+        await until(lambda: status(api, "equal").get("phase") == "Running", 10.0)
+    paused = status(api, "odd")
+    assert (paused["reason"], paused["startFailures"]) == ("StartTimedOut", 1)
+    assert "container train is in ErrImagePull: no such image" in paused["message"]
 
 
 async def test_an_edit_ends_the_pause_of_a_gang_that_was_refused(

@@ -25,6 +25,7 @@ class Tenancy:
     on_change: Callable[[], None]
     queues: dict[str, Queue] = field(default_factory=dict)
     queue_manifests: dict[str, wire.CustomObject] = field(default_factory=dict)
+    _start_timeouts: dict[str, int] = field(default_factory=dict)
     _namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     _priorities: dict[str, wire.V1PriorityClass] = field(default_factory=dict)
 
@@ -47,7 +48,21 @@ class Tenancy:
         self._namespaces.pop(key[1], None)
         self._read_queues()
 
+    def start_timeout_seconds(self, queue: str) -> int | None:
+        """Return the least time that ``queue`` and those above it grant a start; None for none."""
+        path: dict[str, None] = {}
+        while queue in self.queues and queue not in path:
+            path[queue] = None
+            queue = self.queues[queue].parent
+        timeouts = self._start_timeouts
+        return min((timeouts[name] for name in path if name in timeouts), default=None)
+
     def _read_queues(self) -> None:
+        self._start_timeouts = {}
+        for name, manifest in self.queue_manifests.items():
+            spec, _ = QueueSpec.read(manifest.spec)
+            if spec is not None and spec.start_timeout_seconds is not None:
+                self._start_timeouts[name] = spec.start_timeout_seconds
         read = {
             name: queue_from_manifest(manifest, self._namespaces)
             for name, manifest in self.queue_manifests.items()

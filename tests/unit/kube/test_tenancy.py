@@ -55,6 +55,20 @@ def test_a_queue_is_read_in_the_cores_units_and_never_grants_a_fraction() -> Non
     )
 
 
+def test_the_least_time_for_a_start_on_the_way_up_holds() -> None:
+    known = Counted()
+    known.queue("root", startTimeoutSeconds=600)
+    known.queue("org", parent="root", startTimeoutSeconds=900)
+    known.queue("team", parent="org", startTimeoutSeconds=60)
+    known.queue("quiet", parent="org")
+    known.queue("alone", parent="gone")
+    known.queue("circle", parent="ring")
+    known.queue("ring", parent="circle")
+    found = {name: known.standing.start_timeout_seconds(name) for name in known.standing.queues}
+    none = dict.fromkeys(("alone", "circle", "ring"))
+    assert found == {"root": 600, "org": 600, "team": 60, "quiet": 600, **none}
+
+
 def test_the_place_of_a_queue_in_the_tree_is_read_with_it() -> None:
     found = Counted().queue("q", parent="org", weight=3, guaranteed={"cpu": "1.5", GPU: "7.9"})
     assert (found.parent, found.weight) == ("org", 3)

@@ -29,6 +29,7 @@ def situation(
     return Situation(
         now=CREATED + after,
         bind_timeout_seconds=60.0,
+        start_timeout_seconds=lambda _: 900.0,
         lost_node=lambda node: "it is lost" if node == lost else "",
         unusable_node=lambda node, _: "it is cordoned" if node == unusable else "",
         taken_node=lambda node: "it is full" if node == taken else "",

@@ -236,6 +236,69 @@ def test_nobody_is_stopped_for_it_until_its_node_or_its_spec_has_changed() -> No
     assert edited.may_preempt()
 
 
+# --- gangs that do not get ready --------------------------------------------------------------
+
+
+def hanging(reason: str, message: str = "", pulls_since: float | None = None) -> Pods:
+    """One replica runs; the container of the other waits, its sandbox ready or not."""
+
+    def pods(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        made = running(job, plan)
+        waiting = {"reason": reason, "message": message}
+        said: dict[str, Any] = {
+            "containerStatuses": [{"name": "train", "state": {"waiting": waiting}}]
+        }
+        if pulls_since is not None:
+            ready = {"type": "PodReadyToStartContainers", "status": "True"}
+            said["conditions"] = [{**ready, "lastTransitionTime": stamp(pulls_since)}]
+        made[1] = a_pod(job, plan, plan.members[1], "Pending", status=said)
+        return made
+
+    return pods
+
+
+def test_a_gang_that_does_not_get_ready_in_time_gives_its_places_back() -> None:
+    job, view = gang("Starting", pods=hanging("ErrImagePull", "no such image", 5.0))
+    assert transition(job, view, situation(after=900.0)) is None
+    move = transition(job, view, situation(after=901.0))
+    assert move is not None
+    assert (move.phase, move.reason) == ("Restarting", Reason.START_TIMED_OUT)
+    assert (move.restarts, move.interruptions, move.start_failures) == (0, 1, 1)
+    assert move.message == (
+        "1 of 2 replicas did not run within startTimeoutSeconds 900; replica 1 of worker on node "
+        f"n1: container train is in ErrImagePull: no such image; tried again at {stamp(961)}"
+    )
+
+
+@pytest.mark.parametrize(("since", "last"), [(100.0, 4500.0), (None, 900.0)])
+def test_an_image_that_is_being_pulled_stops_the_clock_for_an_hour(
+    since: float | None, last: float
+) -> None:
+    job, view = gang("Starting", pods=hanging("ContainerCreating", pulls_since=since))
+    assert transition(job, view, situation(after=last)) is None
+    assert moved(job, view, situation(after=last + 1)) == ("Restarting", Reason.START_TIMED_OUT)
+
+
+def test_the_time_of_a_pull_that_is_over_does_not_count() -> None:
+    def pulled(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        made = running(job, plan)
+        ready = {"type": "PodReadyToStartContainers", "status": "True"}
+        said: dict[str, Any] = {"conditions": [{**ready, "lastTransitionTime": stamp(10)}]}
+        state = {"running": {"startedAt": stamp(1010)}}
+        said["containerStatuses"] = [{"name": "train", "state": state}]
+        made[1] = a_pod(job, plan, plan.members[1], ready=False, status=said)
+        return made
+
+    job, view = gang("Starting", pods=pulled)
+    assert transition(job, view, situation(after=1900.0)) is None
+    assert moved(job, view, situation(after=1901.0)) == ("Restarting", Reason.START_TIMED_OUT)
+
+
+def test_a_gang_that_has_run_is_not_bound_by_the_limit_on_starts() -> None:
+    job, view = gang("Running", pods=hanging("CrashLoopBackOff"))
+    assert transition(job, view, situation(after=1e6)) is None
+
+
 # --- pods that never ran ----------------------------------------------------------------------
 
 

@@ -117,14 +117,6 @@ def test_a_gang_not_bound_in_time_is_planned_again() -> None:
     assert move.message.startswith("2 of 2 replicas not on their nodes after 61 s")
 
 
-def test_a_bound_gang_that_is_slow_to_get_ready_is_left_in_peace() -> None:
-    def pulling(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
-        return [a_pod(job, plan, member, "Pending") for member in plan.members]
-
-    job, view = gang("Starting", pods=pulling)
-    assert transition(job, view, situation(after=1e6)) is None
-
-
 @pytest.mark.parametrize("phase", ["Pending", "Starting", "Restarting"])
 def test_a_gang_whose_tasks_are_edited_before_it_runs_starts_again(phase: str) -> None:
     """Or replicas that are made again would come from another template than the others."""

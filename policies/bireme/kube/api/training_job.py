@@ -277,6 +277,10 @@ class RunPolicy(ApiModel):
     active_deadline_seconds: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """The job fails when it has held its places for longer, over all its starts. Time in the queue
     and suspended time do not count."""
+    start_timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
+    """The job gives its places back, and is tried again later, when it has had them for so long and
+    not all of its replicas run; without it, as its queue says. A queue that says less holds. The
+    pull of an image does not count, for up to an hour."""
     min_runtime_seconds: int | None = Field(default=None, ge=0, le=86_400)
     """For so long after a start the job is not stopped for others; without it, as the operator's
     setting of this name says."""
