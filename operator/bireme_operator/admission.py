@@ -62,11 +62,13 @@ class JobAdmission:
         spec_hash: str,
         start_failures: int,
     ) -> PlanFacts:
-        """Return the plan of an admission; unpinned after so many failed starts as are allowed.
+        """Return the plan of an admission.
 
-        What kube-scheduler refuses on one node, by a rule that is not planned by, it may take on
-        another, which it chooses best itself.
+        Its pods are not pinned where a demand of theirs is not planned, nor after so many failed
+        starts as are allowed: what kube-scheduler refuses on one node, by a rule that is not
+        planned by, it may take on another, which it chooses best itself.
         """
+        has_failed = start_failures >= self.settings.max_bind_failures
         return plans.make_plan(
             admit.gang,
             admit.placement,
@@ -75,7 +77,7 @@ class JobAdmission:
             attempt=attempt,
             spec_hash=spec_hash,
             now=snapshot.now,
-            mode="Score" if start_failures >= self.settings.max_bind_failures else "Pinned",
+            mode="Score" if admit.gang.left_to_scheduler or has_failed else "Pinned",
         )
 
     def check_template(self, job: JobFacts, hold: Hold) -> None:

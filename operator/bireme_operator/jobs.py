@@ -81,6 +81,8 @@ class JobReconciler:
         wanted |= self.progress.status_update(job, view)
         if lifecycle.is_resizable(job):
             wanted = status.sized(wanted, view, self.state.node_table)
+        elif view.plan.mode == "Score":
+            wanted = status.in_place(wanted, view, self.state.node_table)
         self.reports.submit_job(job, wanted)
 
     def is_free(self, job: JobFacts) -> bool:

@@ -178,7 +178,10 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
         if pod is not None and pod.is_terminal and not pod.is_leaving:
             continue
         tolerated = tolerations.get(member.task, ())
-        why = at.lost_node(where) or ("" if bound else at.unusable_node(where, tolerated))
+        # A pod without a pin may still get to another node than the planned one.
+        is_open = not bound and view.plan.mode == "Score"
+        why = "" if is_open else at.lost_node(where)
+        why = why or ("" if bound or is_open else at.unusable_node(where, tolerated))
         if why:
             message = f"replica {member.index} of {member.task} on node {where}: {why}"
             return Transition("Restarting", Reason.NODE_LOST, message, interruptions=1)
@@ -190,7 +193,7 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
             if pod is not None and pod.disruption:
                 message += f" ({pod.disruption[:600]})"
             return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
-        if not bound and (why := at.taken_node(where)):
+        if not (bound or is_open) and (why := at.taken_node(where)):
             message = f"replica {member.index} of {member.task} on node {where}: {why}"
             return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
     if not view.unbound or view.plan.spec_hash != job.spec_hash:
@@ -281,7 +284,7 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
     if job.phase == "Running":
         return None
     if view.is_ready:
-        nodes = len({member.node for member, _ in view.members})
+        nodes = len(set(view.nodes))
         message = f"all {len(view.members)} replicas run on {nodes} node(s)"
         return Transition("Running", Reason.GANG_RUNNING, message)
     return None
@@ -466,6 +469,8 @@ def _verdict(
     waited = at.seconds_since(job.key, max(plan.planned, plan.resized))
     if waited > silence_seconds(view, at):
         return f"not on its node after {waited:.0f} s"
+    if plan.mode != "Pinned":
+        return ""  # it may still get to another node than the planned one
     tolerated = next((t.constraints.tolerations for t in job.tasks if t.name == member.task), ())
     node = member.node
     return at.lost_node(node) or at.unusable_node(node, tolerated) or at.taken_node(node)

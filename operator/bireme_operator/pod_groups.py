@@ -201,7 +201,9 @@ class PodGroups:
 
     def _stuck(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
         """Return why the gang must be planned again; None while it may still get onto its nodes."""
-        for node in (member.node for member in view.unbound):
+        # A pod without a pin may still get to another node than the planned one.
+        pinned = view.unbound if view.plan.mode == "Pinned" else ()
+        for node in (member.node for member in pinned):
             why = at.lost_node(node) or at.unusable_node(node, None) or at.taken_node(node)
             if why:
                 return f"node {node}: {why}"

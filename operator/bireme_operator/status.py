@@ -135,6 +135,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> 
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
     words = f"{len(plan.members)} replicas planned; their pods are being created and bound"
+    words += messages.left_to_scheduler(admit.gang)
     _set_phase(status, "Starting", Reason.ADMITTED, words)
     status["priority"] = priority(admit.ranked)
     status["gpus"] = plan.demand.get(GPU, 0)
@@ -160,10 +161,10 @@ def without_plan(job: JobFacts) -> Status:
 
 
 def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
-    """Return where the gang sits, worked out from its plan."""
+    """Return where the gang sits, or is to sit."""
     per_node: dict[str, int] = {}
-    for member in view.plan.members:
-        per_node[member.node] = per_node.get(member.node, 0) + 1
+    for node in view.nodes:
+        per_node[node] = per_node.get(node, 0) + 1
     rows = np.array([nodes.row[name] for name in per_node if name in nodes.row], dtype=np.int64)
     level, domain = smallest_domain(nodes, rows) if len(rows) else ("", "")
     level = level.rsplit("/", 1)[-1]
@@ -193,6 +194,11 @@ def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
         count = status["placement"]["nodes"]
         status["message"] = f"all {len(view.members)} replicas run on {count} node(s)"
     return status
+
+
+def in_place(status: Status, view: GangView, nodes: NodeTable) -> Status:
+    """Return ``status`` with the places of a gang whose nodes kube-scheduler chooses."""
+    return {**status, "placement": _placement(view, nodes)}
 
 
 def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status:

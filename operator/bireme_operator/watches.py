@@ -6,7 +6,7 @@ reflectors of our own. Pods come as two streams, split by the API server (:mod:`
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from bireme.kube import pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers
+from bireme.kube.volumes import Volumes
 from bireme.kube.watch import Reflector
 from bireme_operator.custom_resources import Source, Sources
 
@@ -61,6 +62,11 @@ class Watches:
             self.namespaces,
             self.priorities,
         )
+        # Read from the first gang on that names a claim: until then they decide nothing.
+        self._for_claims = tuple(_of_volumes(mirror, state.volumes))
+        self._claims_wanted = asyncio.Event()
+        self._volumes = state.volumes
+        state.volumes.on_wanted = self._claims_wanted.set
         # Nothing is decided before each of these has been listed.
         self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
 
@@ -75,6 +81,11 @@ class Watches:
             group.create_task(self._custom.run())
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
+            await self._claims_wanted.wait()
+            for reflector in self._for_claims:
+                group.create_task(reflector.run())
+            await asyncio.gather(*(reflector.synced.wait() for reflector in self._for_claims))
+            self._volumes.all_listed()
 
     async def synced(self) -> None:
         """Return once every collection that is needed has been listed."""
@@ -96,3 +107,43 @@ class Watches:
             await waiting
         except TimeoutError:
             _log.warning("the cache has not caught up", resource_version=version)
+
+
+def _of_volumes(
+    mirror: Callable[..., Reflector[Any]], volumes: Volumes
+) -> Iterator[Reflector[Any]]:
+    """Yield a mirror of every kind on which volumes depend."""
+    core, storage = "/api/v1/", "/apis/storage.k8s.io/v1/"
+    yield mirror(
+        f"{core}persistentvolumeclaims",
+        wire.V1PersistentVolumeClaim,
+        volumes.put_claim,
+        volumes.delete_claim,
+    )
+    yield mirror(
+        f"{core}persistentvolumes",
+        wire.V1PersistentVolume,
+        volumes.put_volume,
+        volumes.delete_volume,
+    )
+    yield mirror(
+        f"{storage}storageclasses", wire.V1StorageClass, volumes.put_class, volumes.delete_class
+    )
+    yield mirror(
+        f"{storage}csinodes", wire.V1CsiNode, volumes.put_csi_node, volumes.delete_csi_node
+    )
+    yield mirror(
+        f"{storage}volumeattachments",
+        wire.V1VolumeAttachment,
+        volumes.put_attachment,
+        volumes.delete_attachment,
+    )
+    yield mirror(
+        f"{storage}csidrivers", wire.V1CsiDriver, volumes.put_driver, volumes.delete_driver
+    )
+    yield mirror(
+        f"{storage}csistoragecapacities",
+        wire.V1CsiStorageCapacity,
+        volumes.put_capacity,
+        volumes.delete_capacity,
+    )

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from bireme.core.reasons import Reason
-from bireme.core.resources import STANDARD, Request, add
+from bireme.core.resources import Request, add, is_device
 from bireme.core.speed import LossCurve, SpeedLaw
 
 # --- hard demands of a pod template on its node ---
@@ -77,6 +77,17 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDemand:
+    """What something that a pod needs demands of the node: one of ``terms`` must match.
+
+    ``source`` names that something in messages, as ``volume pv-1 of claim data``.
+    """
+
+    source: str
+    terms: tuple[SelectorTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeConstraints:
     """The hard demands of one pod template."""
 
@@ -84,6 +95,8 @@ class NodeConstraints:
     affinity_terms: tuple[SelectorTerm, ...] | None = None
     """Required node affinity: at least one term must match; None when the pod has none."""
     tolerations: tuple[Toleration, ...] = ()
+    demands: tuple[NodeDemand, ...] = ()
+    """Further demands, of volumes for instance; all of them must hold."""
 
 
 ANYWHERE = NodeConstraints()
@@ -170,7 +183,7 @@ class Task:
     @property
     def devices(self) -> int:
         """Amount that its replicas ask together of resources that not every node has."""
-        each = sum(amount for name, amount in self.request if name not in STANDARD)
+        each = sum(amount for name, amount in self.request if is_device(name))
         return each * self.replicas
 
 
@@ -230,6 +243,8 @@ class Gang:
         fault: A fault found before the cycle (a missing PriorityClass, a template the API server
             rejected): such a gang is held.
         foretold: Request of all its pods together, where ``fault`` is that not all exist yet.
+        left_to_scheduler: What of its pods' demands is not planned, in words; mostly empty. Room is
+            then kept at the planned nodes, and kube-scheduler chooses the nodes.
         user: Its submitter, for shares and for the history of run times.
         estimated_seconds: Expected run time of a start.
         is_learned_estimate: The estimate is from the history of run times, not the owner.
@@ -260,6 +275,7 @@ class Gang:
     displaced: bool = False
     fault: tuple[Reason, str] | None = None
     foretold: Request = ()
+    left_to_scheduler: str = ""
     user: str = ""
     estimated_seconds: float | None = None
     is_learned_estimate: bool = False

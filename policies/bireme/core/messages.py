@@ -5,16 +5,17 @@ either, that is, one without all pods but those that never leave.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Task
-from bireme.core.nodes import GrowablePool, NodeTable, feasible
+from bireme.core.nodes import GrowablePool, NodeTable, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.policy import Placer
-from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, Amounts, add
+from bireme.core.resources import CPU, MEMORY, NODE_ONLY, PODS, Amounts, add, is_device
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
@@ -47,15 +48,33 @@ def lacking(gang: Gang, capacity: FreeCapacity) -> str:
 
 def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource: str) -> str:
     if asked > free:
-        return f"{formatted(resource, asked - free)} missing"
+        return f"{formatted(resource, asked - free)} missing" + _demanding(gang)
     short = []
     for task in gang.tasks:
         fits = int(np.minimum(capacity.replicas(task), task.replicas).sum())
         if fits < task.replicas:
-            short.append(f"{task.replicas - fits} of {task.replicas} {task.name}")
+            lack = _lacks_beside_devices(task, capacity)
+            short.append(f"{task.replicas - fits} of {task.replicas} {task.name}{lack}")
     if short:
-        return "no room left for " + ", ".join(short)
-    return "its replicas do not fit together"
+        return "no room left for " + ", ".join(short) + _demanding(gang)
+    return "its replicas do not fit together" + _demanding(gang)
+
+
+def _demanding(gang: Gang) -> str:
+    """Return what narrows the nodes of ``gang`` beside its template, as the end of a message."""
+    sources = dict.fromkeys(d.source for task in gang.tasks for d in task.constraints.demands)
+    return f"; only nodes that can have {' and '.join(sources)} count" if sources else ""
+
+
+def _lacks_beside_devices(task: Task, capacity: FreeCapacity) -> str:
+    """Return which of the things that queues do not count a replica of ``task`` lacks, if any."""
+    for name, amount in task.request:
+        if name.startswith(NODE_ONLY):
+            others = tuple(pair for pair in task.request if pair[0] != name)
+            without = replace(task, request=others)
+            if int(capacity.replicas(without).sum()) >= task.replicas:
+                return f", each of which needs {formatted(name, amount)}"
+    return ""
 
 
 def never_fits(
@@ -127,6 +146,11 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
     nodes = empty.nodes
     allowed = feasible(task.constraints, nodes)
     if not allowed.any():
+        plain = feasible(replace(task.constraints, demands=()), nodes)
+        for demand in task.constraints.demands:
+            if plain.any() and not (plain & meets(demand, nodes)).any():
+                return f"no node that task {task.name} may use can have its {demand.source}"
+            plain = plain & meets(demand, nodes)
         return (
             f"no node matches the node selector, affinity and tolerations of task {task.name} "
             f"and is ready; change the template or the nodes"
@@ -148,7 +172,7 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
 def dominant_resource(gang: Gang) -> str:
     """Return the resource people count the gang in: its devices, if any, else cores, memory."""
     # Sorted: of two devices asked equally, the message must name the same one each time.
-    devices = sorted(name for name in gang.demand if name not in STANDARD)
+    devices = sorted(name for name in gang.demand if is_device(name))
     if devices:
         return max(devices, key=lambda name: gang.demand[name])
     return next((name for name in (CPU, MEMORY) if gang.demand.get(name)), PODS)
@@ -165,7 +189,7 @@ def formatted(resource: str, amount: int) -> str:
         return f"{amount / 1000:g} cpu"
     if resource == MEMORY:
         return f"{amount / 2**30:.4g}Gi memory"
-    return f"{amount} {resource}"
+    return f"{amount} {resource.removeprefix(NODE_ONLY)}"
 
 
 def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None) -> str:
@@ -175,7 +199,13 @@ def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None)
         message += f", {gang.replicas} of {whole.replicas} replicas"
     if passed is not None:
         message += f", {ahead_of(passed, whole)}"
-    return message
+    return message + left_to_scheduler(gang)
+
+
+def left_to_scheduler(gang: Gang) -> str:
+    """Return what kube-scheduler decides about ``gang``, as the end of a message; mostly empty."""
+    words = gang.left_to_scheduler
+    return f"; nodes are left to kube-scheduler, for {words}" if words else ""
 
 
 def ahead_of(passed: Gang, gang: Gang) -> str:

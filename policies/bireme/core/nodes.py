@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.errors import SnapshotError, repeated, require
-from bireme.core.gangs import NodeConstraints, Requirement, SelectorOperator, SelectorTerm, Taint
+from bireme.core.gangs import (
+    NodeConstraints,
+    NodeDemand,
+    Requirement,
+    SelectorOperator,
+    SelectorTerm,
+    Taint,
+)
 from bireme.core.resources import BoolArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -167,8 +174,18 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
         for term in constraints.affinity_terms:
             any_term |= _matches_term(term, nodes)
         mask &= any_term
+    for demand in constraints.demands:
+        mask &= meets(demand, nodes)
     mask.setflags(write=False)
     nodes.remember(constraints, mask)
+    return mask
+
+
+def meets(demand: NodeDemand, nodes: NodeTable) -> BoolArray:
+    """Return which nodes ``demand`` allows, shape (nodes,)."""
+    mask = np.zeros(len(nodes), dtype=np.bool_)
+    for term in demand.terms:
+        mask |= _matches_term(term, nodes)
     return mask
 
 

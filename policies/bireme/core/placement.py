@@ -7,7 +7,7 @@ import numpy as np
 
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
-from bireme.core.resources import CPU, MEMORY, STANDARD, BoolArray, FloatArray, IntArray
+from bireme.core.resources import CPU, MEMORY, BoolArray, FloatArray, IntArray, is_device
 
 CLUSTER_LEVEL = "cluster"
 """Name of the level above all topology levels."""
@@ -227,7 +227,7 @@ def _scarcity(resource: str) -> float:
     # Devices count ten times as much as cores and memory: what is packed tightly must be scarce.
     if resource in (CPU, MEMORY):
         return 0.1
-    return 0.0 if resource in STANDARD else 1.0
+    return 1.0 if is_device(resource) else 0.0
 
 
 def _fits(free: IntArray, request: IntArray) -> IntArray:

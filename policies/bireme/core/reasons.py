@@ -44,6 +44,9 @@ class Reason(StrEnum):
     """Gangs are being stopped or shrunk for it, and the places are kept."""
     SCALING_UP = "ScalingUp"
     """Its node pool was asked for the nodes that it lacks."""
+    CLAIM_NOT_READY = "ClaimNotReady"
+    """A claim that its pods name does not exist, has no volume yet, is about to go, or is another
+    pod's alone. It is planned as soon as the claim can be used."""
     WAITING_FOR_PODS = "WaitingForPods"
     """Of a PodGroup: fewer of its pods exist than spec.minMember."""
     STOPPING = "Stopping"

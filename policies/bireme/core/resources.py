@@ -25,6 +25,8 @@ MEMORY = "memory"
 PODS = "pods"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 STANDARD = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE)
+NODE_ONLY = "node.bireme.dev/"
+"""Prefix of what nodes offer to pods and queues do not count: volumes that can be attached."""
 
 # Amounts saturate when they enter a vector, as int64 would wrap: a pod that asks for an absurd
 # amount still never fits any node, and the sum of 2**15 such pods still does not wrap.
@@ -35,6 +37,11 @@ REQUEST_CEILING = 2**47
 def request_of(amounts: Amounts) -> Request:
     """Return ``amounts`` as a hashable request, zero entries dropped."""
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
+
+
+def is_device(name: str) -> bool:
+    """Return whether ``name`` is a resource that people count gangs in: not every node has it."""
+    return name not in STANDARD and not name.startswith(NODE_ONLY)
 
 
 def add(left: Amounts, right: Amounts | Request, times: int = 1) -> dict[str, int]:

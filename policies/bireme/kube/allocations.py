@@ -23,13 +23,14 @@ from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, smallest_domain
 from bireme.core.reasons import Reason
-from bireme.core.resources import Request, add
+from bireme.core.resources import NODE_ONLY, Request, add
 from bireme.core.running import RunningGang
 from bireme.kube import names, quantities
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
+from bireme.kube.volume_objects import LOCAL_VOLUMES
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,39 @@ class GangView:
 
     @property
     def plan_in_place(self) -> PlanFacts:
-        """The plan with every bound member where it is, which only Score mode leaves open."""
-        members = tuple(replace(member, node=_node(member, pod)) for member, pod in self.members)
+        """The plan with every member where it is or has room, which only Score mode leaves open."""
+        there = zip(self.members, self.nodes, strict=True)
+        members = tuple(replace(member, node=node) for (member, _), node in there)
         return replace(self.plan, members=members)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of every member: where its pod is, else where room is kept for it."""
+        bound = [pod.node if pod is not None else "" for _, pod in self.members]
+        if self.plan.mode != "Score" or not any(bound):
+            return tuple(
+                at or member.node for (member, _), at in zip(self.members, bound, strict=True)
+            )
+        # A pod without a pin may be in room that was kept for another member of its task: that one
+        # then has the room that the pod left.
+        kept = Counter((member.task, member.node) for member, _ in self.members)
+        kept -= Counter(
+            (member.task, at) for (member, _), at in zip(self.members, bound, strict=True)
+        )
+        nodes = list(bound)
+        homeless = []
+        for place, (member, _) in enumerate(self.members):
+            if not nodes[place] and kept[member.task, member.node] > 0:
+                nodes[place] = member.node
+                kept[member.task, member.node] -= 1
+            elif not nodes[place]:
+                homeless.append(place)
+        for place in homeless:
+            task = self.members[place][0].task
+            node = next(node for (name, node), n in kept.items() if name == task and n > 0)
+            nodes[place] = node
+            kept[task, node] -= 1
+        return tuple(nodes)
 
     @cached_property
     def held_by_leftovers(self) -> tuple[PodFacts, ...]:
@@ -111,27 +142,23 @@ class GangView:
     def places(self) -> dict[str, dict[str, int]]:
         """Task to node to the number of members that hold room there, bound or only planned."""
         found: dict[str, dict[str, int]] = {}
-        for member, pod in self.members:
+        for (member, pod), node in zip(self.members, self.nodes, strict=True):
             if not _released_its_place(member, pod):
-                nodes, node = found.setdefault(member.task, {}), _node(member, pod)
+                nodes = found.setdefault(member.task, {})
                 nodes[node] = nodes.get(node, 0) + 1
         return found
 
     @cached_property
     def anchor(self) -> str:
         """The node of replica 0 of the first task, where the others meet; empty for none."""
-        return next((_node(member, pod) for member, pod in self.members), "")
+        return self.nodes[0] if self.nodes else ""
 
     def usage(self) -> Iterable[tuple[str, Request]]:
         """Yield (node, request) of every member whose place no counted pod uses."""
-        for member, pod in self.members:
+        for (member, pod), node in zip(self.members, self.nodes, strict=True):
             holds = pod is not None and pod.node and not pod.is_terminal
             if not holds and not _released_its_place(member, pod):
-                yield _node(member, pod), self.plan.requests.get(member.task, ())
-
-
-def _node(member: Member, pod: PodFacts | None) -> str:
-    return pod.node if pod is not None and pod.node else member.node
+                yield node, self.plan.requests.get(member.task, ())
 
 
 def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
@@ -307,7 +334,8 @@ def queue_usage(
     for held in placed:
         of_queue = usage.setdefault(held.queue, {})
         for resource, amount in held.view.demand.items():
-            of_queue[resource] = of_queue.get(resource, 0) + amount
+            if not resource.startswith(NODE_ONLY):
+                of_queue[resource] = of_queue.get(resource, 0) + amount
     for pod in strays:
         queue = pod.labels.get(names.QUEUE_LABEL)
         if queue and pod.node and not pod.is_terminal:
@@ -465,12 +493,20 @@ def _placement(
 def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
     """Return ``known`` with their planned requests, plus the tasks that only the plan has."""
     plan = view.plan
+    requests = {name: _given_back(request) for name, request in plan.requests.items()}
     known_names = {task.name for task in known}
     planned = Counter(member.task for member, _ in view.members)
     added = []
     for name, count in planned.items():
         if name not in known_names:
             role = Role(plan.roles[name]) if plan.roles.get(name) in set(Role) else Role.WORKER
-            request = plan.requests.get(name, ())
+            request = requests.get(name, ())
             added.append(Task(name, count, request, role, priority=role.default_priority))
-    return (*(replace(t, request=plan.requests.get(t.name, t.request)) for t in known), *added)
+    return (*(replace(t, request=requests.get(t.name, t.request)) for t in known), *added)
+
+
+def _given_back(request: Request) -> Request:
+    """Return what a pod gives back at its end: a local volume stays with its claim."""
+    if not any(name.startswith(LOCAL_VOLUMES) for name, _ in request):
+        return request
+    return tuple((name, n) for name, n in request if not name.startswith(LOCAL_VOLUMES))

@@ -20,14 +20,26 @@ from bireme.core.resources import IntArray, Request, add
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import allocations, names, nodes, pod_groups, pods, training_jobs, wire
+from bireme.kube import (
+    allocations,
+    names,
+    nodes,
+    pod_groups,
+    pods,
+    training_jobs,
+    volume_objects,
+    wire,
+)
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
+from bireme.kube.api.base import MAX_PLANNED_TASKS
 from bireme.kube.plans import PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
+from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
+from bireme.kube.volumes import Folded, Volumes
 
 
 class NodeUsage:
@@ -132,13 +144,15 @@ class _Basis:
     priority: int = 0
     may_preempt: bool = True
     learned_seconds: float | None = None
+    claims_revision: int = 0
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether the same follows from ``other``; objects count as new when replaced."""
         objects = self.owner is other.owner and self.view is other.view
+        claims = self.claims_revision == other.claims_revision
         facts = (self.priority, self.may_preempt, self.learned_seconds)
         others = (other.priority, other.may_preempt, other.learned_seconds)
-        return objects and self.table is other.table and facts == others
+        return objects and claims and self.table is other.table and facts == others
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +164,14 @@ class _WaitBasis:
     priority: int
     may_preempt: bool
     learned_seconds: float | None
+    claims_revision: int
 
     def is_same(self, other: "_WaitBasis") -> bool:
         """Return whether the same follows from ``other``; a job counts as new when replaced."""
+        claims = self.claims_revision == other.claims_revision
         facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds)
         others = (other.fault, other.priority, other.may_preempt, other.learned_seconds)
-        return self.job is other.job and facts == others
+        return claims and self.job is other.job and facts == others
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +189,11 @@ def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -
         plans.pop(key, None)
     else:
         plans[key] = planned
+
+
+def words_of(left: Iterable[str]) -> str:
+    """Return what is left to kube-scheduler as one text."""
+    return "; ".join(dict.fromkeys(filter(None, left)))
 
 
 def _raise(_: Key, error: Exception) -> None:
@@ -216,9 +237,12 @@ class ClusterState:
         self.tenancy = Tenancy(self._tenancy_changed)
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
+        self.volumes = Volumes(self._notice)
         self.gated: dict[Key, wire.V1Pod] = {}
         self.node_created: dict[str, str | None] = {}
         self._member_tasks: dict[Key, Task] = {}
+        # Of gated pods that name claims.
+        self._member_claims: dict[Key, PodClaims] = {}
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
@@ -239,6 +263,9 @@ class ClusterState:
         self._fixed = NodeUsage()
         # Kept from the first question about usage on, which not every program asks.
         self._planned: PlannedUsage | None = None
+        # What claims use of the nodes of a table, at a revision of the volumes.
+        self._claimed: tuple[NodeTable, int, IntArray] | None = None
+        self._offers_revision = 0
 
     def _notice(self) -> None:
         self.revision += 1
@@ -283,8 +310,16 @@ class ClusterState:
     @property
     def node_table(self) -> NodeTable:
         """All nodes as arrays; the same object until a node changes."""
-        if self._table is None:
+        if self._table is None or self._offers_revision != self.volumes.offers_revision:
+            self._offers_revision = self.volumes.offers_revision
             facts = [replace(n, fixed=self._fixed.on(n.name)) for n in self._nodes.values()]
+            if offers := self.volumes.offers(facts):
+                facts = [
+                    replace(n, allocatable={**offers[n.name], **n.allocatable})
+                    if n.name in offers
+                    else n
+                    for n in facts
+                ]
             self._table = NodeTable(facts, self.settings.topology_levels)
         return self._table
 
@@ -305,16 +340,25 @@ class ClusterState:
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
             self.gated[key] = pod
+        used = volume_objects.of_pod(pod.spec, key[1])
+        if used != NO_CLAIMS and key in self.gated:
+            self._member_claims[key] = used
+        if used.claims and not facts.is_gated and not facts.is_terminal:
+            self.volumes.put_pod(key, facts.node, used.claims, key[0], group)
+        else:
+            self.volumes.delete_pod(key)
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
 
     def delete_member(self, key: Key) -> None:
         if key in self.members:
             self._forget_member(key)
             self._usage.put(key, "")
+            self.volumes.delete_pod(key)
 
     def _forget_member(self, key: Key) -> None:
         facts = self.members.pop(key, None)
         self._member_tasks.pop(key, None)
+        self._member_claims.pop(key, None)
         self.gated.pop(key, None)
         if facts is None:
             return
@@ -328,13 +372,20 @@ class ClusterState:
         """Take in a pod of no gang; only its usage matters."""
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_pod(pod)
-        if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
+        other = ("", f"{key[0]}/{key[1]}")
+        if self._usage.put(other, node, request):
             self._notice()
+        if node and (claims := volume_objects.of_pod(pod.spec, key[1]).claims):
+            self.volumes.put_pod(other, node, claims, key[0])
+        else:
+            self.volumes.delete_pod(other)
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
     def delete_other_pod(self, key: Key) -> None:
-        self._usage.put(("", f"{key[0]}/{key[1]}"), "")
+        other = ("", f"{key[0]}/{key[1]}")
+        self._usage.put(other, "")
+        self.volumes.delete_pod(other)
         if self._fixed.put(key, ""):
             self._table = None
         self._notice()
@@ -441,15 +492,46 @@ class ClusterState:
         fault = faults.get(job.uid) or missing
         fault = fault or allocations.in_the_way(job, self.groups.get(key), self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
+        volumes = self._claims_revision(job)
         basis, known = (
-            _WaitBasis(job, fault, priority, may_preempt, learned),
+            _WaitBasis(job, fault, priority, may_preempt, learned, volumes),
             self._waiting_jobs[key],
         )
         # Of thousands of gangs few change between two cycles.
         if known is None or not known[0].is_same(basis):
             gang = apply_progress_report(job.gang(priority, fault, may_preempt, learned))
+            gang = self._with_claims(gang, job)
             known = self._waiting_jobs[key] = (basis, gang)
         return known[1]
+
+    def _claims_revision(self, job: JobFacts) -> int:
+        """Return the revision of the volumes, for a job that names claims; 0 for another."""
+        return self.volumes.revision + 1 if job.has_claims else 0
+
+    def _with_claims(self, gang: Gang, job: JobFacts) -> Gang:
+        """Return the gang of ``job`` with what its claims ask."""
+        if not job.has_claims:
+            return gang
+        found = self.volumes.fold(gang.key, tuple(zip(gang.tasks, job.claims, strict=True)))
+        return replace(
+            gang,
+            tasks=found.tasks,
+            fault=gang.fault or found.fault,
+            left_to_scheduler=words_of((gang.left_to_scheduler, *found.left)),
+        )
+
+    def _members_with_claims(
+        self, key: Key, gated: list[tuple[PodFacts, Task]]
+    ) -> tuple[list[tuple[PodFacts, Task]], Folded]:
+        """Return gated pods of another controller with what their claims ask."""
+        tasks = [(task, self._member_claims.get(pod.key, NO_CLAIMS)) for pod, task in gated]
+        found = self.volumes.fold(key, tasks)
+        with_claims = [(pod, task) for (pod, _), task in zip(gated, found.tasks, strict=True)]
+        if len({(t.name, t.request, t.constraints) for t in found.tasks}) <= MAX_PLANNED_TASKS:
+            return with_claims, found
+        # More kinds of pods than a plan can hold, where each has a volume of its own.
+        words = "volumes of their own, which are of too many kinds to be planned"
+        return gated, replace(found, left=(words, *found.left))
 
     def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         group = self.groups[key]
@@ -466,12 +548,17 @@ class ClusterState:
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
         there = Placed.of(group.plan, self.members_of(key), newcomers)
+        left: tuple[str, ...] = ()
         fault = faults.get(group.uid) or missing
+        if any(pod.key in self._member_claims for pod in newcomers):
+            gated, found = self._members_with_claims(key, gated)
+            fault, left = fault or found.fault, found.left
         if key in self._job_plans:  # pods name their gang by one label
             fault = Reason.SPEC_INVALID, f"a TrainingJob {key[1]!r} runs here; rename the PodGroup"
         may_preempt = self.tenancy.may_preempt(class_name)
         learned = self.run_times.of_group(key, newcomers)
-        return pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
+        gang = pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
+        return gang if gang is None or not left else replace(gang, left_to_scheduler=words_of(left))
 
     def used(self, without: Key) -> IntArray:
         """Return the usage of bound pods and of planned members of all gangs but ``without``.
@@ -494,6 +581,15 @@ class ClusterState:
             self._planned = PlannedUsage({*self._group_plans, *self._job_plans, *self._reserved})
         self._planned.update(self._view_held)
         return self._planned.usage.matrix(table)
+
+    def _claimed_usage(self, table: NodeTable) -> IntArray:
+        """Return what claims that have their volumes use, as in :meth:`used`."""
+        revision = self.volumes.revision
+        if self._claimed is None or self._claimed[:2] != (table, revision):
+            used = np.zeros_like(table.allocatable)
+            add_members(used, table, self.volumes.usage(table.nodes))
+            self._claimed = table, revision, used
+        return self._claimed[2]
 
     def _view_held(self, key: Key) -> GangView | None:
         """Return the view by which a gang holds places: of its assumed plan, or a written one."""
@@ -523,6 +619,8 @@ class ClusterState:
         self._renew(reserved, table, on_error)
         shares, used = self._shares.values(), self._usage.matrix(table)
         used += self._planned_usage(table)
+        if self.volumes.is_known:
+            used += self._claimed_usage(table)
         strays = {key: self._uncounted(key) for key, s in self._shares.items() if s.has_strays}
         return ClusterSnapshot(
             now=now,
@@ -611,6 +709,7 @@ class ClusterState:
             self.tenancy.priority(class_name)[0],
             self.tenancy.may_preempt(class_name),
             self.run_times.of_job(job),
+            self._claims_revision(job),
         )
 
     def _worked_out(
@@ -622,6 +721,10 @@ class ClusterState:
                 gang = owner.gang(
                     basis.priority, may_preempt=basis.may_preempt, learned_seconds=learned
                 )
+                gang = self._with_claims(gang, owner)
+                # It runs, whatever has become of its claims; it cannot grow by them.
+                is_elastic = gang.is_elastic and gang.fault is None
+                gang = replace(gang, is_elastic=is_elastic, fault=owner.fault)
                 yield allocations.job_allocation(owner, gang, held, table)
                 yield allocations.of_leftovers(owner, held, table)
                 return

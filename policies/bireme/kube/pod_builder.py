@@ -234,7 +234,7 @@ class ProgressAccess:
         """Return the pod ``spec`` with the token mounted; unchanged if it is malformed."""
         volumes, containers = spec.get("volumes") or [], spec["containers"]
         mounts = [c.get("volumeMounts") or [] for c in containers]
-        if not all(isinstance(given, list) for given in (volumes, *mounts)):
+        if not all(isinstance(given, list) for given in mounts):
             return spec  # the API server will refuse it with a reason
         mount = {"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}
         return {

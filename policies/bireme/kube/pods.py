@@ -372,19 +372,27 @@ def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
     """Return the hard node constraints of a pod of this spec, without a pin."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    terms = None
-    if required is not None:
-        terms = tuple(
-            SelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
-            for term in required.node_selector_terms or ()
-        )
     return NodeConstraints(
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
-        affinity_terms=terms,
+        affinity_terms=selector_terms(required),
         tolerations=tuple(
             Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
             for t in spec.tolerations or ()
         ),
+    )
+
+
+def selector_terms(selector: wire.V1NodeSelector | None) -> tuple[SelectorTerm, ...] | None:
+    """Return the terms of a node selector, one of which must match; None without a selector.
+
+    Raises:
+        ValueError: an operator is unknown.
+    """
+    if selector is None:
+        return None
+    return tuple(
+        SelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
+        for term in selector.node_selector_terms or ()
     )
 
 

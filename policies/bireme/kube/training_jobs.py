@@ -33,7 +33,7 @@ from bireme.core.speed import (
     fit_speed,
 )
 from bireme.core.times import LONGEST_SECONDS
-from bireme.kube import plans, pods, quantities, wire
+from bireme.kube import plans, pods, quantities, volume_objects, wire
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
     MOST_SPEEDS,
@@ -44,6 +44,7 @@ from bireme.kube.api.training_job import (
     TrainingJobSpec,
 )
 from bireme.kube.plans import PlanFacts, spec_digest
+from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
 
 MOST_STEPS: Final = 1e15
 """Larger step counts are refused."""
@@ -258,11 +259,18 @@ class JobFacts:
     status: dict[str, Any]
     plan: PlanFacts | None = None
     """The plan in the status; it may be of an attempt that has ended."""
+    claims: tuple[PodClaims, ...] = ()
+    """The claims that the pods of each task name."""
 
     @property
     def phase(self) -> str:
         """``status.phase``; Pending before the operator has written one."""
         return str(self.status.get("phase") or "Pending")
+
+    @property
+    def has_claims(self) -> bool:
+        """True if the pods of one of its tasks name claims."""
+        return any(used != NO_CLAIMS for used in self.claims)
 
     @property
     def is_finished(self) -> bool:
@@ -443,11 +451,14 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
     """Return the facts that follow from the spec, with an empty status."""
     meta = job.metadata
     tasks: tuple[Task, ...] = ()
+    claims: tuple[PodClaims, ...] = ()
     spec, fault = _spec(job.spec)
     raw_tasks = tuple(job.spec["tasks"]) if spec is not None else ()
     if spec is not None:
         try:
-            tasks = tuple(_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True))
+            read = [_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True)]
+            tasks = tuple(task for task, _ in read)
+            claims = tuple(used for _, used in read)
         except (ValueError, msgspec.ValidationError) as error:
             fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
         fault = fault or _affinity_fault(spec, topology_levels)
@@ -464,6 +475,7 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
         tasks=tasks,
         fault=fault,
         status={},
+        claims=claims,
     )
 
 
@@ -504,7 +516,7 @@ def _programs(spec: dict[str, Any]) -> list[list[Any]]:
     return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
 
 
-def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
+def _task(task: TaskSpec, raw: dict[str, Any]) -> tuple[Task, PodClaims]:
     template = raw["template"]
     try:
         spec = pods.spec_of_template(template)
@@ -518,7 +530,7 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
             "use Never or OnFailure"
         )
     role = Role(task.role)
-    return Task(
+    made = Task(
         name=task.name,
         replicas=task.replicas,
         request=request,
@@ -528,3 +540,4 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
         priority=role.default_priority if task.priority is None else task.priority,
         constraints=constraints,
     )
+    return made, volume_objects.of_pod(spec)

@@ -125,15 +125,64 @@ class V1PodSchedulingGate(Wire, frozen=True):
     name: str
 
 
+class V1LabelSelector(Wire, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[V1NodeSelectorRequirement, ...] | None = None
+
+
+class V1PersistentVolumeClaimSpec(Wire, frozen=True):
+    storage_class_name: str | None = None
+    volume_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    resources: V1ResourceRequirements | None = None
+    selector: V1LabelSelector | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class V1PersistentVolumeClaimTemplate(Wire, frozen=True):
+    spec: V1PersistentVolumeClaimSpec = V1PersistentVolumeClaimSpec()
+
+
+class V1EphemeralVolumeSource(Wire, frozen=True):
+    volume_claim_template: V1PersistentVolumeClaimTemplate = V1PersistentVolumeClaimTemplate()
+
+
+class V1ClaimVolumeSource(Wire, frozen=True):
+    claim_name: str = ""
+
+
+class Present(Wire, frozen=True):
+    """An object of which only its presence is read."""
+
+
 class V1Volume(Wire, frozen=True):
-    persistent_volume_claim: dict[str, Any] | None = None
-    ephemeral: dict[str, Any] | None = None
+    name: str = ""
+    persistent_volume_claim: V1ClaimVolumeSource | None = None
+    ephemeral: V1EphemeralVolumeSource | None = None
+    # Disks that a pod names without a claim, which kube-scheduler compares pod by pod.
+    gce_persistent_disk: Present | None = None
+    aws_elastic_block_store: Present | None = None
+    azure_disk: Present | None = None
+    cinder: Present | None = None
+    portworx_volume: Present | None = None
+    iscsi: Present | None = None
+    rbd: Present | None = None
+
+
+class V1PodResourceClaim(Wire, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+    pod_group_resource_claim: str | None = None
 
 
 class V1PodSpec(Wire, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
     scheduling_gates: tuple[V1PodSchedulingGate, ...] | None = None
+    volumes: tuple[V1Volume, ...] | None = None
+    resource_claims: tuple[V1PodResourceClaim, ...] | None = None
     containers: tuple[V1Container, ...] | None = None
     init_containers: tuple[V1Container, ...] | None = None
     overhead: Quantities | None = None
@@ -141,7 +190,6 @@ class V1PodSpec(Wire, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: V1Affinity | None = None
     tolerations: tuple[V1Toleration, ...] | None = None
-    volumes: tuple[V1Volume, ...] | None = None
     priority_class_name: str | None = None
     priority: int | None = None
     restart_policy: str | None = None
@@ -198,6 +246,135 @@ class V1PriorityClass(MetadataOnly, frozen=True):
     value: int = 0
     global_default: bool | None = None
     preemption_policy: str | None = None
+
+
+# --- volumes ---
+
+
+class ClaimAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The annotations of a PersistentVolumeClaim by which kube-scheduler and others speak."""
+
+    bind_completed: str | None = msgspec.field(name="pv.kubernetes.io/bind-completed", default=None)
+    selected_node: str | None = msgspec.field(
+        name="volume.kubernetes.io/selected-node", default=None
+    )
+    storage_class: str | None = msgspec.field(
+        name="volume.beta.kubernetes.io/storage-class", default=None
+    )
+
+
+class ClaimMeta(V1ObjectMeta, frozen=True):
+    annotations: ClaimAnnotations | None = None
+
+
+class V1ClaimStatus(Wire, frozen=True):
+    phase: str | None = None
+
+
+class V1PersistentVolumeClaim(MetadataOnly, frozen=True):
+    metadata: ClaimMeta
+    spec: V1PersistentVolumeClaimSpec = V1PersistentVolumeClaimSpec()
+    status: V1ClaimStatus = V1ClaimStatus()
+
+
+class V1ObjectReference(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class V1VolumeNodeAffinity(Wire, frozen=True):
+    required: V1NodeSelector | None = None
+
+
+class V1CsiVolumeSource(Wire, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class V1PersistentVolumeSpec(Wire, frozen=True):
+    storage_class_name: str | None = None
+    capacity: Quantities | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    claim_ref: V1ObjectReference | None = None
+    node_affinity: V1VolumeNodeAffinity | None = None
+    csi: V1CsiVolumeSource | None = None
+    # Plug-ins that may have moved to a CSI driver, whose topology kube-scheduler then reads.
+    gce_persistent_disk: Present | None = None
+    aws_elastic_block_store: Present | None = None
+    azure_disk: Present | None = None
+    cinder: Present | None = None
+    portworx_volume: Present | None = None
+
+
+class V1PersistentVolume(MetadataOnly, frozen=True):
+    metadata: ClaimMeta
+    spec: V1PersistentVolumeSpec = V1PersistentVolumeSpec()
+    status: V1ClaimStatus = V1ClaimStatus()
+
+
+class V1TopologySelectorRequirement(Wire, frozen=True):
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class V1TopologySelectorTerm(Wire, frozen=True):
+    match_label_expressions: tuple[V1TopologySelectorRequirement, ...] | None = None
+
+
+class V1StorageClass(MetadataOnly, frozen=True):
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[V1TopologySelectorTerm, ...] | None = None
+
+
+class V1VolumeNodeResources(Wire, frozen=True):
+    count: int | None = None
+
+
+class V1CsiNodeDriver(Wire, frozen=True):
+    name: str
+    allocatable: V1VolumeNodeResources | None = None
+
+
+class V1CsiNodeSpec(Wire, frozen=True):
+    drivers: tuple[V1CsiNodeDriver, ...] | None = None
+
+
+class V1CsiNode(MetadataOnly, frozen=True):
+    spec: V1CsiNodeSpec = V1CsiNodeSpec()
+
+
+class V1AttachmentSource(Wire, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class V1VolumeAttachmentSpec(Wire, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: V1AttachmentSource = V1AttachmentSource()
+
+
+class V1VolumeAttachment(MetadataOnly, frozen=True):
+    spec: V1VolumeAttachmentSpec = V1VolumeAttachmentSpec()
+
+
+class V1CsiDriverSpec(Wire, frozen=True):
+    storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class V1CsiDriver(MetadataOnly, frozen=True):
+    spec: V1CsiDriverSpec = V1CsiDriverSpec()
+
+
+class V1CsiStorageCapacity(MetadataOnly, frozen=True):
+    storage_class_name: str = ""
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+    node_topology: V1LabelSelector | None = None
 
 
 class CustomObject(MetadataOnly, frozen=True):

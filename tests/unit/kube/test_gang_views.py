@@ -49,6 +49,19 @@ def test_a_bound_pod_takes_its_room_itself_wherever_it_is() -> None:
     assert view.missing == (PLAN.members[0], PLAN.members[3])
 
 
+def test_a_pod_without_a_pin_takes_the_room_that_was_kept_for_another_of_its_task() -> None:
+    """Else a node would seem to hold its pod and the one that was planned there."""
+    plan = a_plan(JOB, ("n0", "n1", "n2", "n3"), mode="Score")  # worker 1 is planned on n2
+    strayed = a_pod(JOB, plan, plan.members[1], node="n2")
+    view = a_view(JOB, plan, [strayed])
+    assert view.nodes == ("n0", "n2", "n1", "n3")
+    assert [node for node, _ in view.usage()] == ["n0", "n1", "n3"]
+    assert view.places["worker"] == {"n1": 1, "n2": 1, "n3": 1}
+    assert [member.node for member in view.plan_in_place.members] == ["n0", "n2", "n1", "n3"]
+    elsewhere = a_pod(JOB, plan, plan.members[1], node="n9")
+    assert a_view(JOB, plan, [elsewhere]).nodes == ("n0", "n9", "n2", "n3")
+
+
 def test_members_that_succeeded_ask_for_nothing_more() -> None:
     view = seen(*running(JOB, PLAN, worker_0="Succeeded"))
     assert view.demand["pods"] == 3

@@ -74,6 +74,8 @@ def test_own_volumes_mounts_and_variables_stay() -> None:
     assert environment(spec)["BIREME_PROGRESS_URL"] == "http://mine"
 
 
-@pytest.mark.parametrize("volumes", ["data", {"name": "data"}])
-def test_volumes_that_are_no_list_are_left_to_the_api_server(volumes: Any) -> None:
-    assert made(task(spec=pod_spec(1, volumes=volumes)))["volumes"] == volumes
+@pytest.mark.parametrize("mounts", ["data", {"name": "data"}])
+def test_mounts_that_are_no_list_are_left_to_the_api_server(mounts: Any) -> None:
+    given = task(spec=pod_spec(1))
+    given["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
+    assert made(given)["containers"][0]["volumeMounts"] == mounts

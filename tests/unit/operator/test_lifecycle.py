@@ -194,3 +194,15 @@ def test_a_failure_message_of_any_length_is_cut() -> None:
     move = transition(job, view, situation())
     assert move is not None
     assert len(move.message) < 800
+
+
+@pytest.mark.parametrize("why", [{"lost": "n0"}, {"unusable": "n0"}])
+def test_a_pod_without_a_pin_may_get_to_another_node_than_the_planned_one(
+    why: dict[str, str],
+) -> None:
+    job = a_job(task("worker", 2), status={"phase": "Starting"})
+    at = situation(lost=why.get("lost"), unusable=why.get("unusable"))
+    for mode, moves in (("Pinned", True), ("Score", False)):
+        plan = a_plan(job, mode=mode)
+        view = a_view(job, plan, [a_pod(job, plan, m, "Pending", node="") for m in plan.members])
+        assert (transition(job, view, at) is not None) is moves
