@@ -1,0 +1,167 @@
+"""Gangs whose pods name volume claims, under the real kube-scheduler: what can run runs at once.
+
+Volumes are local ones on fake nodes, or those of a CSI driver of which only the objects exist.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.objects.volumes import (
+    claim,
+    csi_node,
+    ephemeral,
+    named,
+    storage_class,
+    volume,
+)
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import Manifest, pod_spec, task, training_job
+from tests.support.scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
+
+pytestmark = pytest.mark.cluster
+
+WITHIN_SECONDS = 10.0
+DRIVER = "disks.example.com"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    with gpu_stack("volumes", tmp_path_factory.mktemp("stack"), nodes=12) as stack:
+        yield stack
+
+
+@pytest.fixture
+def local(tenant: Tenant) -> str:
+    """The name of a storage class of this test alone, whose volumes are made by hand."""
+    name = f"local-{tenant.namespace}"
+    tenant.create(storage_class(name))
+    return name
+
+
+def using(fields: Manifest, replicas: int = 1, name: str = "worker") -> Manifest:
+    return task(name, replicas, role="worker", spec=pod_spec(1, **fields))
+
+
+def runs_at_once(tenant: Tenant, name: str = "job") -> list[str]:
+    """Wait until the job runs, within the time and without an interruption; return its nodes."""
+    began = time.monotonic()
+    status = tenant.await_phase(name, "Running")
+    assert time.monotonic() - began < WITHIN_SECONDS
+    assert (status.get("interruptions", 0), status.get("attempt", 0)) == (0, 0)
+    return sorted(nodes_of(tenant.pods(name)).values())
+
+
+def waits(tenant: Tenant, words: str, name: str = "job") -> None:
+    """Wait until the job says ``words``; it holds nothing, and an equal job beside it starts."""
+    began = time.monotonic()
+    tenant.eventually(lambda: tenant.status(name).get("message", ""), lambda said: words in said)
+    assert time.monotonic() - began < WITHIN_SECONDS
+    tenant.create(training_job("behind"))
+    tenant.await_phase("behind", "Running")
+    always(lambda: tenant.plan(name), lambda plan: plan is None, 1.0, what="without a plan")
+
+
+def bind(tenant: Tenant, of_class: str, name: str = "data", **where: object) -> None:
+    """Create a claim and the volume that it is bound to, and wait until both say so."""
+    of = f"pv-{name}-{tenant.namespace}"
+    made = volume(of, of_class, claim=f"{tenant.namespace}/{name}", **where)
+    tenant.create(made, claim(name, of_class, volumeName=of))
+    bound(tenant, name)
+
+
+def bound(tenant: Tenant, name: str) -> None:
+    found = tenant.path("PersistentVolumeClaim", name)
+    tenant.eventually(
+        lambda: tenant.cluster.api.get(found)["status"].get("phase"), lambda p: p == "Bound"
+    )
+
+
+def test_a_gang_goes_where_its_volume_is(tenant: Tenant, local: str) -> None:
+    bind(tenant, local, host="gpu-11", modes=("ReadWriteOnce",))
+    tenant.create(training_job("job", using(named("data"), 3)))
+    assert runs_at_once(tenant) == ["gpu-11"] * 3
+
+
+def test_a_claim_that_is_missing_is_waited_for_in_words(tenant: Tenant, local: str) -> None:
+    tenant.create(training_job("job", using(named("data"), 2)))
+    waits(tenant, 'persistentvolumeclaim "data" not found')
+    bind(tenant, local, host="gpu-03")
+    assert runs_at_once(tenant) == ["gpu-03"] * 2
+
+
+def test_each_replica_gets_a_local_volume_of_its_own(tenant: Tenant, local: str) -> None:
+    """Two on one node and one on another: three replicas, and no fourth."""
+    for index, host in enumerate(("gpu-02", "gpu-02", "gpu-09")):
+        tenant.create(volume(f"{local}-{index}", local, host=host))
+    tenant.create(training_job("job", using(ephemeral(local), 3)))
+    assert runs_at_once(tenant) == ["gpu-02", "gpu-02", "gpu-09"]
+    tenant.create(training_job("late", using(ephemeral(local))))
+    waits(tenant, f"each of which needs 1 local-volumes-{local}", "late")
+
+
+def test_a_claim_that_has_got_its_volume_is_where_the_next_start_goes(
+    tenant: Tenant, local: str
+) -> None:
+    for host in ("gpu-05", "gpu-06"):
+        tenant.create(volume(f"{local}-{host}", local, host=host))
+    tenant.create(claim("data", local), training_job("job", using(named("data"))))
+    (node,) = runs_at_once(tenant)
+    bound(tenant, "data")
+    tenant.delete("Pod", "job-worker-0")
+    again = tenant.eventually(
+        lambda: tenant.status("job"), lambda s: (s.get("attempt"), s["phase"]) == (1, "Running")
+    )
+    assert again["interruptions"] == 1
+    assert list(nodes_of(tenant.pods("job")).values()) == [node]
+
+
+def test_a_volume_for_several_is_left_to_kube_scheduler(tenant: Tenant, local: str) -> None:
+    tenant.create(volume(f"{local}-0", local, host="gpu-07"), claim("data", local))
+    tenant.create(training_job("job", using(named("data"), 2)))
+    assert runs_at_once(tenant) == ["gpu-07"] * 2
+    plan = tenant.plan("job")
+    assert plan is not None
+    assert plan["mode"] == "Score"
+
+
+def test_nodes_have_so_many_volumes_attached(tenant: Tenant) -> None:
+    """Three nodes can have one volume each, the others none."""
+    hosts = [f"gpu-{index:02d}" for index in range(12)]
+    for host in hosts:
+        limit = int(host in ("gpu-01", "gpu-04", "gpu-08"))
+        tenant.create(csi_node(host, disks_example_com=limit))
+    try:
+        of_class = f"made-{tenant.namespace}"
+        tenant.create(storage_class(of_class, DRIVER))
+        names = ("a", "b", "c")
+        for name in names:
+            bind(tenant, of_class, name, driver=DRIVER)
+        tenant.create(training_job("job", *(using(named(name), name=name) for name in names)))
+        assert Counter(runs_at_once(tenant)) == {"gpu-01": 1, "gpu-04": 1, "gpu-08": 1}
+        bind(tenant, of_class, "d", driver=DRIVER)
+        tenant.create(training_job("late", using(named("d"))))
+        waits(tenant, f"each of which needs 1 attachable-volumes-csi-{DRIVER}", "late")
+        tenant.delete("TrainingJob", "job")
+        tenant.eventually(lambda: tenant.status("late").get("phase"), lambda p: p == "Running")
+    finally:
+        for host in hosts:
+            tenant.delete("CSINode", host)
+
+
+def test_a_claim_for_one_pod_waits_for_the_pod_that_uses_it(tenant: Tenant, local: str) -> None:
+    mode = "ReadWriteOncePod"
+    of = f"pv-{tenant.namespace}"
+    made = volume(of, local, host="gpu-10", modes=(mode,), claim=f"{tenant.namespace}/data")
+    tenant.create(made, claim("data", local, mode=mode, volumeName=of))
+    bound(tenant, "data")
+    tenant.create(training_job("first", using(named("data"))))
+    assert runs_at_once(tenant, "first") == ["gpu-10"]
+    tenant.create(training_job("job", using(named("data"))))
+    waits(tenant, "has access mode ReadWriteOncePod and pod first-worker-0 uses it")
+    tenant.delete("TrainingJob", "first")
+    tenant.await_phase("job", "Running")
