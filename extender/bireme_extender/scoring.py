@@ -106,7 +106,10 @@ class NodeChoice:
         asked = name, found.request, constraints
         known = self._answers.get(asked)
         if known is None:
-            task = Task(name, 1, found.request, _role(found, name), constraints=constraints)
+            # A resource that no node offers is one of devices, which kube-scheduler counts.
+            axis = self._capacity.nodes.axis
+            request = tuple(pair for pair in found.request if axis.column(pair[0]) is not None)
+            task = Task(name, 1, request, _role(found, name), constraints=constraints)
             question = ScoreQuestion(task, self._capacity, _NO_ROWS, self._bound)
             known = FeasibleNodes(self._capacity.replicas(task) > 0, question)
             self._answers[asked] = known

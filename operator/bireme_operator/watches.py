@@ -16,6 +16,7 @@ from bireme.core.gangs import Key
 from bireme.kube import pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.devices import Devices
 from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.volumes import Volumes
 from bireme.kube.watch import Reflector
@@ -63,10 +64,10 @@ class Watches:
             self.priorities,
         )
         # Read from the first gang on that names a claim: until then they decide nothing.
-        self._for_claims = tuple(_of_volumes(mirror, state.volumes))
-        self._claims_wanted = asyncio.Event()
-        self._volumes = state.volumes
-        state.volumes.on_wanted = self._claims_wanted.set
+        self._on_demand = (
+            _OnDemand(state.volumes, tuple(_of_volumes(mirror, state.volumes))),
+            _OnDemand(state.devices, tuple(_of_devices(mirror, state.devices))),
+        )
         # Nothing is decided before each of these has been listed.
         self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
 
@@ -81,11 +82,8 @@ class Watches:
             group.create_task(self._custom.run())
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
-            await self._claims_wanted.wait()
-            for reflector in self._for_claims:
-                group.create_task(reflector.run())
-            await asyncio.gather(*(reflector.synced.wait() for reflector in self._for_claims))
-            self._volumes.all_listed()
+            for wanted in self._on_demand:
+                group.create_task(wanted.run(group))
 
     async def synced(self) -> None:
         """Return once every collection that is needed has been listed."""
@@ -107,6 +105,45 @@ class Watches:
             await waiting
         except TimeoutError:
             _log.warning("the cache has not caught up", resource_version=version)
+
+
+class _OnDemand:
+    """Mirrors of what belongs together, from the moment on that ``cache`` wants them."""
+
+    def __init__(self, cache: Volumes | Devices, reflectors: tuple[Reflector[Any], ...]) -> None:
+        self._cache, self._reflectors = cache, reflectors
+        self._wanted = asyncio.Event()
+        cache.on_wanted = self._wanted.set
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Start the mirrors in ``group`` once they are wanted; return when all have been listed."""
+        await self._wanted.wait()
+        for reflector in self._reflectors:
+            group.create_task(reflector.run())
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
+        self._cache.all_listed()
+
+
+def _of_devices(
+    mirror: Callable[..., Reflector[Any]], devices: Devices
+) -> Iterator[Reflector[Any]]:
+    """Yield a mirror of every kind on which devices depend."""
+    base = "/apis/resource.k8s.io/v1/"
+    yield mirror(
+        f"{base}resourceslices", wire.V1ResourceSlice, devices.put_slice, devices.delete_slice
+    )
+    yield mirror(
+        f"{base}deviceclasses", wire.V1DeviceClass, devices.put_class, devices.delete_class
+    )
+    yield mirror(
+        f"{base}resourceclaimtemplates",
+        wire.V1ResourceClaimTemplate,
+        devices.put_template,
+        devices.delete_template,
+    )
+    yield mirror(
+        f"{base}resourceclaims", wire.V1ResourceClaim, devices.put_claim, devices.delete_claim
+    )
 
 
 def _of_volumes(

@@ -6,6 +6,7 @@ Volumes are local ones on fake nodes, or those of a CSI driver of which only the
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def waits(tenant: Tenant, words: str, name: str = "job") -> None:
     always(lambda: tenant.plan(name), lambda plan: plan is None, 1.0, what="without a plan")
 
 
-def bind(tenant: Tenant, of_class: str, name: str = "data", **where: object) -> None:
+def bind(tenant: Tenant, of_class: str, name: str = "data", **where: Any) -> None:
     """Create a claim and the volume that it is bound to, and wait until both say so."""
     of = f"pv-{name}-{tenant.namespace}"
     made = volume(of, of_class, claim=f"{tenant.namespace}/{name}", **where)

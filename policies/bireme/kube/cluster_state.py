@@ -32,6 +32,7 @@ from bireme.kube import (
 )
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
 from bireme.kube.api.base import MAX_PLANNED_TASKS
+from bireme.kube.devices import Devices
 from bireme.kube.plans import PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
@@ -238,6 +239,7 @@ class ClusterState:
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
         self.volumes = Volumes(self._notice)
+        self.devices = Devices(self._notice)
         self.gated: dict[Key, wire.V1Pod] = {}
         self.node_created: dict[str, str | None] = {}
         self._member_tasks: dict[Key, Task] = {}
@@ -265,7 +267,7 @@ class ClusterState:
         self._planned: PlannedUsage | None = None
         # What claims use of the nodes of a table, at a revision of the volumes.
         self._claimed: tuple[NodeTable, int, IntArray] | None = None
-        self._offers_revision = 0
+        self._offers_of = (0, 0)
 
     def _notice(self) -> None:
         self.revision += 1
@@ -310,16 +312,16 @@ class ClusterState:
     @property
     def node_table(self) -> NodeTable:
         """All nodes as arrays; the same object until a node changes."""
-        if self._table is None or self._offers_revision != self.volumes.offers_revision:
-            self._offers_revision = self.volumes.offers_revision
+        offers_of = self.volumes.offers_revision, self.devices.offers_revision
+        if self._table is None or self._offers_of != offers_of:
+            self._offers_of = offers_of
             facts = [replace(n, fixed=self._fixed.on(n.name)) for n in self._nodes.values()]
-            if offers := self.volumes.offers(facts):
-                facts = [
-                    replace(n, allocatable={**offers[n.name], **n.allocatable})
-                    if n.name in offers
-                    else n
-                    for n in facts
-                ]
+            for offers in (self.volumes.offers(facts), self.devices.offers(facts)):
+                if offers:
+                    facts = [
+                        replace(n, allocatable={**n.allocatable, **offers.get(n.name, {})})
+                        for n in facts
+                    ]
             self._table = NodeTable(facts, self.settings.topology_levels)
         return self._table
 
@@ -505,14 +507,17 @@ class ClusterState:
         return known[1]
 
     def _claims_revision(self, job: JobFacts) -> int:
-        """Return the revision of the volumes, for a job that names claims; 0 for another."""
-        return self.volumes.revision + 1 if job.has_claims else 0
+        """Return the revision of what claims follow from, for a job that uses any; else 0."""
+        if not (job.has_claims or self.devices.asks(job.tasks)):
+            return 0
+        return self.volumes.revision + self.devices.revision + 1
 
     def _with_claims(self, gang: Gang, job: JobFacts) -> Gang:
         """Return the gang of ``job`` with what its claims ask."""
-        if not job.has_claims:
+        self._want_devices(gang.tasks)
+        if not (job.has_claims or self.devices.asks(gang.tasks)):
             return gang
-        found = self.volumes.fold(gang.key, tuple(zip(gang.tasks, job.claims, strict=True)))
+        found = self._folded(gang.key, tuple(zip(gang.tasks, job.claims, strict=True)))
         return replace(
             gang,
             tasks=found.tasks,
@@ -520,12 +525,28 @@ class ClusterState:
             left_to_scheduler=words_of((gang.left_to_scheduler, *found.left)),
         )
 
+    def _folded(self, key: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> Folded:
+        """Return the tasks of a gang with what their claims of volumes and of devices ask."""
+        volumes = self.volumes.fold(key, tasks)
+        claims = (used for _, used in tasks)
+        devices = self.devices.fold(key[0], tuple(zip(volumes.tasks, claims, strict=True)))
+        fault = volumes.fault or devices.fault
+        return Folded(devices.tasks, fault, (*volumes.left, *devices.left))
+
+    def _want_devices(self, tasks: Iterable[Task]) -> None:
+        """Have devices read where a task asks for a resource that no node seems to offer."""
+        if self.devices.is_wanted:
+            return
+        axis = self.node_table.axis
+        if any(axis.column(name) is None for task in tasks for name, _ in task.request):
+            self.devices.want()
+
     def _members_with_claims(
         self, key: Key, gated: list[tuple[PodFacts, Task]]
     ) -> tuple[list[tuple[PodFacts, Task]], Folded]:
         """Return gated pods of another controller with what their claims ask."""
         tasks = [(task, self._member_claims.get(pod.key, NO_CLAIMS)) for pod, task in gated]
-        found = self.volumes.fold(key, tasks)
+        found = self._folded(key, tasks)
         with_claims = [(pod, task) for (pod, _), task in zip(gated, found.tasks, strict=True)]
         if len({(t.name, t.request, t.constraints) for t in found.tasks}) <= MAX_PLANNED_TASKS:
             return with_claims, found
@@ -550,7 +571,10 @@ class ClusterState:
         there = Placed.of(group.plan, self.members_of(key), newcomers)
         left: tuple[str, ...] = ()
         fault = faults.get(group.uid) or missing
-        if any(pod.key in self._member_claims for pod in newcomers):
+        self._want_devices(task for _, task in gated)
+        if any(pod.key in self._member_claims for pod in newcomers) or self.devices.asks(
+            task for _, task in gated
+        ):
             gated, found = self._members_with_claims(key, gated)
             fault, left = fault or found.fault, found.left
         if key in self._job_plans:  # pods name their gang by one label
@@ -591,6 +615,11 @@ class ClusterState:
             self._claimed = table, revision, used
         return self._claimed[2]
 
+    def _is_planned(self, pod: Key) -> bool:
+        """Return whether a pod counts as planned: a member of a gang that is on no node yet."""
+        facts = self.members.get(pod)
+        return facts is not None and not facts.node
+
     def _view_held(self, key: Key) -> GangView | None:
         """Return the view by which a gang holds places: of its assumed plan, or a written one."""
         assumed = self._reserved.get(key)
@@ -621,6 +650,8 @@ class ClusterState:
         used += self._planned_usage(table)
         if self.volumes.is_known:
             used += self._claimed_usage(table)
+        if self.devices.is_known:
+            add_members(used, table, self.devices.usage(self._is_planned))
         strays = {key: self._uncounted(key) for key, s in self._shares.items() if s.has_strays}
         return ClusterSnapshot(
             now=now,

@@ -306,7 +306,7 @@ class Volumes:
         """Return the tasks with what their claims ask of nodes added to what they ask."""
         plain = tuple(task for task, _ in tasks)
         if not any(used.has_volumes for _, used in tasks):
-            return Folded(plain, left=_of_devices(tasks))
+            return Folded(plain)
         self.want()
         if not self.is_known:
             words = "the operator has not read PersistentVolumeClaims and what belongs to them yet"
@@ -329,7 +329,7 @@ class Volumes:
         return Folded(
             tuple(folded),
             (Reason.CLAIM_NOT_READY, fault) if fault else None,
-            (*dict.fromkeys(left), *_of_devices(tasks)),
+            tuple(dict.fromkeys(left)),
         )
 
     def _of_pod(self, gang: Key, used: PodClaims, naming: Mapping[str, int]) -> Demands:
@@ -528,12 +528,6 @@ class Volumes:
             return Demands(nodes=nodes, request=((ATTACHABLE + driver, 1),))
         left = (f"{source}, one volume of driver {driver} for several pods",)
         return Demands(nodes=nodes, left=left)
-
-
-def _of_devices(tasks: Iterable[tuple[Task, PodClaims]]) -> tuple[str, ...]:
-    """Return in words the claims of devices, none of which is planned."""
-    names = dict.fromkeys(claim.name for _, used in tasks for claim in used.devices)
-    return tuple(f"the devices of resource claim {name}" for name in names)
 
 
 def _place(volume: Volume | None) -> tuple[str, str] | None:

@@ -377,6 +377,140 @@ class V1CsiStorageCapacity(MetadataOnly, frozen=True):
     node_topology: V1LabelSelector | None = None
 
 
+# --- devices (Dynamic Resource Allocation) ---
+
+
+class V1DeviceAttribute(Wire, frozen=True):
+    integer: int | None = msgspec.field(name="int", default=None)
+    boolean: bool | None = msgspec.field(name="bool", default=None)
+    string: str | None = None
+    version: str | None = None
+
+
+class V1DeviceCapacity(Wire, frozen=True):
+    value: str | float = 0
+
+
+class V1Device(Wire, frozen=True):
+    name: str
+    attributes: dict[str, V1DeviceAttribute] | None = None
+    capacity: dict[str, V1DeviceCapacity] | None = None
+    # What makes more of a device than one that a pod has to itself.
+    consumes_counters: tuple[Present, ...] | None = None
+    taints: tuple[Present, ...] | None = None
+    allow_multiple_allocations: bool | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    node_allocatable_resources: Present | None = None
+
+
+class V1ResourcePool(Wire, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class V1ResourceSliceSpec(Wire, frozen=True):
+    driver: str = ""
+    pool: V1ResourcePool = V1ResourcePool()
+    node_name: str | None = None
+    devices: tuple[V1Device, ...] | None = None
+
+
+class V1ResourceSlice(MetadataOnly, frozen=True):
+    spec: V1ResourceSliceSpec = V1ResourceSliceSpec()
+
+
+class V1CelSelector(Wire, frozen=True):
+    expression: str = ""
+
+
+class V1DeviceSelector(Wire, frozen=True):
+    cel: V1CelSelector | None = None
+
+
+class V1DeviceClassSpec(Wire, frozen=True):
+    selectors: tuple[V1DeviceSelector, ...] | None = None
+    extended_resource_name: str | None = None
+
+
+class V1DeviceClass(MetadataOnly, frozen=True):
+    spec: V1DeviceClassSpec = V1DeviceClassSpec()
+
+
+class V1ExactDeviceRequest(Wire, frozen=True):
+    device_class_name: str = ""
+    selectors: tuple[V1DeviceSelector, ...] | None = None
+    allocation_mode: str | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+    capacity: Present | None = None
+    derived_attributes: tuple[Present, ...] | None = None
+
+
+class V1DeviceRequest(Wire, frozen=True):
+    name: str = ""
+    exactly: V1ExactDeviceRequest | None = None
+
+
+class V1DeviceClaim(Wire, frozen=True):
+    requests: tuple[V1DeviceRequest, ...] | None = None
+    constraints: tuple[Present, ...] | None = None
+
+
+class V1ResourceClaimSpec(Wire, frozen=True):
+    devices: V1DeviceClaim = V1DeviceClaim()
+
+
+class V1ResourceClaimTemplateSpec(Wire, frozen=True):
+    spec: V1ResourceClaimSpec = V1ResourceClaimSpec()
+
+
+class V1ResourceClaimTemplate(MetadataOnly, frozen=True):
+    spec: V1ResourceClaimTemplateSpec = V1ResourceClaimTemplateSpec()
+
+
+class V1DeviceResult(Wire, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class V1DeviceAllocation(Wire, frozen=True):
+    results: tuple[V1DeviceResult, ...] | None = None
+
+
+class V1ClaimAllocation(Wire, frozen=True):
+    devices: V1DeviceAllocation = V1DeviceAllocation()
+
+
+class V1ClaimConsumer(Wire, frozen=True):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class V1ResourceClaimStatus(Wire, frozen=True):
+    allocation: V1ClaimAllocation | None = None
+    reserved_for: tuple[V1ClaimConsumer, ...] | None = None
+
+
+class ResourceClaimAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    is_extended: str | None = msgspec.field(
+        name="resource.kubernetes.io/extended-resource-claim", default=None
+    )
+
+
+class ResourceClaimMeta(V1ObjectMeta, frozen=True):
+    annotations: ResourceClaimAnnotations | None = None
+
+
+class V1ResourceClaim(MetadataOnly, frozen=True):
+    metadata: ResourceClaimMeta
+    status: V1ResourceClaimStatus = V1ResourceClaimStatus()
+
+
 class CustomObject(MetadataOnly, frozen=True):
     """A custom resource: metadata typed, spec and status as plain dictionaries.
 

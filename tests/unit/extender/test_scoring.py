@@ -180,7 +180,7 @@ def test_good_answer_of_a_scorer_is_taken() -> None:
 
 
 def test_nothing_feasible_scores_nothing() -> None:
-    state = a_state([a_node("n0", gpus=0)], [a_group(places=PLACES, mode="Score")])
+    state = a_state([a_node("n0", is_ready=False)], [a_group(places=PLACES, mode="Score")])
     assert best_of(state, a_pod()) == ([], "")
 
 

@@ -114,11 +114,17 @@ async def test_score_mode_pod_passes_on_feasible_nodes_and_gets_points() -> None
 
 
 async def test_score_mode_pod_that_fits_nowhere_is_refused_with_a_reason() -> None:
-    lab = Lab(a_state([a_node("n0", gpus=0)], [a_group(mode="Score")]))
+    lab = Lab(a_state([a_node("n0", is_ready=False)], [a_group(mode="Score")]))
     reply = await lab.filter(a_pod())
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("NoFeasibleNode: ")
     assert await lab.prioritize(a_pod()) == []
+
+
+async def test_resources_that_no_node_offers_are_left_to_kube_scheduler() -> None:
+    """They are devices by Dynamic Resource Allocation, which the extender does not read."""
+    lab = Lab(a_state([a_node("n0", gpus=0)], [a_group(mode="Score")]))
+    assert (await lab.filter(a_pod()))["NodeNames"] == ["n0"]
 
 
 @pytest.mark.parametrize("names", [None, []])

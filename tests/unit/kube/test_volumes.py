@@ -326,12 +326,6 @@ def test_nodes_have_so_many_volumes_attached(cluster: Cluster) -> None:
             "the disk of volume disk, which has no claim",
         ),
         (
-            (),
-            {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]},
-            1,
-            "the devices of resource claim gpu",
-        ),
-        (
             (storage_class("now", mode="Immediate"),),
             ephemeral("now"),
             1,

@@ -1,0 +1,123 @@
+"""CEL selectors of devices: whether an expression is true of a device.
+
+The library is imported with the first selector: a cluster without Dynamic Resource Allocation does
+not pay for it.
+"""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from bireme.kube import wire
+from bireme.kube.quantities import parse_quantity
+
+_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_Facts = tuple[tuple[str, str, str, Any], ...]
+"""Kind ("attribute" or "capacity"), domain, name and value of what an expression can read."""
+
+
+def selects(expression: str, driver: str, device: wire.V1Device) -> bool | None:
+    """Return whether ``expression`` is true of ``device``; None if that cannot be told."""
+    return _selects(expression, driver, _read_by(expression, driver, device))
+
+
+def _read_by(expression: str, driver: str, device: wire.V1Device) -> _Facts:
+    """Return the facts of ``device`` whose names ``expression`` contains.
+
+    Devices differ in serial numbers, which no selector reads: what remains of thousands is alike.
+    """
+    words = _words(expression)
+    found: list[tuple[str, str, str, Any]] = []
+    for name, value in (device.attributes or {}).items():
+        domain, _, own = name.rpartition("/")
+        if own in words:
+            found.append(("attribute", domain or driver, own, value))
+    for name, amount in (device.capacity or {}).items():
+        domain, _, own = name.rpartition("/")
+        if own in words:
+            found.append(("capacity", domain or driver, own, amount.value))
+    return tuple(sorted(found, key=lambda fact: fact[:3]))
+
+
+@lru_cache(maxsize=1024)
+def _words(expression: str) -> frozenset[str]:
+    return frozenset(_ID.findall(expression))
+
+
+@lru_cache(maxsize=8192)
+def _selects(expression: str, driver: str, facts: _Facts) -> bool | None:
+    # Any failure is the expression's: a function that is not known here, a missing attribute.
+    try:
+        answer = _program(expression)(driver, facts)
+    except Exception:  # noqa: BLE001
+        return None
+    return answer if isinstance(answer, bool) else None
+
+
+@lru_cache(maxsize=1024)
+def _program(expression: str) -> Callable[[str, _Facts], Any]:
+    """Return a function of driver and facts that evaluates ``expression``."""
+    import celpy
+    from celpy import celtypes
+
+    class Domains(celtypes.MapType):
+        """As in Kubernetes, a domain without values is an empty map."""
+
+        def __getitem__(self, key: Any) -> Any:
+            return self.get(key, celtypes.MapType())
+
+    def attribute(value: wire.V1DeviceAttribute) -> Any:
+        if value.string is not None:
+            return celtypes.StringType(value.string)
+        if value.boolean is not None:
+            return celtypes.BoolType(value.boolean)
+        if value.integer is not None:
+            return celtypes.IntType(value.integer)
+        return _version(value.version or "")
+
+    def compare(left: Any, right: Any) -> Any:
+        return celtypes.IntType((left > right) - (left < right))
+
+    functions: dict[str, Callable[..., Any]] = {
+        "quantity": _quantity,
+        "semver": _version,
+        "compareTo": compare,
+        "isGreaterThan": lambda left, right: celtypes.BoolType(left > right),
+        "isLessThan": lambda left, right: celtypes.BoolType(left < right),
+    }
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(expression), functions=functions)
+
+    def run(driver: str, facts: _Facts) -> Any:
+        kinds: dict[str, Any] = {"attribute": Domains(), "capacity": Domains()}
+        for kind, domain, name, value in facts:
+            key = celtypes.StringType(domain)
+            if key not in kinds[kind]:
+                kinds[kind][key] = celtypes.MapType()
+            made = attribute(value) if kind == "attribute" else _quantity(value)
+            kinds[kind][key][celtypes.StringType(name)] = made
+        device = celtypes.MapType(
+            {
+                celtypes.StringType("driver"): celtypes.StringType(driver),
+                celtypes.StringType("attributes"): kinds["attribute"],
+                celtypes.StringType("capacity"): kinds["capacity"],
+                celtypes.StringType("allowMultipleAllocations"): celtypes.BoolType(False),
+            }
+        )
+        answer = program.evaluate({"device": device})
+        return bool(answer) if isinstance(answer, celtypes.BoolType) else None
+
+    return run
+
+
+def _quantity(value: Any) -> Fraction:
+    given = value if isinstance(value, int | float) else str(value)
+    return Fraction(parse_quantity("capacity", given))
+
+
+def _version(text: Any) -> tuple[int, int, int]:
+    """Return a version of three numbers; any other raises ValueError."""
+    major, minor, patch = str(text).split(".")
+    return int(major), int(minor), int(patch)

@@ -1,0 +1,357 @@
+"""Devices by Dynamic Resource Allocation: what nodes have of each class, and what claims ask.
+
+A device class is an amount that nodes offer, as a resource is: the devices of its slices on a node
+that match its selectors, less those that claims have been allocated. Its name there is the extended
+resource that it backs, or else the one that Kubernetes gives every class.
+
+Planned are claims that are made for each pod and ask for so many devices of a class, and extended
+resources. All else, and classes that share devices with others, is left to kube-scheduler.
+
+Nothing is watched before a gang names a claim or asks for a resource that no node offers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from bireme.core.gangs import Key, Task
+from bireme.core.nodes import Node
+from bireme.core.reasons import Reason
+from bireme.core.resources import Request, add, request_of
+from bireme.kube import wire
+from bireme.kube.device_selectors import selects
+from bireme.kube.volume_objects import PodClaims
+from bireme.kube.volumes import Demands, Folded
+
+CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every device class is without a name of its own."""
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Allocation:
+    """The devices of one claim, and the pod that it is for; empty for none or several."""
+
+    devices: tuple[DeviceId, ...]
+    pod: str
+    is_extended: bool
+    """It was made for a pod that asks for an extended resource, which counts it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassDevices:
+    """The devices that match some selectors; ``left`` says why they are not planned."""
+
+    nodes: Mapping[DeviceId, str]
+    left: str = ""
+
+
+@dataclass(slots=True)
+class Devices:
+    """Cache of slices, classes, templates and claims, and what follows from them.
+
+    ``on_change`` and ``on_wanted`` are called, and the other attributes mean, as in
+    :class:`bireme.kube.volumes.Volumes`.
+    """
+
+    on_change: Callable[[], None]
+    on_wanted: Callable[[], None] = lambda: None
+    is_wanted: bool = False
+    is_known: bool = False
+    revision: int = 0
+    offers_revision: int = 0
+    slices: dict[str, wire.V1ResourceSliceSpec] = field(default_factory=dict)
+    classes: dict[str, wire.V1DeviceClassSpec] = field(default_factory=dict)
+    templates: dict[Key, wire.V1DeviceClaim] = field(default_factory=dict)
+    claims: dict[Key, _Allocation] = field(default_factory=dict)
+    _matched: dict[tuple[str, ...], _ClassDevices] = field(default_factory=dict)
+    _matched_at: int = -1
+    _by_plugin: frozenset[str] = frozenset()
+    """Names that some node offers without Dynamic Resource Allocation."""
+
+    # --- what is watched ---
+
+    def put_slice(self, key: Key, manifest: wire.V1ResourceSlice) -> None:
+        if self.slices.get(key[1]) != manifest.spec:
+            self.slices[key[1]] = manifest.spec
+            self._offers_changed()
+
+    def delete_slice(self, key: Key) -> None:
+        if self.slices.pop(key[1], None) is not None:
+            self._offers_changed()
+
+    def put_class(self, key: Key, manifest: wire.V1DeviceClass) -> None:
+        if self.classes.get(key[1]) != manifest.spec:
+            self.classes[key[1]] = manifest.spec
+            self._offers_changed()
+
+    def delete_class(self, key: Key) -> None:
+        if self.classes.pop(key[1], None) is not None:
+            self._offers_changed()
+
+    def put_template(self, key: Key, manifest: wire.V1ResourceClaimTemplate) -> None:
+        self._put(self.templates, key, manifest.spec.spec.devices)
+
+    def delete_template(self, key: Key) -> None:
+        self._drop(self.templates, key)
+
+    def put_claim(self, key: Key, manifest: wire.V1ResourceClaim) -> None:
+        status, notes = manifest.status, manifest.metadata.annotations
+        results = (status.allocation.devices.results if status.allocation else None) or ()
+        consumers = status.reserved_for or ()
+        facts = _Allocation(
+            tuple((r.driver, r.pool, r.device) for r in results if not r.admin_access),
+            consumers[0].name if len(consumers) == 1 and consumers[0].resource == "pods" else "",
+            notes is not None and notes.is_extended == "true",
+        )
+        self._put(self.claims, key, facts)
+
+    def delete_claim(self, key: Key) -> None:
+        self._drop(self.claims, key)
+
+    def want(self) -> None:
+        """Have all this watched from now on."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            self.on_wanted()
+
+    def all_listed(self) -> None:
+        """Take note that every collection has been listed."""
+        self.is_known = True
+        self._offers_changed()
+
+    def _put(self, known: dict[_K, _V], key: _K, facts: _V) -> None:
+        if known.get(key) != facts:
+            known[key] = facts
+            self._changed()
+
+    def _drop(self, known: dict[_K, _V], key: _K) -> None:
+        if known.pop(key, None) is not None:
+            self._changed()
+
+    def _offers_changed(self) -> None:
+        self.offers_revision += 1
+        self._changed()
+
+    def _changed(self) -> None:
+        self.revision += 1
+        if self.is_known:
+            self.on_change()
+
+    # --- what nodes offer, and what is used of it ---
+
+    def resources(self) -> dict[str, str]:
+        """Return the resource by which each class is counted."""
+        return {
+            name: spec.extended_resource_name or f"{CLASS_PREFIX}{name}"
+            for name, spec in self.classes.items()
+        }
+
+    def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+        """Return the devices of each node by class: node to resource to amount."""
+        if not self.is_known:
+            return {}
+        found: dict[str, Counter[str]] = {}
+        names = self.resources()
+        for name, resource in names.items():
+            for where in self._of_class(name).nodes.values():
+                found.setdefault(where, Counter())[resource] += 1
+        by_plugin = set()
+        resources = set(names.values())
+        for node in nodes:
+            offered = {r for r in resources if node.allocatable.get(r)}
+            by_plugin |= offered
+            offer = found.setdefault(node.name, Counter())
+            for resource in offered:  # there kube-scheduler counts what the device plug-in offers
+                del offer[resource]
+            for resource in resources - offered:  # every node is known to offer none
+                offer.setdefault(resource, 0)
+        self._by_plugin = frozenset(by_plugin)
+        return {where: dict(offer) for where, offer in found.items()}
+
+    def usage(self, is_planned: Callable[[Key], bool]) -> Iterator[tuple[str, Request]]:
+        """Yield (node, request) of allocated devices.
+
+        Left out are those of pods that count as planned until they are on their node, by
+        namespace and name.
+        """
+        names = self.resources()
+        by_class = {name: self._of_class(name).nodes for name in names}
+        for key, claim in self.claims.items():
+            if claim.is_extended or not claim.devices:
+                continue
+            if claim.pod and is_planned((key[0], claim.pod)):
+                continue
+            for device in claim.devices:
+                for name, devices in by_class.items():
+                    if device in devices:
+                        yield devices[device], ((names[name], 1),)
+
+    # --- what a gang's claims ask ---
+
+    def asks(self, tasks: Iterable[Task]) -> bool:
+        """Return whether ``tasks`` ask for an extended resource that a class backs."""
+        if not self.is_known:
+            return False
+        names = set(self.resources().values())
+        return any(name in names for task in tasks for name, _ in task.request)
+
+    def fold(self, namespace: str, tasks: Sequence[tuple[Task, PodClaims]]) -> Folded:
+        """Return the tasks with what their claims ask of devices added to what they ask."""
+        plain = tuple(task for task, _ in tasks)
+        if any(used.devices for _, used in tasks):
+            self.want()
+            if not self.is_known:
+                words = "the operator has not read ResourceSlices and what belongs to them yet"
+                return Folded(plain, (Reason.CLAIM_NOT_READY, words))
+        elif not self.asks(plain):
+            return Folded(plain)
+        folded, faults = [], []
+        left: list[str] = []
+        for task, used in tasks:
+            found = [self._of_claim(namespace, claim) for claim in used.devices]
+            found += [self._of_extended(name) for name, _ in task.request]
+            request = dict(task.request)
+            for each in found:
+                request = add(request, each.request)
+                faults.append(each.fault)
+                left += each.left
+            folded.append(replace(task, request=request_of(request)))
+        fault = next(filter(None, faults), "")
+        return Folded(
+            tuple(folded),
+            (Reason.CLAIM_NOT_READY, fault) if fault else None,
+            tuple(dict.fromkeys(left)),
+        )
+
+    def _of_extended(self, name: str) -> Demands:
+        """Return what it takes to plan an extended resource, if a class backs it."""
+        for of_class, resource in self.resources().items():
+            if resource == name and (words := self._of_class(of_class).left):
+                return Demands(left=(words,))
+        return Demands()
+
+    def _of_claim(self, namespace: str, claim: wire.V1PodResourceClaim) -> Demands:
+        """Return what one claim of a pod asks."""
+        source = f"resource claim {claim.name}"
+        if claim.resource_claim_name is not None:
+            named = claim.resource_claim_name
+            if (namespace, named) not in self.claims:
+                return Demands(f'resourceclaim "{named}" not found')
+            return Demands(left=(f"{source}, which is not made for each pod",))
+        if claim.resource_claim_template_name is None:
+            return Demands(left=(f"{source}, which is not made from a template",))
+        template = self.templates.get((namespace, claim.resource_claim_template_name))
+        if template is None:
+            named = claim.resource_claim_template_name
+            return Demands(f'resourceclaimtemplate "{named}" not found')
+        if template.constraints:
+            return Demands(left=(f"{source}, whose devices must be alike or unlike",))
+        request: dict[str, int] = {}
+        for asked in template.requests or ():
+            found = self._of_request(source, asked)
+            if found.fault or found.left:
+                return found
+            request = add(request, found.request)
+        return Demands(request=request_of(request))
+
+    def _of_request(self, source: str, asked: wire.V1DeviceRequest) -> Demands:
+        exactly = asked.exactly
+        if exactly is None:
+            return Demands(left=(f"{source}, which has alternatives",))
+        name = exactly.device_class_name
+        if name not in self.classes:
+            return Demands(f"{source}: device class {name} does not exist")
+        odd = exactly.capacity is not None or bool(exactly.derived_attributes)
+        if exactly.allocation_mode not in (None, "ExactCount") or exactly.admin_access or odd:
+            return Demands(left=(f"{source}, which asks for more than so many devices",))
+        matched = self._of_class(name)
+        if matched.left:
+            return Demands(left=(matched.left,))
+        if exactly.selectors:
+            narrowed = self._matching((*self._expressions(name), *_texts(exactly.selectors)))
+            if narrowed.left or narrowed.nodes != matched.nodes:
+                return Demands(left=(f"{source}, which selects among the devices of its class",))
+        resource = self.resources()[name]
+        if resource in self._by_plugin:
+            words = f"{source}, for {resource}, which some nodes offer without claims"
+            return Demands(left=(words,))
+        return Demands(request=((resource, exactly.count or 1),))
+
+    # --- which devices a class has ---
+
+    def _expressions(self, name: str) -> tuple[str, ...]:
+        return _texts(self.classes[name].selectors or ())
+
+    def _of_class(self, name: str) -> _ClassDevices:
+        """Return the devices of a class; not planned where they are another class's too."""
+        own = self._matching(self._expressions(name))
+        if own.left:
+            return replace(own, left=f"devices of class {name}, {own.left}")
+        resource = self.resources()
+        for other in self.classes:
+            if other == name:
+                continue
+            theirs = self._matching(self._expressions(other))
+            if own.nodes.keys() & theirs.nodes.keys():
+                return replace(
+                    own, left=f"devices of class {name}, some of which are of class {other} too"
+                )
+            if resource[other] == resource[name]:
+                return replace(own, left=f"devices of class {name}, which {other} names alike")
+        return own
+
+    def _matching(self, expressions: tuple[str, ...]) -> _ClassDevices:
+        """Return the devices of which all ``expressions`` are true."""
+        if self._matched_at != self.offers_revision:
+            self._matched_at = self.offers_revision
+            self._matched = {}
+        known = self._matched.get(expressions)
+        if known is None:
+            known = self._matched[expressions] = self._match(expressions)
+        return known
+
+    def _match(self, expressions: tuple[str, ...]) -> _ClassDevices:
+        found: dict[DeviceId, str] = {}
+        left = ""
+        for at in self._whole_pools():
+            for device in at.devices or ():
+                answers = [selects(text, at.driver, device) for text in expressions]
+                if None in answers:
+                    left = left or "whose selectors cannot be told here"
+                elif all(answers) and (at.node_name is None or not _is_plain(device)):
+                    left = left or "some of which are shared, divided, tainted or of several nodes"
+                elif all(answers) and at.node_name is not None:
+                    found[at.driver, at.pool.name, device.name] = at.node_name
+        return _ClassDevices(found, left)
+
+    def _whole_pools(self) -> Iterator[wire.V1ResourceSliceSpec]:
+        """Yield the newest slices of the pools of which all have been published."""
+        pools: dict[tuple[str, str], list[wire.V1ResourceSliceSpec]] = {}
+        for each in self.slices.values():
+            pools.setdefault((each.driver, each.pool.name), []).append(each)
+        for some in pools.values():
+            newest = max(each.pool.generation for each in some)
+            current = [each for each in some if each.pool.generation == newest]
+            if len(current) == current[0].pool.resource_slice_count:
+                yield from current
+
+
+def _texts(selectors: Iterable[wire.V1DeviceSelector]) -> tuple[str, ...]:
+    return tuple(each.cel.expression for each in selectors if each.cel is not None)
+
+
+def _is_plain(device: wire.V1Device) -> bool:
+    """Return whether a pod has the device to itself, at once and without further rules."""
+    return not (
+        device.consumes_counters
+        or device.taints
+        or device.allow_multiple_allocations
+        or device.binds_to_node
+        or device.binding_conditions
+        or device.node_allocatable_resources is not None
+    )

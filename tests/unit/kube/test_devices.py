@@ -1,0 +1,240 @@
+"""Devices by Dynamic Resource Allocation, as the planner counts them."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.gangs import Gang
+from bireme.core.reasons import Reason
+from bireme.kube import wire
+from bireme.kube.device_selectors import selects
+from tests.support.objects.cluster_state import ClusterStateFeed
+from tests.support.objects.devices import (
+    DRIVER,
+    claim_template,
+    claims,
+    device,
+    device_class,
+    request,
+    resource_slice,
+)
+from tests.support.objects.facts import served, through_the_wire
+from tests.support.scenario.manifests import Manifest, pod_spec, task
+
+CLASS = "deviceclass.resource.kubernetes.io/gpu"
+FPGA = "example.com/fpga"
+_KINDS: dict[str, tuple[type[Any], str]] = {
+    "ResourceSlice": (wire.V1ResourceSlice, "slice"),
+    "DeviceClass": (wire.V1DeviceClass, "class"),
+    "ResourceClaimTemplate": (wire.V1ResourceClaimTemplate, "template"),
+    "ResourceClaim": (wire.V1ResourceClaim, "claim"),
+}
+
+
+class Cluster(ClusterStateFeed):
+    """Two nodes, whose devices are what a test publishes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.devices = self.state.devices
+        self.devices.want()
+        self.devices.all_listed()
+
+    def put(self, *manifests: Manifest) -> None:
+        for each in manifests:
+            kind, of = _KINDS[each["kind"]]
+            namespace = "default" if "Claim" in each["kind"] else ""
+            made = served(each, f"uid-{each['metadata']['name']}", namespace=namespace)
+            key = (namespace, each["metadata"]["name"])
+            getattr(self.devices, f"put_{of}")(key, through_the_wire(made, kind))
+
+    def asks(self, fields: Manifest, replicas: int = 1) -> Gang:
+        self.job(task("worker", replicas, spec=pod_spec(0, **fields)))
+        (gang,) = self.waiting()
+        return gang
+
+    def free(self, resource: str) -> list[int]:
+        snapshot = self.snapshot()
+        column = snapshot.nodes.axis.column(resource)
+        left: list[int] = (snapshot.nodes.allocatable - snapshot.used)[:, column].tolist()
+        return left
+
+
+def allocated(name: str, *devices: str, pod: str = "", node: str = "n0", **meta: Any) -> Manifest:
+    results = [{"driver": DRIVER, "pool": node, "device": d, "request": "r"} for d in devices]
+    status: Manifest = {"allocation": {"devices": {"results": results}}}
+    if pod:
+        status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": f"{pod}-uid"}]
+    return {"kind": "ResourceClaim", "metadata": {"name": name, **meta}, "status": status}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.put(
+        resource_slice("n0", device("a"), device("b"), device("c", "l4")),
+        resource_slice("n1", device("a")),
+        device_class("gpu", f'device.attributes["{DRIVER}"].model == "h100"'),
+        claim_template("two", request(count=2)),
+    )
+    return made
+
+
+def test_devices_of_a_class_are_counted_on_their_node(cluster: Cluster) -> None:
+    gang = cluster.asks(claims("two"))
+    assert dict(gang.tasks[0].request)[CLASS] == 2
+    assert (gang.fault, gang.left_to_scheduler, cluster.free(CLASS)) == (None, "", [2, 1])
+
+
+def test_allocated_devices_are_not_free(cluster: Cluster) -> None:
+    cluster.put(allocated("theirs", "a", pod="stranger"))
+    assert cluster.free(CLASS) == [1, 1]
+    cluster.put(allocated("theirs"))
+    assert cluster.free(CLASS) == [2, 1]
+
+
+def test_an_extended_resource_that_a_class_backs_is_offered(cluster: Cluster) -> None:
+    """It is counted by the pod that asks for it, not by the claim that is made for that."""
+    cluster.put(device_class("gpu", extended=FPGA))
+    gang = cluster.asks({"containers": [{"name": "c", "resources": {"limits": {FPGA: "2"}}}]})
+    assert (gang.left_to_scheduler, cluster.free(FPGA)) == ("", [3, 1])
+    notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    cluster.put(allocated("made-for-it", "a", pod="user", annotations=notes))
+    assert cluster.free(FPGA) == [3, 1]
+
+
+def test_a_device_plug_in_counts_for_its_node(cluster: Cluster) -> None:
+    cluster.put(device_class("gpu", extended="nvidia.com/gpu"))
+    assert cluster.free("nvidia.com/gpu") == [8, 8]
+    gang = cluster.asks(claims("two"))
+    assert "which some nodes offer without claims" in gang.left_to_scheduler
+
+
+def test_devices_are_wanted_once_a_gang_asks_for_what_no_node_offers() -> None:
+    feed = ClusterStateFeed()
+    feed.job()
+    feed.waiting()
+    assert not feed.state.devices.is_wanted
+    feed.job(task(spec={"containers": [{"name": "c", "resources": {"limits": {FPGA: "1"}}}]}))
+    feed.waiting()
+    assert feed.state.devices.is_wanted
+
+
+def test_pools_that_are_not_whole_or_of_an_old_generation_offer_nothing(cluster: Cluster) -> None:
+    cluster.put(resource_slice("n1", device("a"), count=2))
+    cluster.asks(claims("two"))
+    assert cluster.free(CLASS) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (claims("absent"), 'resourceclaimtemplate "absent" not found'),
+        (
+            {"resourceClaims": [{"name": "x", "resourceClaimName": "absent"}]},
+            'resourceclaim "absent" not found',
+        ),
+        (claims("classless"), "resource claim gpus: device class none does not exist"),
+    ],
+)
+def test_what_is_missing_is_a_fault_in_words(
+    cluster: Cluster, fields: Manifest, words: str
+) -> None:
+    cluster.put(claim_template("classless", request("none")))
+    assert cluster.asks(fields).fault == (Reason.CLAIM_NOT_READY, words)
+
+
+@pytest.mark.parametrize(
+    ("there", "fields", "words"),
+    [
+        (
+            (allocated("shared", "a"),),
+            {"resourceClaims": [{"name": "x", "resourceClaimName": "shared"}]},
+            "resource claim x, which is not made for each pod",
+        ),
+        (
+            (claim_template("t", {"name": "r", "firstAvailable": [{"name": "s"}]}),),
+            claims("t"),
+            "resource claim gpus, which has alternatives",
+        ),
+        (
+            (claim_template("t", request(allocationMode="All")),),
+            claims("t"),
+            "resource claim gpus, which asks for more than so many devices",
+        ),
+        (
+            (claim_template("t", request(adminAccess=True)),),
+            claims("t"),
+            "resource claim gpus, which asks for more than so many devices",
+        ),
+        (
+            (claim_template("t", constraints=[{"matchAttribute": "x/y"}]),),
+            claims("t"),
+            "resource claim gpus, whose devices must be alike or unlike",
+        ),
+        (
+            (device_class("any"),),
+            claims("two"),
+            "devices of class gpu, some of which are of class any too",
+        ),
+        (
+            (
+                resource_slice(
+                    "n1", device("a", taints=[{"key": "broken", "effect": "NoSchedule"}])
+                ),
+            ),
+            claims("two"),
+            "devices of class gpu, some of which are shared, divided, tainted or of several nodes",
+        ),
+        (
+            (device_class("gpu", "device.attributes.unknown()"),),
+            claims("two"),
+            "devices of class gpu, whose selectors cannot be told here",
+        ),
+    ],
+)
+def test_what_is_not_counted_is_left_to_kube_scheduler_in_words(
+    cluster: Cluster, there: tuple[Manifest, ...], fields: Manifest, words: str
+) -> None:
+    cluster.put(*there)
+    gang = cluster.asks(fields)
+    assert (gang.fault, gang.left_to_scheduler) == (None, words)
+
+
+A_DEVICE = through_the_wire(
+    {
+        "name": "d",
+        "attributes": {
+            "model": {"string": "h100"},
+            "cores": {"int": 132},
+            "ecc": {"bool": True},
+            "driverVersion": {"version": "1.20.3"},
+            "other.com/numa": {"int": 1},
+        },
+        "capacity": {"memory": {"value": "80Gi"}},
+    },
+    wire.V1Device,
+)
+_OWN = f'device.attributes["{DRIVER}"]'
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [
+        (f'device.driver == "{DRIVER}"', True),
+        (f'{_OWN}.model == "h100" && {_OWN}.cores > 100 && {_OWN}.ecc', True),
+        (f'{_OWN}.model in ["l4", "a100"]', False),
+        (f'{_OWN}.model.startsWith("h") || {_OWN}.cores < 3', True),
+        ('device.attributes["other.com"].numa == 1', True),
+        ('"numa" in device.attributes["absent.com"]', False),
+        (f'{_OWN}.driverVersion.compareTo(semver("1.3.0")) > 0', True),
+        (f'{_OWN}.driverVersion.isLessThan(semver("1.3.0"))', False),
+        (f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0', True),
+        (f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("100Gi"))', False),
+        (f"{_OWN}.absent == 1", None),
+        (f"{_OWN}.model", None),
+        ("this is no expression", None),
+    ],
+)
+def test_selectors_are_told_as_kube_scheduler_does(expression: str, answer: bool | None) -> None:
+    assert selects(expression, DRIVER, A_DEVICE) is answer
