@@ -69,7 +69,9 @@ class Devices:
     templates: dict[Key, wire.V1DeviceClaim] = field(default_factory=dict)
     claims: dict[Key, _Allocation] = field(default_factory=dict)
     _matched: dict[tuple[str, ...], _ClassDevices] = field(default_factory=dict)
-    _matched_at: int = -1
+    """By selectors; like the next two, of the slices and classes as they are."""
+    _classes: dict[str, _ClassDevices] = field(default_factory=dict)
+    _resources: dict[str, str] | None = None
     _by_plugin: frozenset[str] = frozenset()
     """Names that some node offers without Dynamic Resource Allocation."""
 
@@ -134,6 +136,7 @@ class Devices:
             self._changed()
 
     def _offers_changed(self) -> None:
+        self._matched, self._classes, self._resources = {}, {}, None
         self.offers_revision += 1
         self._changed()
 
@@ -146,10 +149,12 @@ class Devices:
 
     def resources(self) -> dict[str, str]:
         """Return the resource by which each class is counted."""
-        return {
-            name: spec.extended_resource_name or f"{CLASS_PREFIX}{name}"
-            for name, spec in self.classes.items()
-        }
+        if self._resources is None:
+            self._resources = {
+                name: spec.extended_resource_name or f"{CLASS_PREFIX}{name}"
+                for name, spec in self.classes.items()
+            }
+        return self._resources
 
     def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Return the devices of each node by class: node to resource to amount."""
@@ -197,7 +202,7 @@ class Devices:
         """Return whether ``tasks`` ask for an extended resource that a class backs."""
         if not self.is_known:
             return False
-        names = set(self.resources().values())
+        names = self.resources().values()
         return any(name in names for task in tasks for name, _ in task.request)
 
     def fold(self, namespace: str, tasks: Sequence[tuple[Task, PodClaims]]) -> Folded:
@@ -272,10 +277,10 @@ class Devices:
         matched = self._of_class(name)
         if matched.left:
             return Demands(left=(matched.left,))
-        if exactly.selectors:
-            narrowed = self._matching((*self._expressions(name), *_texts(exactly.selectors)))
-            if narrowed.left or narrowed.nodes != matched.nodes:
-                return Demands(left=(f"{source}, which selects among the devices of its class",))
+        # Selectors of tenants are not evaluated: with many of them one tenant could keep all others
+        # waiting for a decision.
+        if not set(_texts(exactly.selectors or ())) <= set(self._expressions(name)):
+            return Demands(left=(f"{source}, which selects among the devices of its class",))
         resource = self.resources()[name]
         if resource in self._by_plugin:
             words = f"{source}, for {resource}, which some nodes offer without claims"
@@ -289,6 +294,12 @@ class Devices:
 
     def _of_class(self, name: str) -> _ClassDevices:
         """Return the devices of a class; not planned where they are another class's too."""
+        known = self._classes.get(name)
+        if known is None:
+            known = self._classes[name] = self._apart(name)
+        return known
+
+    def _apart(self, name: str) -> _ClassDevices:
         own = self._matching(self._expressions(name))
         if own.left:
             return replace(own, left=f"devices of class {name}, {own.left}")
@@ -307,9 +318,6 @@ class Devices:
 
     def _matching(self, expressions: tuple[str, ...]) -> _ClassDevices:
         """Return the devices of which all ``expressions`` are true."""
-        if self._matched_at != self.offers_revision:
-            self._matched_at = self.offers_revision
-            self._matched = {}
         known = self._matched.get(expressions)
         if known is None:
             known = self._matched[expressions] = self._match(expressions)

@@ -235,7 +235,7 @@ def is_pause(seconds: float) -> bool:
 LONGEST_PAUSE_SECONDS: Final = 1800.0
 FINISHED = ("Succeeded", "Failed")
 # Cached properties of JobFacts that follow from the spec alone.
-_OF_SPEC: Final = ("spec_hash", "template")
+_OF_SPEC: Final = ("has_claims", "spec_hash", "template")
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
 
@@ -267,7 +267,7 @@ class JobFacts:
         """``status.phase``; Pending before the operator has written one."""
         return str(self.status.get("phase") or "Pending")
 
-    @property
+    @cached_property
     def has_claims(self) -> bool:
         """True if the pods of one of its tasks name claims."""
         return any(used != NO_CLAIMS for used in self.claims)

@@ -15,7 +15,7 @@ Nothing is watched, and nothing kept, before a gang names a claim.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from bireme.core.gangs import (
     Key,
@@ -105,6 +105,8 @@ class Volumes:
     _pods: dict[Key, _Pod] = field(default_factory=dict)
     _users: dict[Key, set[Key]] = field(default_factory=dict)
     """Claim to the pods that name it and have a node, or are about to have one."""
+    _memo: dict[object, Any] = field(default_factory=dict)
+    """Answers about all volumes and nodes as they are: thousands of claims ask the same."""
 
     # --- what is watched ---
 
@@ -217,6 +219,7 @@ class Volumes:
             self._changed()
 
     def _changed(self) -> None:
+        self._memo.clear()
         self.revision += 1
         if self.is_known:
             self.on_change()
@@ -272,9 +275,31 @@ class Volumes:
 
     def _limited(self) -> set[str]:
         """Return the drivers of which some node can have only so many volumes attached."""
-        return {
-            driver for own in self._limits.values() for driver, most in own.items() if most >= 0
-        }
+        known: set[str] | None = self._memo.get("limited")
+        if known is None:
+            limits = self._limits.values()
+            known = {driver for own in limits for driver, most in own.items() if most >= 0}
+            self._memo["limited"] = known
+        return known
+
+    def _of_storage_class(self, name: str) -> list[Volume]:
+        """Return the volumes of a storage class that are not about to go."""
+        known: dict[str, list[Volume]] | None = self._memo.get("by class")
+        if known is None:
+            known = self._memo["by class"] = {}
+            for volume in self.volumes.values():
+                if not volume.is_leaving:
+                    known.setdefault(volume.spec.storage_class, []).append(volume)
+        return known.get(name, [])
+
+    def _suitable(self, asked: ClaimSpec) -> tuple[list[Volume], list[Volume]]:
+        """Return the volumes that suit a claim, and those of them that are free."""
+        known: tuple[list[Volume], list[Volume]] | None = self._memo.get(asked)
+        if known is None:
+            suitable = [v for v in self._of_storage_class(asked.storage_class) if v.suits(asked)]
+            free = [v for v in suitable if v.claim is None and v.is_available]
+            known = self._memo[asked] = suitable, free
+        return known
 
     def _local(self) -> dict[tuple[str, str], list[Volume]]:
         """Return the volumes of one node by host name and storage class, no provisioner's."""
@@ -398,7 +423,11 @@ class Volumes:
         if found is None or found.volume_binding_mode != "WaitForFirstConsumer":
             return Demands(f"{words} is unbound, and is bound before its pods are placed")
         chosen = claim.selected_node
-        kept = [v for v in self.volumes.values() if v.is_kept_for(key, claim.uid)]
+        kept = [
+            v
+            for v in self._of_storage_class(claim.spec.storage_class)
+            if v.claim is not None and v.is_kept_for(key, claim.uid)
+        ]
         asked = self._unbound(f"claim {key[1]}", claim.spec, sharers, kept)
         if not chosen:
             return asked
@@ -422,9 +451,7 @@ class Volumes:
             return Demands(left=(f"{source}, which is bound once its pod exists",))
         if not spec.is_readable:
             return Demands(left=(f"{source}, whose selector cannot be read",))
-        there = list(kept) or [
-            v for v in self.volumes.values() if v.suits(spec) and v.claim is None and v.is_available
-        ]
+        there = list(kept) or self._suitable(spec)[1]
         if any(not v.is_readable for v in there):
             return Demands(left=(f"{source}, whose volumes cannot be read",))
         if not self._is_made(found.metadata.name):
@@ -451,7 +478,7 @@ class Volumes:
         is_kept: bool,
     ) -> Demands:
         """Return what a claim asks that takes one of the volumes that are ``there``."""
-        suitable = [v for v in self.volumes.values() if v.suits(spec)]
+        suitable, _ = self._suitable(spec)
         if not suitable and not there:
             return Demands(
                 f"{source} finds no PersistentVolume of class {spec.storage_class!r} with its "
@@ -467,12 +494,12 @@ class Volumes:
             return Demands(nodes=(demand,), left=(words,))
         if is_kept:
             return Demands(nodes=(demand,))
-        of_class = [v for v in self.volumes.values() if v.spec.storage_class == name]
-        if any(_place(v) is None for v in of_class if not v.is_leaving):
+        of_class = self._of_storage_class(name)
+        if any(_place(v) is None for v in of_class):
             return Demands(
                 nodes=(demand,), left=(f"{source}, whose volumes can be used on several nodes",)
             )
-        if any(v not in suitable for v in of_class if not v.is_leaving):
+        if len(suitable) < len(of_class):
             return Demands(
                 nodes=(demand,), left=(f"{source}, which fits only some volumes of its class",)
             )

@@ -168,6 +168,15 @@ def test_what_is_missing_is_a_fault_in_words(
             "resource claim gpus, which asks for more than so many devices",
         ),
         (
+            (
+                claim_template(
+                    "t", request(selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
+                ),
+            ),
+            claims("t"),
+            "resource claim gpus, which selects among the devices of its class",
+        ),
+        (
             (claim_template("t", constraints=[{"matchAttribute": "x/y"}]),),
             claims("t"),
             "resource claim gpus, whose devices must be alike or unlike",
