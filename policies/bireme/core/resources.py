@@ -26,7 +26,9 @@ PODS = "pods"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 STANDARD = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE)
 NODE_ONLY = "node.bireme.dev/"
-"""Prefix of what nodes offer to pods and queues do not count: volumes that can be attached."""
+"""Prefix of what nodes offer to pods and queues do not count: local volumes, for instance."""
+ATTACHABLE = f"{NODE_ONLY}attachable-volumes-csi-"
+"""Prefix, before a CSI driver, of the volumes that a node can have attached."""
 
 # Amounts saturate when they enter a vector, as int64 would wrap: a pod that asks for an absurd
 # amount still never fits any node, and the sum of 2**15 such pods still does not wrap.

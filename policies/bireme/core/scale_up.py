@@ -35,7 +35,7 @@ from bireme.core.policy import Placer
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger
-from bireme.core.resources import BoolArray, IntArray
+from bireme.core.resources import ATTACHABLE, Amounts, BoolArray, IntArray
 from bireme.core.running import summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -332,7 +332,15 @@ def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -
     known = nodes.memo.get(_KEY)
     if isinstance(known, ExtendedNodes) and known.templates == templates and known.copies == copies:
         return known
-    new = {pool.name: [_copy(pool, index) for index in range(copies[pool.name])] for pool in pools}
+    attachable = {
+        name: int(nodes.allocatable[:, column].max(initial=0))
+        for column, name in enumerate(nodes.axis.names)
+        if name.startswith(ATTACHABLE)
+    }
+    new = {
+        pool.name: [_copy(pool, index, attachable) for index in range(copies[pool.name])]
+        for pool in pools
+    }
     everything = [*nodes.nodes, *(node for of_pool in new.values() for node in of_pool)]
     table = NodeTable(everything, nodes.topology_levels)
 
@@ -345,10 +353,13 @@ def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -
     return fresh
 
 
-def _copy(pool: GrowablePool, index: int) -> Node:
+def _copy(pool: GrowablePool, index: int, attachable: Amounts) -> Node:
     name = f"{pool.name}/{index}"  # no node of a cluster has a name with a slash
     labels = {**pool.template.labels, HOSTNAME_LABEL: name}
-    return replace(pool.template, name=name, labels=labels, is_ready=True, is_cordoned=False)
+    # A template does not say how many volumes a node can have attached: as many as those there are.
+    offer = {**attachable, **pool.template.allocatable}
+    fresh = replace(pool.template, name=name, labels=labels, allocatable=offer)
+    return replace(fresh, is_ready=True, is_cordoned=False)
 
 
 # --- places for one gang on as few new nodes as possible ---

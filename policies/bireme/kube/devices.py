@@ -148,25 +148,35 @@ class Devices:
     # --- what nodes offer, and what is used of it ---
 
     def resources(self) -> dict[str, str]:
-        """Return the resource by which each class is counted."""
+        """Return the resource by which each class is counted: one for classes that select alike."""
         if self._resources is None:
-            self._resources = {
-                name: spec.extended_resource_name or f"{CLASS_PREFIX}{name}"
-                for name, spec in self.classes.items()
-            }
+            self._resources = {}
+            alike: dict[frozenset[str], list[str]] = {}
+            for name in sorted(self.classes):
+                alike.setdefault(frozenset(self._expressions(name)), []).append(name)
+            for names in alike.values():
+                own = {name: self.classes[name].extended_resource_name for name in names}
+                given = sorted({each for each in own.values() if each})
+                shared = given[0] if given else f"{CLASS_PREFIX}{names[0]}"
+                for name in names:
+                    self._resources[name] = own[name] or shared
         return self._resources
+
+    def _by_resource(self) -> dict[str, str]:
+        """Return a class of each resource."""
+        return {resource: name for name, resource in self.resources().items()}
 
     def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Return the devices of each node by class: node to resource to amount."""
         if not self.is_known:
             return {}
         found: dict[str, Counter[str]] = {}
-        names = self.resources()
-        for name, resource in names.items():
+        names = self._by_resource()
+        for resource, name in names.items():
             for where in self._of_class(name).nodes.values():
                 found.setdefault(where, Counter())[resource] += 1
         by_plugin = set()
-        resources = set(names.values())
+        resources = set(names)
         for node in nodes:
             offered = {r for r in resources if node.allocatable.get(r)}
             by_plugin |= offered
@@ -184,17 +194,16 @@ class Devices:
         Left out are those of pods that count as planned until they are on their node, by
         namespace and name.
         """
-        names = self.resources()
-        by_class = {name: self._of_class(name).nodes for name in names}
+        found = {r: self._of_class(name).nodes for r, name in self._by_resource().items()}
         for key, claim in self.claims.items():
             if claim.is_extended or not claim.devices:
                 continue
             if claim.pod and is_planned((key[0], claim.pod)):
                 continue
             for device in claim.devices:
-                for name, devices in by_class.items():
+                for resource, devices in found.items():
                     if device in devices:
-                        yield devices[device], ((names[name], 1),)
+                        yield devices[device], ((resource, 1),)
 
     # --- what a gang's claims ask ---
 
@@ -235,10 +244,9 @@ class Devices:
 
     def _of_extended(self, name: str) -> Demands:
         """Return what it takes to plan an extended resource, if a class backs it."""
-        for of_class, resource in self.resources().items():
-            if resource == name and (words := self._of_class(of_class).left):
-                return Demands(left=(words,))
-        return Demands()
+        of_class = self._by_resource().get(name)
+        words = self._of_class(of_class).left if of_class is not None else ""
+        return Demands(left=(words,)) if words else Demands()
 
     def _of_claim(self, namespace: str, claim: wire.V1PodResourceClaim) -> Demands:
         """Return what one claim of a pod asks."""
@@ -305,15 +313,16 @@ class Devices:
             return replace(own, left=f"devices of class {name}, {own.left}")
         resource = self.resources()
         for other in self.classes:
-            if other == name:
+            is_alike = set(self._expressions(other)) == set(self._expressions(name))
+            if is_alike and resource[other] == resource[name]:
                 continue
+            if resource[other] == resource[name]:
+                return replace(own, left=f"devices of class {name}, which {other} names alike")
             theirs = self._matching(self._expressions(other))
             if own.nodes.keys() & theirs.nodes.keys():
                 return replace(
                     own, left=f"devices of class {name}, some of which are of class {other} too"
                 )
-            if resource[other] == resource[name]:
-                return replace(own, left=f"devices of class {name}, which {other} names alike")
         return own
 
     def _matching(self, expressions: tuple[str, ...]) -> _ClassDevices:

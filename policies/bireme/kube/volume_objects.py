@@ -14,8 +14,6 @@ from bireme.kube import wire
 from bireme.kube.pods import selector_terms
 from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity
 
-ATTACHABLE: Final = f"{NODE_ONLY}attachable-volumes-csi-"
-"""Prefix, before a driver, of the volumes that a node can have attached."""
 LOCAL_VOLUMES: Final = f"{NODE_ONLY}local-volumes-"
 """Prefix, before a storage class, of volumes that can be used on one node alone."""
 ONCE_POD: Final = "ReadWriteOncePod"

@@ -27,11 +27,10 @@ from bireme.core.gangs import (
 )
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.reasons import Reason
-from bireme.core.resources import Request, add, request_of
+from bireme.core.resources import ATTACHABLE, Request, add, request_of
 from bireme.kube import volume_objects, wire
 from bireme.kube.quantities import QuantityError, parse_quantity
 from bireme.kube.volume_objects import (
-    ATTACHABLE,
     LOCAL_VOLUMES,
     Claim,
     ClaimSpec,

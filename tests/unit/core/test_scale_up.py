@@ -1,7 +1,10 @@
 """Growth: which nodes of which pools are asked for, for whom, and the message to the gang."""
 
+from dataclasses import replace
+
 from bireme.core.gangs import Role
 from bireme.core.reasons import Reason
+from bireme.core.resources import ATTACHABLE
 from bireme.testing import (
     GPU,
     a_gang,
@@ -20,6 +23,16 @@ def test_a_gang_that_fits_nowhere_asks_for_the_nodes_it_lacks_and_says_so() -> N
     hold = hold_of(decision)
     assert (hold.reason, hold.position) == (Reason.SCALING_UP, 1)
     assert hold.message.startswith(f"waits for 3 more nodes of pool h200; asks 32 {GPU}")
+
+
+def test_new_nodes_have_as_many_volumes_attached_as_those_there_are() -> None:
+    """A pool's template does not say how many."""
+    disk = f"{ATTACHABLE}disks.example.com"
+    node = a_node("n", 8)
+    node = replace(node, allocatable={**node.allocatable, disk: 4})
+    task = a_task(16)
+    task = replace(task, request=(*task.request, (disk, 1)))
+    assert asked(after([node], a_gang("job", task), growable=(a_pool(),))) == [("job", "pool", 3)]
 
 
 def test_a_gang_that_fits_asks_for_nothing() -> None:

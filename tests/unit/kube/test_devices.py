@@ -103,6 +103,14 @@ def test_an_extended_resource_that_a_class_backs_is_offered(cluster: Cluster) ->
     assert cluster.free(FPGA) == [3, 1]
 
 
+def test_classes_that_select_alike_are_one_amount(cluster: Cluster) -> None:
+    cluster.put(device_class("gpu"), device_class("as-resource", extended=FPGA))
+    gang = cluster.asks(claims("two"))
+    assert (dict(gang.tasks[0].request)[FPGA], gang.left_to_scheduler) == (2, "")
+    cluster.put(allocated("theirs", "a"))
+    assert cluster.free(FPGA) == [2, 1]
+
+
 def test_a_device_plug_in_counts_for_its_node(cluster: Cluster) -> None:
     cluster.put(device_class("gpu", extended="nvidia.com/gpu"))
     assert cluster.free("nvidia.com/gpu") == [8, 8]

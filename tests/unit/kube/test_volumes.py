@@ -8,9 +8,10 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Gang
 from bireme.core.reasons import Reason
+from bireme.core.resources import ATTACHABLE
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import plans, wire
-from bireme.kube.volume_objects import ATTACHABLE, LOCAL_VOLUMES
+from bireme.kube.volume_objects import LOCAL_VOLUMES
 from bireme.registry import make_policy
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import CREATED, served, through_the_wire
