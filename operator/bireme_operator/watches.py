@@ -136,6 +136,9 @@ def _of_devices(
         f"{base}deviceclasses", wire.V1DeviceClass, devices.put_class, devices.delete_class
     )
     yield mirror(
+        f"{base}devicetaintrules", wire.V1DeviceTaintRule, devices.put_rule, devices.delete_rule
+    )
+    yield mirror(
         f"{base}resourceclaimtemplates",
         wire.V1ResourceClaimTemplate,
         devices.put_template,

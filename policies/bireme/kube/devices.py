@@ -66,6 +66,7 @@ class Devices:
     offers_revision: int = 0
     slices: dict[str, wire.V1ResourceSliceSpec] = field(default_factory=dict)
     classes: dict[str, wire.V1DeviceClassSpec] = field(default_factory=dict)
+    rules: dict[str, wire.V1DeviceTaintRuleSpec] = field(default_factory=dict)
     templates: dict[Key, wire.V1DeviceClaim] = field(default_factory=dict)
     claims: dict[Key, _Allocation] = field(default_factory=dict)
     _matched: dict[tuple[str, ...], _ClassDevices] = field(default_factory=dict)
@@ -93,6 +94,15 @@ class Devices:
 
     def delete_class(self, key: Key) -> None:
         if self.classes.pop(key[1], None) is not None:
+            self._offers_changed()
+
+    def put_rule(self, key: Key, manifest: wire.V1DeviceTaintRule) -> None:
+        if self.rules.get(key[1]) != manifest.spec:
+            self.rules[key[1]] = manifest.spec
+            self._offers_changed()
+
+    def delete_rule(self, key: Key) -> None:
+        if self.rules.pop(key[1], None) is not None:
             self._offers_changed()
 
     def put_template(self, key: Key, manifest: wire.V1ResourceClaimTemplate) -> None:
@@ -340,11 +350,24 @@ class Devices:
                 answers = [selects(text, at.driver, device) for text in expressions]
                 if None in answers:
                     left = left or "whose selectors cannot be told here"
-                elif all(answers) and (at.node_name is None or not _is_plain(device)):
+                elif all(answers) and not self._is_plain(at, device):
                     left = left or "some of which are shared, divided, tainted or of several nodes"
                 elif all(answers) and at.node_name is not None:
                     found[at.driver, at.pool.name, device.name] = at.node_name
         return _ClassDevices(found, left)
+
+    def _is_plain(self, at: wire.V1ResourceSliceSpec, device: wire.V1Device) -> bool:
+        """Return whether a pod of one node has the device to itself, without further rules."""
+        is_odd = (
+            at.node_name is None
+            or device.consumes_counters
+            or device.taints
+            or device.allow_multiple_allocations
+            or device.binds_to_node
+            or device.binding_conditions
+            or device.node_allocatable_resources is not None
+        )
+        return not is_odd and not any(_taints(rule, at, device) for rule in self.rules.values())
 
     def _whole_pools(self) -> Iterator[wire.V1ResourceSliceSpec]:
         """Yield the newest slices of the pools of which all have been published."""
@@ -358,17 +381,20 @@ class Devices:
                 yield from current
 
 
+def _taints(
+    rule: wire.V1DeviceTaintRuleSpec, at: wire.V1ResourceSliceSpec, device: wire.V1Device
+) -> bool:
+    """Return whether ``rule`` keeps pods from a device."""
+    selected = rule.device_selector
+    if selected is None or rule.taint.effect not in ("NoSchedule", "NoExecute"):
+        return False
+    pairs = (
+        (selected.driver, at.driver),
+        (selected.pool, at.pool.name),
+        (selected.device, device.name),
+    )
+    return all(wanted is None or wanted == own for wanted, own in pairs)
+
+
 def _texts(selectors: Iterable[wire.V1DeviceSelector]) -> tuple[str, ...]:
     return tuple(each.cel.expression for each in selectors if each.cel is not None)
-
-
-def _is_plain(device: wire.V1Device) -> bool:
-    """Return whether a pod has the device to itself, at once and without further rules."""
-    return not (
-        device.consumes_counters
-        or device.taints
-        or device.allow_multiple_allocations
-        or device.binds_to_node
-        or device.binding_conditions
-        or device.node_allocatable_resources is not None
-    )

@@ -421,6 +421,25 @@ class V1ResourceSlice(MetadataOnly, frozen=True):
     spec: V1ResourceSliceSpec = V1ResourceSliceSpec()
 
 
+class V1DeviceTaintSelector(Wire, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class V1DeviceTaint(Wire, frozen=True):
+    effect: str = ""
+
+
+class V1DeviceTaintRuleSpec(Wire, frozen=True):
+    device_selector: V1DeviceTaintSelector | None = None
+    taint: V1DeviceTaint = V1DeviceTaint()
+
+
+class V1DeviceTaintRule(MetadataOnly, frozen=True):
+    spec: V1DeviceTaintRuleSpec = V1DeviceTaintRuleSpec()
+
+
 class V1CelSelector(Wire, frozen=True):
     expression: str = ""
 

@@ -26,6 +26,7 @@ FPGA = "example.com/fpga"
 _KINDS: dict[str, tuple[type[Any], str]] = {
     "ResourceSlice": (wire.V1ResourceSlice, "slice"),
     "DeviceClass": (wire.V1DeviceClass, "class"),
+    "DeviceTaintRule": (wire.V1DeviceTaintRule, "rule"),
     "ResourceClaimTemplate": (wire.V1ResourceClaimTemplate, "template"),
     "ResourceClaim": (wire.V1ResourceClaim, "claim"),
 }
@@ -68,6 +69,11 @@ def allocated(name: str, *devices: str, pod: str = "", node: str = "n0", **meta:
     return {"kind": "ResourceClaim", "metadata": {"name": name, **meta}, "status": status}
 
 
+def _rule(effect: str = "NoSchedule", **selected: str) -> Manifest:
+    spec = {"deviceSelector": selected, "taint": {"key": "broken", "effect": effect}}
+    return {"kind": "DeviceTaintRule", "metadata": {"name": "rule"}, "spec": spec}
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     made = Cluster()
@@ -101,6 +107,14 @@ def test_an_extended_resource_that_a_class_backs_is_offered(cluster: Cluster) ->
     notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
     cluster.put(allocated("made-for-it", "a", pod="user", annotations=notes))
     assert cluster.free(FPGA) == [3, 1]
+
+
+@pytest.mark.parametrize("rule", [_rule("None"), _rule(pool="n7"), _rule(driver="other.com")])
+def test_taints_that_keep_nobody_from_these_devices_change_nothing(
+    cluster: Cluster, rule: Manifest
+) -> None:
+    cluster.put(rule)
+    assert cluster.asks(claims("two")).left_to_scheduler == ""
 
 
 def test_classes_that_select_alike_are_one_amount(cluster: Cluster) -> None:
@@ -200,6 +214,11 @@ def test_what_is_missing_is_a_fault_in_words(
                     "n1", device("a", taints=[{"key": "broken", "effect": "NoSchedule"}])
                 ),
             ),
+            claims("two"),
+            "devices of class gpu, some of which are shared, divided, tainted or of several nodes",
+        ),
+        (
+            (_rule(pool="n1"),),
             claims("two"),
             "devices of class gpu, some of which are shared, divided, tainted or of several nodes",
         ),
