@@ -16,6 +16,7 @@ from bireme.core.errors import error_text
 from bireme.core.gangs import Gang, Key, Toleration
 from bireme.core.nodes import CORDON
 from bireme.core.reasons import Reason
+from bireme.core.resources import NODE_ONLY
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
@@ -126,7 +127,9 @@ class NodeHealth:
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Take note of nodes that are not ready or hold more than they offer."""
         now, nodes = self.clock(), snapshot.nodes
-        overfull = (snapshot.used > nodes.allocatable).any(axis=1)
+        # A local volume is taken a moment before its pod is bound, and counts twice until then.
+        counts = np.array([not name.startswith(NODE_ONLY) for name in nodes.axis.names])
+        overfull = ((snapshot.used > nodes.allocatable) & counts).any(axis=1)
         not_ready = {nodes.names[row] for row in np.flatnonzero(~nodes.is_ready)}
         full = {nodes.names[row] for row in np.flatnonzero(overfull)}
         self._not_ready_since = {n: self._not_ready_since.get(n, now) for n in not_ready}

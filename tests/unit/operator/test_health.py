@@ -1,6 +1,12 @@
 """Health of nodes: those that can be trusted with what was planned on them."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from bireme.core.gangs import Taint, Toleration
+from bireme.core.nodes import NodeTable
+from bireme.core.resources import NODE_ONLY
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
@@ -75,6 +81,21 @@ def test_a_taint_put_on_a_node_makes_it_unusable_for_those_that_do_not_tolerate_
     assert "taint maintenance:NoSchedule" in world.health.unusable("n", ())
     assert world.health.unusable("n", (Toleration("maintenance", "Exists"),)) == ""
     assert world.health.unusable("n", None) == "", "kube-scheduler says so of such pods"
+
+
+def test_a_node_is_usable_while_a_volume_counts_for_itself_and_for_its_pod() -> None:
+    """kube-scheduler binds a volume before the pod, which counts as planned until it is bound."""
+    world = World()
+    world.observe()
+    snapshot = world.state.snapshot(0.0)
+    node = replace(snapshot.nodes.nodes[0], allocatable={"pods": 9, f"{NODE_ONLY}disk": 1})
+    table = NodeTable([node], ())
+    used = np.zeros_like(table.allocatable)
+    used[0, table.axis.column(f"{NODE_ONLY}disk")] = 2
+    for _ in range(2):
+        world.clock.advance(3)
+        world.health.observe(replace(snapshot, nodes=table, used=used))
+    assert world.health.taken("n") == ""
 
 
 def test_the_room_of_a_node_is_taken_when_it_stays_overfull() -> None:
