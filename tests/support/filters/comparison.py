@@ -5,28 +5,38 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.support.filters.drawing import EXTENDED, Case, case_of
+from tests.support.filters.drawing import Case, case_of
 from tests.support.filters.judge import Answer, Judge, Refusal
 from tests.support.filters.planner import Planned, planned
 from tests.support.scenario.manifests import Manifest
 
 PLANNED: Final = frozenset(
-    {"NodeAffinity", "NodeName", "NodeResourcesFit", "NodeUnschedulable", "TaintToleration"}
-)
-"""Plugins whose every refusal the planner foresees."""
-NOT_PLANNED: Final = frozenset(
     {
-        "DefaultPreemption",
         "DynamicResources",
-        "InterPodAffinity",
-        "NodeDeclaredFeatures",
-        "NodePorts",
+        "NodeAffinity",
+        "NodeName",
+        "NodeResourcesFit",
+        "NodeUnschedulable",
         "NodeVolumeLimits",
-        "PodTopologySpread",
-        "SchedulingGates",
+        "TaintToleration",
         "VolumeBinding",
         "VolumeRestrictions",
         "VolumeZone",
+    }
+)
+"""Plugins whose every refusal the planner foresees, but what it says that it leaves to them."""
+MAY_BE_LEFT: Final = frozenset(
+    {"DynamicResources", "NodeVolumeLimits", "VolumeBinding", "VolumeRestrictions", "VolumeZone"}
+)
+"""Those of them of which it leaves something to kube-scheduler, and says so on the job."""
+NOT_PLANNED: Final = frozenset(
+    {
+        "DefaultPreemption",
+        "InterPodAffinity",
+        "NodeDeclaredFeatures",
+        "NodePorts",
+        "PodTopologySpread",
+        "SchedulingGates",
     }
 )
 """All others of the default profile: what they refuse is no disagreement."""
@@ -43,7 +53,8 @@ class Disagreement:
 
     def __str__(self) -> str:
         takes = "takes" if self.planned.takes[self.node] else "refuses"
-        said = f" ({self.planned.refusal})" if self.planned.refusal else ""
+        why = self.planned.refusal or self.planned.left
+        said = f" ({why})" if why else ""
         words = "; ".join(f"{each.plugin}: {each.words}" for each in self.refusals)
         return (
             f"seed {self.seed}, pod {self.planned.pod} as {self.planned.kind} on {self.node}: "
@@ -96,12 +107,9 @@ def compared(seeds: Iterable[int], judge: Judge) -> Tally:
 def disagreements(case: Case, answer: Answer) -> Iterator[Disagreement]:
     """Yield every node of every pod on which the planned plugins say other than the planner."""
     refusals = {verdict.pod["metadata"]["name"]: verdict.refusals for verdict in answer.tried}
-    unseen = {v.pod["metadata"]["name"] for v in answer.tried if _asks_for_devices(v.pod)}
     unready = {node["metadata"]["name"] for node in case.of("Node") if not _is_ready(node)}
     tried = [verdict.pod for verdict in answer.tried]
     for found in planned(case, answer.pods, tried):
-        if found.pod in unseen and "DynamicResources" not in PLANNED:
-            continue
         for node, takes in found.takes.items():
             # On purpose: a pod that tolerates every taint is not planned on a node that is not
             # ready, where kube-scheduler would bind it.
@@ -110,14 +118,11 @@ def disagreements(case: Case, answer: Answer) -> Iterator[Disagreement]:
             said = refusals[found.pod][node]
             if found.kind == "TrainingJob":  # its pods are made without the gates of its template
                 said = tuple(each for each in said if each.plugin != "SchedulingGates")
-            if takes == any(each.plugin in PLANNED for each in said):
+            foreseen = {each.plugin for each in said if each.plugin in PLANNED}
+            if found.left and takes:
+                foreseen -= MAY_BE_LEFT
+            if takes == bool(foreseen):
                 yield Disagreement(case.seed, found, node, said)
-
-
-def _asks_for_devices(pod: Manifest) -> bool:
-    """Return whether the pod asks for a resource that no node lists and devices stand for."""
-    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
-    return any(EXTENDED in each for each in limits)
 
 
 def _is_ready(node: Manifest) -> bool:

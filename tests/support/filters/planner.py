@@ -1,9 +1,10 @@
 """What Bireme would plan for a pod: the shipped reading code and the core, node by node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, Key
 from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -35,6 +36,8 @@ class Planned:
     kind: str
     takes: Mapping[str, bool]
     refusal: str = ""
+    left: str = ""
+    """What it leaves to kube-scheduler, in words."""
 
 
 def planned(case: Case, pods: Sequence[Manifest], tried: Sequence[Manifest]) -> list[Planned]:
@@ -60,9 +63,29 @@ def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
     state = ClusterState(SchedulingSettings())
     everybody = through_the_wire(served(queue(QUEUE), "uid-queue", namespace=""), wire.CustomObject)
     state.tenancy.put_queue(("", QUEUE), everybody)
+    volumes, devices = state.volumes, state.devices
+    put: Mapping[str, tuple[Callable[[Key, Any], None], type[Any]]] = {
+        "Node": (state.put_node, wire.V1Node),
+        "PersistentVolumeClaim": (volumes.put_claim, wire.V1PersistentVolumeClaim),
+        "PersistentVolume": (volumes.put_volume, wire.V1PersistentVolume),
+        "StorageClass": (volumes.put_class, wire.V1StorageClass),
+        "CSINode": (volumes.put_csi_node, wire.V1CsiNode),
+        "VolumeAttachment": (volumes.put_attachment, wire.V1VolumeAttachment),
+        "CSIDriver": (volumes.put_driver, wire.V1CsiDriver),
+        "CSIStorageCapacity": (volumes.put_capacity, wire.V1CsiStorageCapacity),
+        "ResourceSlice": (devices.put_slice, wire.V1ResourceSlice),
+        "DeviceClass": (devices.put_class, wire.V1DeviceClass),
+        "ResourceClaimTemplate": (devices.put_template, wire.V1ResourceClaimTemplate),
+        "ResourceClaim": (devices.put_claim, wire.V1ResourceClaim),
+    }
     for made in objects:
-        if made["kind"] == "Node":
-            state.put_node(("", made["metadata"]["name"]), through_the_wire(made, wire.V1Node))
+        if made["kind"] in put:
+            feed, kind = put[made["kind"]]
+            meta = made["metadata"]
+            feed((meta.get("namespace", ""), meta["name"]), through_the_wire(made, kind))
+    for known in (volumes, devices):
+        known.want()
+        known.all_listed()
     for made in pods:
         meta = made["metadata"]
         read = through_the_wire(made, wire.V1Pod)
@@ -108,4 +131,4 @@ def _of_gang(gang: Gang, pod: str, snapshot: ClusterSnapshot) -> Planned:
     (task,) = gang.tasks
     counts = FreeCapacity(nodes, snapshot.used).replicas(task)
     takes = {name: bool(count) for name, count in zip(nodes.names, counts, strict=True)}
-    return Planned(pod, gang.kind, takes)
+    return Planned(pod, gang.kind, takes, left=gang.left_to_scheduler)
