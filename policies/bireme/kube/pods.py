@@ -411,9 +411,7 @@ def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
     Raises:
         msgspec.ValidationError: a field has a type no pod can have.
     """
-    spec = template.get("spec") or {}
-    # Nothing is read of the volumes of a template: the API server judges them.
-    return msgspec.convert({k: v for k, v in spec.items() if k != "volumes"}, wire.V1PodSpec)
+    return msgspec.convert(template.get("spec") or {}, wire.V1PodSpec)
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:
