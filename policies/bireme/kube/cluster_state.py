@@ -245,6 +245,7 @@ class ClusterState:
         self._member_tasks: dict[Key, Task] = {}
         # Of gated pods that name claims.
         self._member_claims: dict[Key, PodClaims] = {}
+        self._member_rules: dict[Key, tuple[str, ...]] = {}
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
@@ -342,6 +343,8 @@ class ClusterState:
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
             self.gated[key] = pod
+            if rules := pods.rules_over_pods(pod.spec):
+                self._member_rules[key] = rules
         used = volume_objects.of_pod(pod.spec, key[1])
         if used != NO_CLAIMS and key in self.gated:
             self._member_claims[key] = used
@@ -361,6 +364,7 @@ class ClusterState:
         facts = self.members.pop(key, None)
         self._member_tasks.pop(key, None)
         self._member_claims.pop(key, None)
+        self._member_rules.pop(key, None)
         self.gated.pop(key, None)
         if facts is None:
             return
@@ -577,6 +581,9 @@ class ClusterState:
         ):
             gated, found = self._members_with_claims(key, gated)
             fault, left = fault or found.fault, found.left
+        if self._member_rules:
+            rules = (self._member_rules.get(pod.key, ()) for pod in newcomers)
+            left = (*left, *chain.from_iterable(rules))
         if key in self._job_plans:  # pods name their gang by one label
             fault = Reason.SPEC_INVALID, f"a TrainingJob {key[1]!r} runs here; rename the PodGroup"
         may_preempt = self.tenancy.may_preempt(class_name)

@@ -405,6 +405,40 @@ def _requirements(
     )
 
 
+def rules_over_pods(spec: wire.V1PodSpec) -> tuple[str, ...]:
+    """Return in words the demands of a pod of this spec that depend on where other pods are.
+
+    A pin would hide them from kube-scheduler in part: of a hard spread it would count the pinned
+    node's domain alone.
+    """
+    words: list[str] = []
+    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
+    # On the host's network a container port is a host port (default of the API).
+    ports = sorted(
+        {
+            port.host_port or (port.container_port if spec.host_network else 0)
+            for container in (*sidecars, *(spec.containers or ()))
+            for port in container.ports or ()
+        }
+        - {0}
+    )
+    if ports:
+        words.append(f"host port {', '.join(map(str, ports))}")
+    affinity = spec.affinity or wire.V1Affinity()
+    for kind, given in (
+        ("pod affinity", affinity.pod_affinity),
+        ("pod anti-affinity", affinity.pod_anti_affinity),
+    ):
+        terms = given.required_during_scheduling_ignored_during_execution if given else None
+        words += [f"required {kind} on {term.topology_key}" for term in terms or ()]
+    words += [
+        f"topology spread over {each.topology_key}"
+        for each in spec.topology_spread_constraints or ()
+        if each.when_unsatisfiable == "DoNotSchedule"
+    ]
+    return tuple(words)
+
+
 def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
     """Return the typed spec of a raw pod template.
 

@@ -261,6 +261,8 @@ class JobFacts:
     """The plan in the status; it may be of an attempt that has ended."""
     claims: tuple[PodClaims, ...] = ()
     """The claims that the pods of each task name."""
+    rules: tuple[str, ...] = ()
+    """Demands of its pods that depend on other pods, in words: kube-scheduler keeps them."""
 
     @property
     def phase(self) -> str:
@@ -395,6 +397,7 @@ class JobFacts:
             user=self.key[0],
             estimated_seconds=learned_seconds,
             may_preempt=may_preempt,
+            left_to_scheduler="; ".join(self.rules),
         )
         gang = gang if self.spec is None else _as_asked(gang, self.spec)
         if (reported := self.reported) is None:
@@ -452,13 +455,15 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
     meta = job.metadata
     tasks: tuple[Task, ...] = ()
     claims: tuple[PodClaims, ...] = ()
+    rules: dict[str, None] = {}
     spec, fault = _spec(job.spec)
     raw_tasks = tuple(job.spec["tasks"]) if spec is not None else ()
     if spec is not None:
         try:
             read = [_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True)]
-            tasks = tuple(task for task, _ in read)
-            claims = tuple(used for _, used in read)
+            tasks = tuple(task for task, _, _ in read)
+            claims = tuple(used for _, used, _ in read)
+            rules = dict.fromkeys(words for _, _, of_task in read for words in of_task)
         except (ValueError, msgspec.ValidationError) as error:
             fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
         fault = fault or _affinity_fault(spec, topology_levels)
@@ -476,6 +481,7 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
         fault=fault,
         status={},
         claims=claims,
+        rules=tuple(rules),
     )
 
 
@@ -516,7 +522,7 @@ def _programs(spec: dict[str, Any]) -> list[list[Any]]:
     return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
 
 
-def _task(task: TaskSpec, raw: dict[str, Any]) -> tuple[Task, PodClaims]:
+def _task(task: TaskSpec, raw: dict[str, Any]) -> tuple[Task, PodClaims, tuple[str, ...]]:
     template = raw["template"]
     try:
         spec = pods.spec_of_template(template)
@@ -540,4 +546,4 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> tuple[Task, PodClaims]:
         priority=role.default_priority if task.priority is None else task.priority,
         constraints=constraints,
     )
-    return made, volume_objects.of_pod(spec)
+    return made, volume_objects.of_pod(spec), pods.rules_over_pods(spec)

@@ -85,8 +85,14 @@ class V1ResourceRequirements(Wire, frozen=True):
     limits: Quantities | None = None
 
 
+class V1ContainerPort(Wire, frozen=True):
+    container_port: int = 0
+    host_port: int | None = None
+
+
 class V1Container(Wire, frozen=True):
     name: str = ""
+    ports: tuple[V1ContainerPort, ...] | None = None
     resources: V1ResourceRequirements | None = None
     restart_policy: str | None = None
 
@@ -110,8 +116,25 @@ class V1NodeAffinity(Wire, frozen=True):
     required_during_scheduling_ignored_during_execution: V1NodeSelector | None = None
 
 
+class V1PodAffinityTerm(Wire, frozen=True):
+    topology_key: str = ""
+
+
+class V1PodAffinity(Wire, frozen=True):
+    """Required terms of a pod's affinity or anti-affinity to other pods."""
+
+    required_during_scheduling_ignored_during_execution: tuple[V1PodAffinityTerm, ...] | None = None
+
+
 class V1Affinity(Wire, frozen=True):
     node_affinity: V1NodeAffinity | None = None
+    pod_affinity: V1PodAffinity | None = None
+    pod_anti_affinity: V1PodAffinity | None = None
+
+
+class V1TopologySpreadConstraint(Wire, frozen=True):
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
 
 
 class V1Toleration(Wire, frozen=True):
@@ -189,6 +212,8 @@ class V1PodSpec(Wire, frozen=True):
     resources: V1ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
     affinity: V1Affinity | None = None
+    topology_spread_constraints: tuple[V1TopologySpreadConstraint, ...] | None = None
+    host_network: bool | None = None
     tolerations: tuple[V1Toleration, ...] | None = None
     priority_class_name: str | None = None
     priority: int | None = None
