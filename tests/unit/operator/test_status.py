@@ -67,6 +67,12 @@ def test_urgency_follows_the_most_important_difference(
     assert status.urgency(current, {**current, **change}) is expected
 
 
+def test_new_words_about_claims_are_written_soon() -> None:
+    before = {"phase": "Pending", "reason": "ClaimNotReady", "message": "not read yet"}
+    after = {**before, "message": 'persistentvolumeclaim "data" not found'}
+    assert status.urgency(before, after) is Urgency.COUNTS
+
+
 def test_a_field_that_vanishes_is_a_difference() -> None:
     assert status.urgency({"queuePosition": 1}, {}) is Urgency.NUMBERS
     assert status.urgency({"placement": {"nodes": 1}}, {}) is Urgency.COUNTS
