@@ -162,7 +162,7 @@ class PodGroups:
             pod
             for pod in self.state.members_of(group.key)
             if pod.key in self.state.gated and not pod.is_leaving
-            if pod.uid not in view.plan.member_by_uid
+            if pod.uid not in view.plan.member_by_uid and pod.key not in self.state.other_gates
         ]
 
     def _incomplete(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:

@@ -75,6 +75,30 @@ def test_gang_waits_gated_until_min_member_pods_exist(tenant: Tenant) -> None:
     assert len(nodes_of(tenant.pods("few"))) == 3
 
 
+def test_a_pod_behind_a_gate_of_others_is_left_alone_until_it_is_gone(tenant: Tenant) -> None:
+    template = member_template("kept")
+    tenant.create(pod_group("kept", 2), batch_job("kept", 1, template))
+    behind = member_template("kept")
+    behind["spec"]["schedulingGates"].append({"name": "example.com/quota"})
+    tenant.create(batch_job("behind", 1, behind))
+    words = "1 of minMember 2 pods exist"
+    found = tenant.await_group("kept", reason="WaitingForPods", message=words)
+    tenant.eventually(
+        lambda: (
+            "gates of others: example.com/quota"
+            in tenant.get("PodGroup", "kept")["status"]["message"]
+        )
+    )
+    assert "plan" not in found
+    (kept,) = [p for p in tenant.pods("kept") if len(p["spec"]["schedulingGates"]) == 2]
+    gone = {"spec": {"schedulingGates": [{"name": "bireme.dev/plan"}]}}
+    tenant.patch("Pod", kept["metadata"]["name"], gone)
+    tenant.await_group("kept", phase="Running")
+    there = nodes_of(tenant.pods("kept"))
+    assert len(there) == 2
+    assert kept["metadata"]["name"] in there, "nothing was made anew"
+
+
 def test_pods_that_only_carry_the_label_do_not_count(tenant: Tenant) -> None:
     labelled = {POD_GROUP_LABEL: "picky"}
     without_gate = pod("without-gate", schedulerName="bireme")

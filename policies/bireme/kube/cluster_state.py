@@ -212,6 +212,7 @@ class ClusterState:
         run_times: Run times learned from finished jobs.
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that have Bireme's scheduling gate, as raw objects.
+        other_gates: Gates of others on gated pods, which are left alone until these are gone.
         node_created: Creation times of nodes by name, as the API server writes them.
         changed: Gangs whose job, group or pods changed; the consumer clears it.
         revision: Number of changes that can matter to a decision.
@@ -241,6 +242,7 @@ class ClusterState:
         self.volumes = Volumes(self._notice)
         self.devices = Devices(self._notice)
         self.gated: dict[Key, wire.V1Pod] = {}
+        self.other_gates: dict[Key, tuple[str, ...]] = {}
         self.node_created: dict[str, str | None] = {}
         self._member_tasks: dict[Key, Task] = {}
         # Of gated pods that name claims.
@@ -343,6 +345,8 @@ class ClusterState:
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
             self.gated[key] = pod
+            if others := pods.other_gates(pod.spec):
+                self.other_gates[key] = others
             if rules := pods.rules_over_pods(pod.spec):
                 self._member_rules[key] = rules
         used = volume_objects.of_pod(pod.spec, key[1])
@@ -366,6 +370,7 @@ class ClusterState:
         self._member_claims.pop(key, None)
         self._member_rules.pop(key, None)
         self.gated.pop(key, None)
+        self.other_gates.pop(key, None)
         if facts is None:
             return
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
@@ -567,7 +572,7 @@ class ClusterState:
             (self.members[pod], self._member_tasks[pod])
             for pod in self._members_of.get(key, ())
             if pod in self._member_tasks and not self.members[pod].is_leaving
-            if self.members[pod].uid not in planned
+            if self.members[pod].uid not in planned and pod not in self.other_gates
         ]
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.tenancy.priority(class_name)
@@ -589,6 +594,9 @@ class ClusterState:
         may_preempt = self.tenancy.may_preempt(class_name)
         learned = self.run_times.of_group(key, newcomers)
         gang = pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
+        if self.other_gates and gang is not None:
+            behind = {p: g for p in self._members_of.get(key, ()) if (g := self.other_gates.get(p))}
+            gang = pod_groups.with_other_gates(gang, behind)
         return gang if gang is None or not left else replace(gang, left_to_scheduler=words_of(left))
 
     def used(self, without: Key) -> IntArray:

@@ -147,6 +147,20 @@ def waiting_gang(
     return _as_replacement(gang, placed) if planned and needed > 0 and gang.fault is None else gang
 
 
+def with_other_gates(gang: Gang, behind: Mapping[Key, tuple[str, ...]]) -> Gang:
+    """Return ``gang``; where it waits for pods, it says which gates of others keep some back.
+
+    ``behind`` are those pods and their gates.
+    """
+    if not behind or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
+        return gang
+    gates = sorted({gate for of_pod in behind.values() for gate in of_pod})
+    first = min(behind)[1]
+    which = f"pod {first} waits" if len(behind) == 1 else f"{len(behind)} pods ({first}, ...) wait"
+    message = f"{gang.fault[1]}; {which} behind scheduling gates of others: {', '.join(gates)}"
+    return replace(gang, fault=(Reason.WAITING_FOR_PODS, message))
+
+
 def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Gang:
     """Return the gang with what the group's own spec and status say."""
     return Gang(

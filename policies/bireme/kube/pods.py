@@ -405,6 +405,12 @@ def _requirements(
     )
 
 
+def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
+    """Return the scheduling gates of a pod of this spec that are not Bireme's."""
+    gates = (gate.name for gate in spec.scheduling_gates or ())
+    return tuple(name for name in gates if name != names.PLAN_GATE)
+
+
 def rules_over_pods(spec: wire.V1PodSpec) -> tuple[str, ...]:
     """Return in words the demands of a pod of this spec that depend on where other pods are.
 
