@@ -18,6 +18,7 @@ PLANNED: Final = frozenset(
         "NodeResourcesFit",
         "NodeUnschedulable",
         "NodeVolumeLimits",
+        "SchedulingGates",
         "TaintToleration",
         "VolumeBinding",
         "VolumeRestrictions",
@@ -36,7 +37,6 @@ NOT_PLANNED: Final = frozenset(
         "NodeDeclaredFeatures",
         "NodePorts",
         "PodTopologySpread",
-        "SchedulingGates",
     }
 )
 """All others of the default profile: what they refuse is no disagreement."""
