@@ -35,6 +35,7 @@ from bireme_operator.cluster_reports import (
 from bireme_operator.custom_resources import CustomResources, Sources
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
+from bireme_operator.guests import Guests
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
@@ -50,6 +51,7 @@ from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
+from bireme_operator.suspensions import Suspensions
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import PrioritySemaphore, Writes
@@ -138,7 +140,11 @@ class LeaderTerm:
             metrics=metrics.gangs,
             clock=clock,
         )
-        pod_groups = PodGroups(state, watches, writes, work, actuator, start_failures, clock)
+        self.suspensions = Suspensions(state, writes, clock)
+        guests = Guests(writes, self.suspensions, health.lost, clock, now)
+        pod_groups = PodGroups(
+            state, watches, writes, work, actuator, guests, start_failures, clock
+        )
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
         )
@@ -197,6 +203,7 @@ class LeaderTerm:
                     pods=len(self.state.members),
                 )
                 await self.policies.first_loaded(_FIRST_LOAD_SECONDS)
+                group.create_task(self.suspensions.run())
                 group.create_task(self.loop.run())
         finally:
             for part in self._closing:

@@ -2,7 +2,7 @@
 
 Bireme neither creates nor restarts these pods. It plans the whole gang in its PodGroup and releases
 exactly the planned pods (test uid, add the pin, remove the scheduling gate, in one patch). A gang
-that does not get onto its nodes in time is rolled back: its pods that hang are deleted, and their
+that does not get onto its nodes in time is rolled back: its pods that hang are stopped, and their
 controller makes gated ones again. The same happens to the rest of a gang that lost members, when
 its new pods have found no room for as long.
 """
@@ -19,6 +19,7 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.allocations import AssumedPlan, GangView
+from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import Member, PlanFacts
@@ -26,6 +27,7 @@ from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts, pin_terms
 from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
+from bireme_operator.guests import Guests, KeptByBudget
 from bireme_operator.lifecycle import Situation
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.watches import Watches
@@ -90,6 +92,7 @@ class PodGroups:
     writes: Writes
     work: WorkQueue
     actuator: Actuator
+    guests: Guests
     start_failures: StartFailures
     clock: Callable[[], float]
     _broken_since: dict[str, float] = field(default_factory=dict)
@@ -189,6 +192,7 @@ class PodGroups:
         self._broken_since = {
             uid: since for uid, since in self._broken_since.items() if uid in uids
         }
+        self.guests.forget(uids)
 
     def _refused(self, group: GroupFacts, view: GangView, at: Situation) -> tuple[str, str] | None:
         """Return the node of a pod and kube-scheduler's verdict that it cannot be bound there."""
@@ -232,7 +236,7 @@ class PodGroups:
         retry = quantities.format_timestamp(lifecycle.retry_time(failures, now))
         wanted: dict[str, Any] = {"startFailures": failures, "retryTime": retry}
         wanted |= {"observedGeneration": group.generation, "reason": Reason.UNSCHEDULABLE.value}
-        why = f"{why}; tried again at {retry}"
+        wanted["message"] = f"{why}; tried again at {retry}"
         await self._take_back(group, view, kept, why, now, wanted)
 
     async def _roll_back(
@@ -251,7 +255,17 @@ class PodGroups:
         wanted: dict[str, Any],
     ) -> None:
         gone = [p for m, p in view.members if p is not None and m not in kept and not p.is_gated]
-        await self.actuator.delete_pods(p for p in gone if not p.is_terminal)
+        gone = [p for p in gone if not p.is_terminal]
+        has_run = group.status.get("phase") == "Running"
+        stays = [p for m, p in view.members if p is not None and m in kept and not p.is_terminal]
+        try:
+            # What is bound of a gang that has not run may go with its owner: it waits for the rest.
+            stopped = await self.guests.stop(group, gone, () if has_run else stays, why)
+        except KeptByBudget as by_budget:
+            await self._say_kept(group, f"{why}; {by_budget}")
+            raise ApiError(429, "TooManyRequests", str(by_budget)) from by_budget
+        kept = tuple(member for member in kept if member.uid not in stopped.uids)
+        why = "; ".join((wanted.get("message", why), *stopped.notes))
         wanted["conditions"] = group.status.get("conditions") or []
         if kept:
             wanted["plan"] = plans.to_manifest(replace(view.plan, members=kept))
@@ -259,6 +273,13 @@ class PodGroups:
         with_condition(wanted, "Admitted", False, wanted["reason"], wanted["message"], now)
         _set_not_running(wanted, now)
         await self._write(group, wanted)
+
+    async def _say_kept(self, group: GroupFacts, why: str) -> None:
+        """Say that the gang is to stop and a budget keeps it; once, as the words have numbers."""
+        reason = Reason.STOPPING.value
+        if group.status.get("reason") != reason:
+            message = cleaned(f"{why}; asked again for {lifecycle.EVICTING_SECONDS:.0f} s at most")
+            await self._write(group, {**group.status, "reason": reason, "message": message})
 
     async def _write(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
         await self.actuator.write_group(group.key, group.resource_version, wanted, report=True)

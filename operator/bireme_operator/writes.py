@@ -158,6 +158,29 @@ class Writes:
             if not error.is_not_found:
                 raise
 
+    async def set_condition(self, key: Key, uid: str, condition: Mapping[str, str]) -> None:
+        """Set a condition of the pod with ``uid``; gone already is fine."""
+        path = f"{_core(key[0])}/pods/{key[1]}/status"
+        change = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        try:
+            async with self._slots:
+                await self._client.strategic_patch(path, change)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+
+    async def get_owner(self, path: str) -> bytes:
+        return await self._client.get(path)
+
+    async def list_owners(self, path: str, label: str) -> bytes:
+        """Return the objects that carry ``label``."""
+        return await self._client.get(path, params={"labelSelector": label})
+
+    async def patch_owner(self, path: str, change: Mapping[str, Any]) -> None:
+        """Merge ``change``, which names the version that was read, into an owner of pods."""
+        async with self._slots:
+            await self._client.merge_patch(path, change)
+
     async def list_budgets(self, namespace: str) -> bytes:
         path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
         return await self._client.get(path)

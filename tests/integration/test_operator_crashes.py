@@ -4,14 +4,11 @@ A crash is a fence that closes for good after the n-th write, as for a process t
 what follows is a fresh term of leadership that knows nothing but the API server.
 """
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bireme.kube import names
-from bireme.kube.client import NotLeader
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
 from tests.support.kubelets import FakeKubelets, runs
@@ -19,6 +16,7 @@ from tests.support.objects.facts import gated_pod
 from tests.support.operator_term.term import (
     GROUPS,
     PODS,
+    crashed,
     furnish,
     leading,
     phases,
@@ -31,29 +29,6 @@ from tests.support.operator_term.term import (
 from tests.support.scenario.manifests import pod_group, task, torch_job, training_job
 
 SERVICES = "/api/v1/services"
-
-
-class Crash:
-    """A fence that lets ``after`` writes pass, and then none."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-        self.happened = False
-
-    def __call__(self) -> None:
-        if self.left == 0:
-            self.happened = True
-            raise NotLeader("crashed")
-        self.left -= 1
-
-
-async def crashed(api: FakeApi, folder: Path, after: int, done: Callable[[], bool]) -> bool:
-    """Lead until the crash, or until the job is done; whether it crashed."""
-    crash = Crash(after)
-    async with leading(api, folder, fence=crash):
-        await until(lambda: crash.happened or done())
-        await asyncio.sleep(0)
-    return crash.happened
 
 
 @pytest.mark.parametrize("after", range(18))

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bireme.kube import names
 from bireme.testing import a_node
+from bireme_operator import guests
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.store import Change
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import gated_pod, node_manifest
 from tests.support.operator_term.term import (
@@ -15,6 +19,7 @@ from tests.support.operator_term.term import (
     furnish,
     leading,
     pods,
+    protect,
     silence,
     status,
     submit,
@@ -141,3 +146,89 @@ async def test_a_gang_that_lost_pods_which_nobody_replaces_goes_on(
         await silence(api)
         assert set(on_nodes(api).values()) == {"n0"}
         assert status(api, "group", GROUPS)["phase"] == "Running"
+
+
+# --- how pods of others are stopped -----------------------------------------------------------
+
+
+async def break_apart(api: FakeApi) -> list[str]:
+    """Take node n1 away from a gang that runs, and make its pods anew; the names of the rest."""
+    await until(lambda: status(api, "group", GROUPS).get("phase") == "Running")
+    gone = await lose_a_node(api, "n1")
+    make(api, *gone)
+    return sorted(set("abcd") - set(gone))
+
+
+def endings(api: FakeApi) -> dict[str, str]:
+    """From now on: reason and message of the disruption with which each pod has gone."""
+    seen: dict[str, str] = {}
+
+    def note(change: Change) -> None:
+        if change.after is None and change.before is not None:
+            found = (change.before.get("status") or {}).get("conditions") or ()
+            words = [f"{c['reason']}: {c['message']}" for c in found if "Disrupt" in c["type"]]
+            seen[change.before["metadata"]["name"]] = " ".join(words)
+
+    api.store.collection(PODS).subscribers.append(note)
+    return seen
+
+
+async def test_pods_of_others_are_evicted_once_their_budget_lets_all_of_them_go(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 2, gpus=4)
+    submit(api, pod_group("group", 4))
+    protect(api, "group", 1)
+    async with FakeKubelets(api, runs), leading(api, tmp_path, bind_timeout_seconds=0.5):
+        make(api, *"abcd")
+        rest = await break_apart(api)
+        ended = endings(api)
+        await until(lambda: status(api, "group", GROUPS).get("reason") == "Stopping")
+        assert status(api, "group", GROUPS)["message"].endswith(
+            "budget keep-group lets 1 pods go, 2 would have to; asked again for 300 s at most"
+        )
+        await silence(api)
+        assert sorted(on_nodes(api)) == rest
+        assert status(api, "group", GROUPS)["phase"] == "Running"
+        protect(api, "group", 2)
+        await until(lambda: status(api, "group", GROUPS)["phase"] == "Interrupted")
+    assert ended == dict.fromkeys(rest, "EvictionByEvictionAPI: Eviction API: evicting")
+
+
+async def test_a_budget_that_keeps_half_a_gang_for_too_long_is_overridden(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guests, "EVICTING_SECONDS", 1.0)
+    furnish(api, 2, gpus=4)
+    submit(api, pod_group("group", 4))
+    protect(api, "group", 0)
+    async with FakeKubelets(api, runs), leading(api, tmp_path, bind_timeout_seconds=0.5):
+        make(api, *"abcd")
+        rest = await break_apart(api)
+        ended = endings(api)
+        await until(lambda: status(api, "group", GROUPS)["phase"] == "Interrupted")
+    assert sorted(ended) == rest
+    told = "PreemptionByScheduler: Bireme takes the gang's places back: 2 of minMember 4"
+    assert all(words.startswith(told) for words in ended.values())
+
+
+async def test_a_pod_on_a_lost_node_goes_whatever_its_budget_says(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 2, gpus=4)
+    submit(api, pod_group("group", 4))
+    protect(api, "group", 2)
+    api.store.lingers = lambda obj: obj["spec"].get("nodeName") == "n0"
+    async with (
+        FakeKubelets(api, runs),
+        leading(api, tmp_path, bind_timeout_seconds=1.0, node_lost_seconds=0.5),
+    ):
+        make(api, *"abcd")
+        rest = await break_apart(api)
+        protect(api, "group", 0)
+        ended = endings(api)
+        dead = node_manifest(a_node("n0", 4))
+        dead["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        api.put("/api/v1/nodes/n0", dead)
+        await until(lambda: status(api, "group", GROUPS)["phase"] == "Interrupted")
+    assert ended == dict.fromkeys(rest, "NodeLost: the node has not been ready for 0 s")

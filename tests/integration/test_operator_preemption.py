@@ -17,10 +17,18 @@ from tests.support.fakeapi.answers import BUDGETS
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Change, Object
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import PODS, furnish, leading, pods, status, submit, until
+from tests.support.operator_term.term import (
+    PODS,
+    furnish,
+    leading,
+    pods,
+    protect,
+    status,
+    submit,
+    until,
+)
 from tests.support.scenario.manifests import (
     Manifest,
-    disruption_budget,
     priority_class,
     task,
     training_job,
@@ -37,14 +45,6 @@ def job(name: str, workers: int = 4, **spec: Any) -> Manifest:
 
 def urgent(workers: int = 4) -> Manifest:
     return job("urgent", workers, priorityClassName="high")
-
-
-def protect(api: FakeApi, name: str, allowed: int) -> None:
-    """A budget over the pods of one job that lets ``allowed`` of them go."""
-    budget = disruption_budget(f"keep-{name}", 1, **{names.POD_GROUP_LABEL: name})
-    budget_status = {"disruptionsAllowed": allowed, "observedGeneration": 1}
-    path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep-{name}"
-    api.put(path, {**budget, "status": budget_status})
 
 
 def is_eviction(method: str, path: str, _: bool) -> bool:

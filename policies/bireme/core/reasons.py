@@ -50,7 +50,8 @@ class Reason(StrEnum):
     WAITING_FOR_PODS = "WaitingForPods"
     """Of a PodGroup: fewer of its pods exist than spec.minMember."""
     STOPPING = "Stopping"
-    """Something of its last run, or of an earlier job of its name, is still ending."""
+    """Something of its last run, or of an earlier job of its name, is still ending. Of a PodGroup
+    also: its pods are to be stopped, and a PodDisruptionBudget keeps them."""
     PODS_REFUSED = "PodsRefused"
     """The API server refuses its pods, their Service or its PodGroup as things stand, or something
     of a stranger has one of their names. It is tried again, ever later; for an hour nobody is

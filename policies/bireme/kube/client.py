@@ -41,6 +41,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v
 """Media type of lists that hold only the metadata of objects."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
+_STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ADDRESSED: Final = re.compile(
     r"/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/(?=.))?([^/]+)(?:/[^/]+)?(/[^/]+)?$"
@@ -232,6 +233,10 @@ class ApiClient:
         return await self.request(
             "PATCH", path, body=_encode(body), content_type=_MERGE_PATCH, **options
         )
+
+    async def strategic_patch(self, path: str, body: object) -> bytes:
+        """Merge ``body`` into an object of a built-in kind, its lists by their keys."""
+        return await self.request("PATCH", path, body=_encode(body), content_type=_STRATEGIC_PATCH)
 
     async def delete(
         self,

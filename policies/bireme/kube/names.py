@@ -27,6 +27,8 @@ PLAN_LABEL: Final = f"{GROUP}/plan"
 """The plan a pod was created from, ``<epoch>.<attempt>``; the extender refuses any other."""
 QUEUE_LABEL: Final = f"{GROUP}/queue"
 """The queue a pod was admitted in; its usage counts there for as long as it runs."""
+SUSPENDED_LABEL: Final = f"{GROUP}/suspended-for"
+"""Marks a Job or JobSet of others that Bireme has suspended for a moment: the PodGroup's name."""
 
 PLAN_MODE_PATH: Final = ".status.plan.mode"
 """Selectable field of a TrainingJob: absent without a plan, which selects those that have one."""

@@ -146,8 +146,27 @@ def evict(store: Store, pod: Key, eviction: Object) -> Object:
             raise Refusal(500, "InternalError", "This pod has more than one PodDisruptionBudget")
         for budget in covering:
             _spend(store, budget)
-    store.delete(PODS, pod, options.get("preconditions") or {}, options.get("gracePeriodSeconds"))
+    wanted = options.get("preconditions") or {}
+    if wanted.get("uid", found["metadata"]["uid"]) == found["metadata"]["uid"]:
+        status = merge_conditions(found.get("status") or {}, {"conditions": [_EVICTED]})
+        store.update(PODS, pod, {"status": status}, "status")
+    store.delete(PODS, pod, wanted, options.get("gracePeriodSeconds"))
     return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+
+def merge_conditions(old: Object, patch: Object) -> Object:
+    """Merge a status as a strategic patch does: conditions by their type, all else as ever."""
+    by_type = {each["type"]: each for each in old.get("conditions") or ()}
+    by_type |= {each["type"]: each for each in patch.get("conditions") or ()}
+    return {**merge(old, patch), "conditions": list(by_type.values())}
+
+
+_EVICTED: Object = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 
 
 def _covers(store: Store, budget: Key, pod: Object) -> bool:
@@ -342,6 +361,11 @@ class Answers:
                 raise Refusal(422, "Invalid", f"cannot apply {content}: {error}") from error
         else:
             new = merge(old, content)
+            if call.content_type == "application/strategic-merge-patch+json":
+                new["status"] = merge_conditions(old.get("status") or {}, content["status"])
+                wanted, uid = content["metadata"]["uid"], old["metadata"]["uid"]
+                if wanted != uid:
+                    raise Refusal(422, "Invalid", f"metadata.uid: {wanted}: field is immutable")
         return 200, self.store.update(at.resource, at.key, new, at.subresource)
 
     def _list(self, call: Call) -> Object:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
-from bireme.kube.client import ApiClient
+from bireme.kube.client import ApiClient, NotLeader
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.metrics import OperatorMetrics
@@ -17,7 +17,7 @@ from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
 from tests.support.objects.facts import node_manifest
-from tests.support.scenario.manifests import Manifest, queue
+from tests.support.scenario.manifests import Manifest, disruption_budget, queue
 
 PATIENCE_SECONDS = 120.0
 """Longest wait for what must come: tests share the machine with others."""
@@ -63,6 +63,31 @@ async def leading(
         raise ended
 
 
+class Crash:
+    """A fence that lets ``after`` writes pass, and then none."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+        self.happened = False
+
+    def __call__(self) -> None:
+        if self.left == 0:
+            self.happened = True
+            raise NotLeader("crashed")
+        self.left -= 1
+
+
+async def crashed(
+    api: FakeApi, folder: Path, after: int, done: Callable[[], bool], **settings: Any
+) -> bool:
+    """Lead until the crash, or until the job is done; whether it crashed."""
+    crash = Crash(after)
+    async with leading(api, folder, fence=crash, **settings):
+        await until(lambda: crash.happened or done())
+        await asyncio.sleep(0)
+    return crash.happened
+
+
 async def until(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
     """Wait for a condition; TimeoutError when it does not come true."""
     deadline = time.monotonic() + timeout_seconds
@@ -84,6 +109,14 @@ def submit(api: FakeApi, *jobs: Manifest) -> None:
     for job in jobs:
         plural = f"{job['kind'].lower()}s"
         api.put(names.path(plural, "default", job["metadata"]["name"]), job)
+
+
+def protect(api: FakeApi, gang: str, allowed: int) -> None:
+    """Set a budget over the pods of one gang that lets ``allowed`` of them go."""
+    budget = disruption_budget(f"keep-{gang}", 1, **{names.POD_GROUP_LABEL: gang})
+    budget_status = {"disruptionsAllowed": allowed, "observedGeneration": 1}
+    path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep-{gang}"
+    api.put(path, {**budget, "status": budget_status})
 
 
 def job(api: FakeApi, name: str = "job") -> Object:
