@@ -19,7 +19,7 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import names, wire
-from bireme.kube.client import ApiError, jittered_pause
+from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pods import PodFacts
 from bireme_operator.writes import Writes
@@ -190,7 +190,7 @@ class Suspensions:
                 for ref in left:
                     await self._lift(ref)
                 return
-            await asyncio.sleep(jittered_pause(failures, *_PAUSES_SECONDS))
+            await asyncio.sleep(_pause(failures, *_PAUSES_SECONDS))
             failures += 1
 
     async def _list(self, kind: _Kind) -> list[_Ref]:
@@ -313,7 +313,7 @@ class Suspensions:
                 found = await self._get(owner.ref)
                 if found is None or found.has_acted:
                     return True
-            await asyncio.sleep(jittered_pause(waits, *_POLLS_SECONDS))
+            await asyncio.sleep(_pause(waits, *_POLLS_SECONDS))
             waits += 1
         return False
 
@@ -334,7 +334,7 @@ class Suspensions:
                     _log.warning("suspension not lifted yet", owner=ref.key, error=str(error))
             else:
                 return
-            await asyncio.sleep(jittered_pause(failures, *_PAUSES_SECONDS))
+            await asyncio.sleep(_pause(failures, *_PAUSES_SECONDS))
             failures += 1
 
     # --- requests -----------------------------------------------------------------------------
@@ -358,6 +358,11 @@ class Suspensions:
         metadata = {**meta, "resourceVersion": resource_version}
         change = {"metadata": metadata, "spec": {"suspend": suspend}}
         await self.writes.patch_owner(ref.kind.path(ref.key), change)
+
+
+def _pause(before: int, first_seconds: float, limit_seconds: float) -> float:
+    """Return the pause after ``before`` others, doubled each time; one leader needs no jitter."""
+    return min(first_seconds * 2.0 ** min(before, 30), limit_seconds)
 
 
 def _runs(pod: PodFacts) -> bool:
