@@ -143,7 +143,7 @@ class LeaderTerm:
         self.suspensions = Suspensions(state, writes, clock)
         guests = Guests(writes, self.suspensions, health.lost, clock, now)
         pod_groups = PodGroups(
-            state, watches, writes, work, actuator, guests, start_failures, clock
+            *(state, watches, writes, work, actuator, guests, events, start_failures, clock)
         )
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set

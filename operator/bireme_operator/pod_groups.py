@@ -27,6 +27,7 @@ from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts, pin_terms
 from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
+from bireme_operator.events import Events
 from bireme_operator.guests import Guests, KeptByBudget
 from bireme_operator.lifecycle import Situation
 from bireme_operator.start_failures import StartFailures
@@ -93,6 +94,7 @@ class PodGroups:
     work: WorkQueue
     actuator: Actuator
     guests: Guests
+    events: Events
     start_failures: StartFailures
     clock: Callable[[], float]
     _broken_since: dict[str, float] = field(default_factory=dict)
@@ -273,13 +275,21 @@ class PodGroups:
         with_condition(wanted, "Admitted", False, wanted["reason"], wanted["message"], now)
         _set_not_running(wanted, now)
         await self._write(group, wanted)
+        await self._post(group, wanted)
 
     async def _say_kept(self, group: GroupFacts, why: str) -> None:
         """Say that the gang is to stop and a budget keeps it; once, as the words have numbers."""
         reason = Reason.STOPPING.value
         if group.status.get("reason") != reason:
             message = cleaned(f"{why}; asked again for {lifecycle.EVICTING_SECONDS:.0f} s at most")
-            await self._write(group, {**group.status, "reason": reason, "message": message})
+            wanted = {**group.status, "reason": reason, "message": message}
+            await self._write(group, wanted)
+            await self._post(group, wanted)
+
+    async def _post(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
+        """Post an event: why it waits again soon stands in its status instead."""
+        reason = Reason(wanted["reason"])
+        await self.events.post("PodGroup", group.key, group.uid, reason, wanted["message"])
 
     async def _write(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
         await self.actuator.write_group(group.key, group.resource_version, wanted, report=True)

@@ -23,6 +23,8 @@ from tests.support.scenario.helm import (
 )
 from tests.support.scenario.manifests import (
     annotations,
+    batch_job,
+    member_template,
     pod,
     pod_group,
     priority_class,
@@ -88,6 +90,30 @@ def test_a_pod_group_of_another_controller_is_placed(tenant: Tenant) -> None:
     member["spec"]["schedulingGates"] = [{"name": "bireme.dev/plan"}]
     assert "created" in submitted(tenant, member)
     tenant.eventually(lambda: tenant.pods()[0]["spec"].get("nodeName"), bool)
+
+
+def test_a_job_with_no_retries_outlives_a_start_that_failed(
+    installed: BiremeStack, tenant: Tenant
+) -> None:
+    template = member_template("crew", 4)
+    job = batch_job("crew", 2, template)
+    job["spec"]["backoffLimit"] = 0
+    installed.scheduler.pause()
+    try:
+        submitted(tenant, pod_group("crew", 2))
+        assert "created" in submitted(tenant, job)
+        plan = tenant.eventually(lambda: tenant.plan("crew"))
+        (node,) = {placement["node"] for placement in plan["placements"]}
+        tenant.cluster.kubectl("cordon", node)
+        tenant.eventually(
+            lambda: ("Normal", "Resumed", "Job resumed") in tenant.events("crew"),
+        )
+    finally:
+        tenant.cluster.kubectl("uncordon", node)
+        installed.scheduler.resume()
+    tenant.await_group("crew", phase="Running")
+    found = tenant.get("Job", "crew")
+    assert (found["spec"]["suspend"], found["status"].get("failed")) == (False, None)
 
 
 def test_a_queue_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:

@@ -19,7 +19,7 @@ _HEAD: Final = """# Reasons and conditions
 Every word that Bireme gives as a reason, written by `make reference` from the code. Reasons are
 API: alerts may count on them. The message beside one has the names and numbers; `bireme why NAME`
 has the rest. Where a type of event is named, one is posted on the object, every five minutes at
-most; on PodGroups only while they wait.
+most; on PodGroups only while they wait and when their pods are stopped.
 
 ## Conditions
 

@@ -1,0 +1,117 @@
+"""What a stop costs pods of other controllers: nothing to a Job, and no more than budgets allow."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import (
+    POD_GROUP_LABEL,
+    Manifest,
+    batch_job,
+    disruption_budget,
+    member_template,
+    pod_group,
+    stateful_set,
+)
+from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
+
+pytestmark = pytest.mark.cluster
+
+HURRIED = {"BIREME_STATUS_REFRESH_SECONDS": "1", "BIREME_BIND_TIMEOUT_SECONDS": "3"}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    with gpu_stack("guests", tmp_path_factory.mktemp("stack"), HURRIED) as stack:
+        yield stack
+
+
+def unforgiving(pods: int, gpus: int, failures: int = 0) -> Manifest:
+    """A Job that fails once more than so many of its pods have."""
+    job = batch_job("train", pods, member_template("train", gpus))
+    job["spec"]["backoffLimit"] = failures
+    return job
+
+
+def is_free(job: Manifest) -> bool:
+    labels = job["metadata"].get("labels") or {}
+    return job["spec"]["suspend"] is False and "bireme.dev/suspended-for" not in labels
+
+
+RESUMED = ("Normal", "Resumed", "Job resumed")
+
+
+def test_a_job_with_no_retries_outlives_a_start_that_failed(
+    stack: BiremeStack, tenant: Tenant
+) -> None:
+    stack.scheduler.pause()
+    try:
+        tenant.create(pod_group("train", 2), unforgiving(2, gpus=4))
+        plan = tenant.eventually(lambda: tenant.plan("train"))
+        (node,) = {placement["node"] for placement in plan["placements"]}
+        first = uids_of(tenant.pods("train"))
+        tenant.cluster.kubectl("cordon", node)
+        tenant.eventually(lambda: RESUMED in tenant.events("train"))
+    finally:
+        tenant.cluster.kubectl("uncordon", node)
+        stack.scheduler.resume()
+    tenant.await_group("train", phase="Running")
+    job = tenant.eventually(lambda: tenant.get("Job", "train"), is_free)
+    assert job["status"].get("failed") is None
+    assert len(nodes_of(tenant.pods("train"))) == 2
+    assert first.keys().isdisjoint(uids_of(tenant.pods("train")))
+
+
+def lose_a_pod(tenant: Tenant, group: str) -> tuple[str, dict[str, str]]:
+    """Delete a pod of a gang that fills the cluster, and cordon its node.
+
+    Return the node, and the nodes of the other pods.
+    """
+    rest = nodes_of(tenant.pods(group))
+    name, node = rest.popitem()
+    tenant.cluster.kubectl("cordon", node)
+    tenant.delete("Pod", name)
+    return node, rest
+
+
+def test_the_rest_of_a_broken_job_is_stopped_without_a_failure(tenant: Tenant) -> None:
+    tenant.create(pod_group("train", 4), unforgiving(4, gpus=4, failures=1))
+    tenant.await_group("train", phase="Running")
+    first = uids_of(tenant.pods("train"))
+    node, _ = lose_a_pod(tenant, "train")
+    try:
+        tenant.await_group("train", phase="Interrupted")
+    finally:
+        tenant.cluster.kubectl("uncordon", node)
+    tenant.await_group("train", phase="Running")
+    job = tenant.eventually(lambda: tenant.get("Job", "train"), is_free)
+    assert job["status"]["failed"] == 1, "the pod that was deleted"
+    assert RESUMED in tenant.events("train")
+    told = [words for _, reason, words in tenant.events("train") if reason == "GangNotBoundInTime"]
+    assert told[0].startswith(
+        "3 of minMember 4 pods have places, and none were found for others in"
+    )
+    assert first.keys().isdisjoint(nodes_of(tenant.pods("train")))
+
+
+def test_pods_that_a_budget_keeps_are_waited_for(tenant: Tenant) -> None:
+    tenant.create(disruption_budget("keep", 4, **{POD_GROUP_LABEL: "ring"}))
+    tenant.create(pod_group("ring", 4), stateful_set("ring", 4, member_template("ring", 4)))
+    tenant.await_group("ring", phase="Running")
+    tenant.eventually(
+        lambda: tenant.status("keep", "PodDisruptionBudget").get("currentHealthy") == 4
+    )
+    node, rest = lose_a_pod(tenant, "ring")
+    try:
+        words = "budget keep lets 0 pods go, 3 would have to; asked again for 300 s at most"
+        tenant.await_group("ring", phase="Running", reason="Stopping", message=words)
+        always(lambda: nodes_of(tenant.pods("ring")), lambda there: there == rest, 4.0, what="kept")
+        tenant.delete("PodDisruptionBudget", "keep")
+        tenant.await_group("ring", phase="Interrupted")
+    finally:
+        tenant.cluster.kubectl("uncordon", node)
+    tenant.await_group("ring", phase="Running")
+    assert len(nodes_of(tenant.pods("ring"))) == 4
