@@ -39,7 +39,7 @@ _NODES_NOT_NAMES = Refusal(
 # Half of the scheduler's timeout; needed only after the first plan in score mode.
 _NODES_WAIT_SECONDS = 1.0
 _NODES_UNREAD = Refusal(RefusalReason.NO_FEASIBLE_NODE, "nodes and pods have not been read yet")
-_NO_POD = wire.V1Pod(metadata=wire.V1ObjectMeta())
+_NO_POD = wire.V1Pod(metadata=wire.PodMeta())
 _NO_SCORES = protocol.encode_scores([])
 _log = structlog.get_logger(__name__)
 

@@ -42,7 +42,8 @@ Operations = list[dict[str, Any]]
 def release(pod: wire.V1Pod, node: str, plan: PlanFacts) -> Operations:
     """Return the JSON patch that pins a gated pod to ``node`` and removes Bireme's gate.
 
-    The pod has the label of its group; it gets that of the queue it was admitted in beside it.
+    The pod has the label of its group; it gets that of the queue it was admitted in beside it, and
+    the annotations by which autoscalers leave it in its place, unless it has them.
 
     The API server allows a gated pod's required node affinity to be tightened. Paths are as deep
     as the pod's own affinity goes, so that nothing of it is lost.
@@ -57,10 +58,25 @@ def release(pod: wire.V1Pod, node: str, plan: PlanFacts) -> Operations:
     ]
     label = names.QUEUE_LABEL.replace("/", "~1")
     operations.append({"op": "add", "path": f"/metadata/labels/{label}", "value": plan.queue})
+    operations += _kept_in_place(pod.metadata.annotations)
     if plan.mode == "Pinned":
         operations.append(_pin(pod, node))
     operations.append({"op": "remove", "path": f"/spec/schedulingGates/{at}"})
     return operations
+
+
+def _kept_in_place(given: wire.PodAnnotations | None) -> Operations:
+    path = "/metadata/annotations"
+    if given is None:
+        # The test, which holds while there are none, keeps those that came in the meantime.
+        missing: Operations = [{"op": "test", "path": path, "value": None}]
+        return [*missing, {"op": "add", "path": path, "value": names.KEPT_IN_PLACE}]
+    own = msgspec.to_builtins(given)
+    return [
+        {"op": "add", "path": f"{path}/{name.replace('/', '~1')}", "value": value}
+        for name, value in names.KEPT_IN_PLACE.items()
+        if name not in own
+    ]
 
 
 def _pin(pod: wire.V1Pod, node: str) -> dict[str, Any]:

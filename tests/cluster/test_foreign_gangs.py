@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bireme.kube import names
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import (
     POD_GROUP_LABEL,
@@ -110,9 +111,9 @@ def test_pods_that_only_carry_the_label_do_not_count(tenant: Tenant) -> None:
     tenant.await_group("picky", reason="WaitingForPods", message="2 of minMember 3 pods exist")
     tenant.create(batch_job("third", 1, member_template("picky")))
     tenant.await_group("picky", phase="Running")
-    names = set(nodes_of(tenant.pods("picky")))
-    assert len(names) == 3
-    assert names.isdisjoint({"without-gate", "other-scheduler"}), "no plan, no node"
+    bound = set(nodes_of(tenant.pods("picky")))
+    assert len(bound) == 3
+    assert bound.isdisjoint({"without-gate", "other-scheduler"}), "no plan, no node"
     assert gates([tenant.get("Pod", "other-scheduler")]) == [True]
 
 
@@ -123,6 +124,8 @@ def test_stateful_set_runs_as_a_gang_and_its_replaced_pod_is_planned_again(
     tenant.await_group("ring", phase="Running")
     first = uids_of(tenant.pods("ring"))
     assert set(first) == set(nodes_of(tenant.pods("ring"))) == {"ring-0", "ring-1", "ring-2"}
+    kept = [p["metadata"]["annotations"] for p in tenant.pods("ring")]
+    assert all(names.KEPT_IN_PLACE.items() <= given.items() for given in kept)
     tenant.delete("Pod", "ring-1")
     bound = tenant.eventually(
         lambda: tenant.pods("ring"),

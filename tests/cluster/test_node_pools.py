@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.manifests import annotations, pod_spec, task, training_job
+from tests.support.scenario.manifests import annotations, pod, pod_spec, task, training_job
 from tests.support.scenario.pools import (
     await_nodes,
     forecast_status,
@@ -17,7 +17,7 @@ from tests.support.scenario.pools import (
 )
 from tests.support.scenario.tenant import Tenant, nodes_of
 from tests.support.scenario.waiting import always
-from tools.controlplane.karpenter import NODE_POOL_LABEL, static_pool
+from tools.controlplane.karpenter import NODE_POOL_LABEL, dynamic_pool, static_pool
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
@@ -117,3 +117,30 @@ def test_node_with_finished_pods_does_not_go_in_place_of_a_busy_one(tenant: Tena
     tenant.delete("TrainingJob", "over")
     left = await_nodes(tenant, "mixed", 1, timeout_seconds=120)
     assert left == set(nodes_of(tenant.pods("busy")).values())
+
+
+def test_karpenter_moves_no_gang_together_to_save_a_node(tenant: Tenant) -> None:
+    tenant.create(*dynamic_pool("packed"))
+    of_pool = {NODE_POOL_LABEL: "packed"}
+    for name in ("first", "second"):
+        tenant.create(pod(name, 5, nodeSelector=of_pool))
+    both = await_nodes(tenant, "packed", 2)
+    spec = pod_spec(2, nodeSelector=of_pool)
+    tenant.create(training_job("spread", task(replicas=2, spec=spec)))
+    tenant.await_phase("spread", "Running")
+    assert set(nodes_of(tenant.pods("spread")).values()) == both
+    for name in ("first", "second"):
+        tenant.delete("Pod", name)
+    tenant.patch("NodePool", "packed", {"spec": {"disruption": {"consolidateAfter": "1s"}}})
+    always(
+        lambda: {node["metadata"]["name"] for node in nodes_of_pool(tenant, "packed")},
+        lambda names: names == both,
+        45,
+        what="left alone",
+    )
+    assert tenant.status("spread").get("interruptions", 0) == 0
+    # Without that word it does.
+    moves = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}}
+    for each in tenant.pods("spread"):
+        tenant.patch("Pod", each["metadata"]["name"], moves)
+    tenant.eventually(lambda: tenant.status("spread").get("interruptions", 0) > 0)

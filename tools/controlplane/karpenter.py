@@ -78,6 +78,15 @@ def static_pool(name: str, replicas: int = 0, *, delay: str = "0s") -> list[Mani
     return [node_class, pool]
 
 
+def dynamic_pool(name: str) -> list[Manifest]:
+    """Return a NodePool that Karpenter grows for pods, and consolidates once it may (patch it)."""
+    node_class, pool = static_pool(name)
+    del pool["spec"]["replicas"]
+    budgets = [{"nodes": "100%"}]
+    pool["spec"]["disruption"] = {"consolidateAfter": "Never", "budgets": budgets}
+    return [node_class, pool]
+
+
 def instance_types() -> str:
     """Return the file by which the kwok provider knows its machines."""
     (machine,) = fake_nodes(1, racks=1)

@@ -30,6 +30,12 @@ QUEUE_LABEL: Final = f"{GROUP}/queue"
 SUSPENDED_LABEL: Final = f"{GROUP}/suspended-for"
 """Marks a Job or JobSet of others that Bireme has suspended for a moment: the PodGroup's name."""
 
+KEPT_IN_PLACE: Final = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+"""Annotations of pods by which Karpenter and cluster-autoscaler leave their node alone."""
+
 PLAN_MODE_PATH: Final = ".status.plan.mode"
 """Selectable field of a TrainingJob: absent without a plan, which selects those that have one."""
 

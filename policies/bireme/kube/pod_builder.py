@@ -288,10 +288,10 @@ class PodFactory:
             "name": name,
             "namespace": namespace,
             "labels": {**(given.get("labels") or {}), **self._labels(member)},
+            # A gang that loses one replica starts again whole.
+            "annotations": {**names.KEPT_IN_PLACE, **(given.get("annotations") or {})},
             "ownerReferences": [owner_reference(self._job)],
         }
-        if given.get("annotations"):
-            metadata["annotations"] = given["annotations"]
         return {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -262,7 +262,21 @@ class V1PodStatus(Wire, frozen=True):
     resources: V1ResourceRequirements | None = None
 
 
+class PodAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The annotations by which autoscalers leave a pod where it is."""
+
+    do_not_disrupt: str | None = msgspec.field(name="karpenter.sh/do-not-disrupt", default=None)
+    safe_to_evict: str | None = msgspec.field(
+        name="cluster-autoscaler.kubernetes.io/safe-to-evict", default=None
+    )
+
+
+class PodMeta(V1ObjectMeta, frozen=True):
+    annotations: PodAnnotations | None = None
+
+
 class V1Pod(MetadataOnly, frozen=True):
+    metadata: PodMeta
     spec: V1PodSpec = V1PodSpec()
     status: V1PodStatus = V1PodStatus()
 

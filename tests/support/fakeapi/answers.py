@@ -356,7 +356,7 @@ class Answers:
         old = self.store.get(at.resource, at.key)
         if call.content_type == "application/json-patch+json":
             try:
-                new = jsonpatch.apply_patch(old, content)
+                new = json_patched(old, content)
             except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
                 raise Refusal(422, "Invalid", f"cannot apply {content}: {error}") from error
         else:
@@ -391,6 +391,17 @@ class Answers:
         if "as=PartialObjectMetadataList" in call.accept:
             items = [{"metadata": item["metadata"]} for item in items]
         return {"kind": "List", "metadata": metadata, "items": items}
+
+
+def json_patched(old: Object, operations: Sequence[Object]) -> Object:
+    """Apply a JSON patch as the API server does: a test for null holds where there is nothing."""
+
+    def holds(test: Object) -> bool:
+        is_null = test["op"] == "test" and test["value"] is None
+        return is_null and jsonpatch.JsonPointer(test["path"]).resolve(old, None) is None
+
+    patched: Object = jsonpatch.apply_patch(old, [each for each in operations if not holds(each)])
+    return patched
 
 
 def replay(collection: Collection, since: int, feed: Feed) -> None:

@@ -50,6 +50,7 @@ def test_a_pod_carries_its_identity_in_labels_and_its_owner() -> None:
             names.PLAN_LABEL: "3.2",
             names.QUEUE_LABEL: "research",
         },
+        "annotations": names.KEPT_IN_PLACE,
         "ownerReferences": [
             {
                 "apiVersion": "bireme.dev/v1alpha1",
@@ -66,13 +67,17 @@ def test_a_pod_carries_its_identity_in_labels_and_its_owner() -> None:
 def test_labels_and_annotations_of_a_tenant_are_kept_but_never_over_ours() -> None:
     metadata = {
         "labels": {"team": "a", names.POD_GROUP_LABEL: "stolen", names.PLAN_LABEL: "9.9"},
-        "annotations": {"note": "x"},
+        "annotations": {"note": "x", "karpenter.sh/do-not-disrupt": "false"},
     }
     (pod,) = made(a_job(templated(metadata)))
     assert pod["metadata"]["labels"]["team"] == "a"
     assert pod["metadata"]["labels"][names.POD_GROUP_LABEL] == "job"
     assert pod["metadata"]["labels"][names.PLAN_LABEL] == "1.0"
-    assert pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["metadata"]["annotations"] == {
+        "note": "x",
+        "karpenter.sh/do-not-disrupt": "false",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
 
 
 def test_what_a_tenant_may_not_choose_is_set_or_taken_away() -> None:

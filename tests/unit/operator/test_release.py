@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
 from bireme_operator.pod_groups import release
+from tests.support.fakeapi.answers import json_patched
 from tests.support.objects.facts import gated_pod, through_the_wire
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n7"]}
 PLAN = PlanFacts(1, 0, "", "Pinned", 0.0, {}, {}, (), queue="q")
+KARPENTERS = "karpenter.sh/do-not-disrupt"
 OTHER_GATE = {"name": "example.com/quota"}
 OURS = {"name": names.PLAN_GATE}
 ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
@@ -42,8 +44,7 @@ TERMS = st.lists(
 def released(pod: dict[str, Any], mode: str = "Pinned") -> dict[str, Any]:
     """``pod`` after its patch, applied by a JSON patch library."""
     operations = release(through_the_wire(pod, wire.V1Pod), "n7", replace(PLAN, mode=mode))
-    patched: dict[str, Any] = jsonpatch.apply_patch(deepcopy(pod), operations)
-    return patched
+    return json_patched(deepcopy(pod), operations)
 
 
 def with_affinity(affinity: Any) -> dict[str, Any]:
@@ -124,9 +125,28 @@ def test_only_our_gate_is_removed_wherever_it_stands(at: int) -> None:
     assert released(pod)["spec"]["schedulingGates"] == [g for g in gates if g != OURS]
 
 
-def test_nothing_but_gate_affinity_and_the_label_of_the_queue_changes() -> None:
+@pytest.mark.parametrize("given", [None, {}, {"note": "x"}, {KARPENTERS: "false"}])
+def test_a_released_pod_is_left_in_place_unless_it_says_otherwise(
+    given: dict[str, str] | None,
+) -> None:
+    pod = gated_pod("p")
+    pod["metadata"] |= {"annotations": given} if given is not None else {}
+    found = released(pod)["metadata"]["annotations"]
+    assert found == {**names.KEPT_IN_PLACE, **(given or {})}
+
+
+def test_annotations_that_came_in_the_meantime_are_not_lost() -> None:
+    operations = release(through_the_wire(gated_pod("p"), wire.V1Pod), "n7", PLAN)
+    later = gated_pod("p")
+    later["metadata"]["annotations"] = {"note": "x"}
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        json_patched(later, operations)
+
+
+def test_nothing_but_gate_affinity_label_of_the_queue_and_two_annotations_changes() -> None:
     pod = with_affinity(POD_AFFINITY)
     patched = released(pod)
+    assert patched["metadata"].pop("annotations") == names.KEPT_IN_PLACE
     assert patched["metadata"]["labels"].pop(names.QUEUE_LABEL) == "q"
     assert patched["spec"].pop("affinity") != pod["spec"].pop("affinity")
     assert patched["spec"].pop("schedulingGates") == []
@@ -145,11 +165,11 @@ def test_the_patch_fails_on_another_pod_of_the_same_name() -> None:
     another = gated_pod("p")
     another["metadata"]["uid"] = "another"
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch(another, operations)
+        json_patched(another, operations)
 
 
 def test_the_patch_fails_when_the_gates_have_moved() -> None:
     operations = release(through_the_wire(gated_pod("p"), wire.V1Pod), "n7", PLAN)
     moved = gated_pod("p", schedulingGates=[OTHER_GATE, OURS])
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch(moved, operations)
+        json_patched(moved, operations)
