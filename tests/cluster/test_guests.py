@@ -65,6 +65,54 @@ def test_a_job_with_no_retries_outlives_a_start_that_failed(
     assert first.keys().isdisjoint(uids_of(tenant.pods("train")))
 
 
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_pod_that_is_evicted_alone_counts_unless_its_job_ignores_disruptions(
+    stack: BiremeStack, tenant: Tenant, ignores: bool
+) -> None:
+    job = unforgiving(2, gpus=4)
+    job["spec"]["completions"] = 3
+    if ignores:
+        conditions = [{"type": "DisruptionTarget"}]
+        rules = [{"action": "Ignore", "onPodConditions": conditions}]
+        job["spec"]["podFailurePolicy"] = {"rules": rules}
+    tenant.create(pod_group("train", 2), job)
+    tenant.await_group("train", phase="Running")
+    first = nodes_of(tenant.pods("train"))
+    stack.scheduler.pause()
+    try:
+        tenant.patch("Job", "train", {"spec": {"parallelism": 3}})
+        tenant.eventually(lambda: len(tenant.pods("train")) == 3)
+        (late,) = uids_of(tenant.pods("train")).keys() - first.keys()
+        free = tenant.eventually(lambda: planned_node(tenant, late))
+        tenant.cluster.kubectl("cordon", free)
+        tenant.eventually(lambda: "GangNotBoundInTime" in {e[1] for e in tenant.events("train")})
+    finally:
+        tenant.cluster.kubectl("uncordon", free)
+        stack.scheduler.resume()
+    if ignores:
+        tenant.eventually(lambda: len(nodes_of(tenant.pods("train"))) == 3)
+        assert first.items() <= nodes_of(tenant.pods("train")).items()
+        assert tenant.get("Job", "train")["status"].get("failed") is None
+    else:
+        failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+        tenant.eventually(
+            lambda: any(
+                failed.items() <= condition.items()
+                for condition in tenant.get("Job", "train")["status"].get("conditions") or ()
+            )
+        )
+
+
+def planned_node(tenant: Tenant, pod: str) -> str:
+    """The node to which a pod that is not bound is pinned; empty while it is gated."""
+    found = tenant.find("Pod", pod) or {"spec": {"schedulingGates": True}}
+    if found["spec"].get("schedulingGates"):
+        return ""
+    uid = found["metadata"]["uid"]
+    placements = (tenant.plan("train") or {"placements": []})["placements"]
+    return next((p["node"] for p in placements if uid in (p.get("pods") or ())), "")
+
+
 def lose_a_pod(tenant: Tenant, group: str) -> tuple[str, dict[str, str]]:
     """Delete a pod of a gang that fills the cluster, and cordon its node.
 
