@@ -154,25 +154,6 @@ class Actuator:
             raise ApiError(409, "Conflict", f"pod {key[1]} of an earlier start still exists")
         return int(pod.metadata.resource_version)
 
-    async def try_template(self, job: JobFacts, plan: PlanFacts) -> None:
-        """Have the API server judge one pod of every task in a dry run.
-
-        Raises:
-            AdmissionRejected: it would refuse one.
-            ApiError: it gave no verdict; ask again.
-        """
-        factory = self._factory(job, plan)
-        for member in plan.members:
-            try:
-                await self.writes.try_pod(job.key[0], factory.manifest(member))
-            except ApiError as error:
-                # A quota that is full now is no fault of the template: forbidden is no verdict
-                # here.
-                if error.is_invalid and (rejected := rejection_of(error)) is not None:
-                    raise rejected from error
-                if error.is_retryable:
-                    raise
-
     async def perform(self, job: JobFacts, action: PendingAction, plan: PlanFacts | None) -> None:
         """Do what a recorded phase still asks for."""
         await self.delete_pods(action.delete_pods, evicts=action.evicts)

@@ -1,30 +1,21 @@
-"""Admission of TrainingJobs: makes the plan, hands it over, tries templates of jobs that wait.
+"""Admission of TrainingJobs: makes the plan of an admitted job, and hands it over."""
 
-A job that waits has its pods tried in a dry run, so that a template the API server rejects is
-reported at once and not only when there is room for it.
-"""
+from dataclasses import dataclass
 
-import asyncio
-from dataclasses import dataclass, field
-
-from bireme.core.decision import Admit, Hold
+from bireme.core.decision import Admit
 from bireme.core.nodes import NodeTable
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
 from bireme.kube.allocations import AssumedPlan
-from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.plans import PlanFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme.tasks import Tasks
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
-from bireme_operator.rejections import AdmissionRejected
+from bireme_operator.dry_runs import DryRuns
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
-
-_DRY_RUNS_AT_ONCE = 4
 
 
 @dataclass(slots=True)
@@ -37,8 +28,7 @@ class JobAdmission:
     reports: StatusWriter
     settings: OperatorSettings
     epoch: int
-    _tried: dict[str, str] = field(default_factory=dict)
-    _dry_runs: Tasks = field(default_factory=Tasks)
+    dry_runs: DryRuns
 
     def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Begin to write the plan of an admitted job and to create its pods."""
@@ -49,6 +39,8 @@ class JobAdmission:
     async def _admit(self, job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> None:
         # A report about its wait may be under way: the plan is written over the version after it.
         await self.reports.settled(job.uid)
+        await self.dry_runs.learn(job)
+        # What was learned may have changed its demand: then it is decided on again with that.
         current = self.state.jobs.get(job.key)
         if current is not None and is_same_demand(current, job):
             wanted = status.admitted(current, plan, admit, nodes)
@@ -80,44 +72,8 @@ class JobAdmission:
             mode="Score" if admit.gang.left_to_scheduler or has_failed else "Pinned",
         )
 
-    def check_template(self, job: JobFacts, hold: Hold) -> None:
-        """Let the API server try the pods of a job that waits: once, and after each rejection."""
-        if hold.gang.fault is not None or self._tried.get(job.uid) == job.spec_hash:
-            return
-        if len(self._dry_runs) >= _DRY_RUNS_AT_ONCE:
-            return  # the next turn asks again
-        self._tried[job.uid] = job.spec_hash
-        self._dry_runs.start(self._try_template(job, hold))
-
-    async def _try_template(self, job: JobFacts, hold: Hold) -> None:
-        members = tuple(Member(task.name, "any-node", 0) for task in hold.gang.tasks)
-        requests = {task.name: task.request for task in hold.gang.tasks}
-        roles = {task.name: task.role.value for task in hold.gang.tasks}
-        plan = PlanFacts(0, 0, job.spec_hash, "Pinned", 0.0, requests, roles, members)
-        try:
-            # Most jobs are admitted within a moment: they need no dry run.
-            await asyncio.sleep(self.settings.template_check_seconds)
-            current = self.state.jobs.get(job.key)
-            if current is not None and current.phase in ("Pending", "Restarting"):
-                await self.actuator.try_template(job, plan)
-        except AdmissionRejected as rejected:
-            self._tried.pop(job.uid, None)
-            current = self.state.jobs.get(job.key)
-            if current is not None:
-                self.work.rejections.add(current, rejected)
-                self.state.requeue(job.key)
-        except (ApiError, NotLeader):
-            self._tried.pop(job.uid, None)
-
-    def forget(self, uids: set[str]) -> None:
-        """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
-        self._tried = {uid: x for uid, x in self._tried.items() if uid in uids}
-
-    async def close(self) -> None:
-        await self._dry_runs.close()
-
 
 def is_same_demand(job: JobFacts, seen: JobFacts) -> bool:
     """Return whether what was decided on ``seen`` may still be done to ``job``."""
     is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
-    return is_same and not (job.is_leaving or job.is_finished)
+    return is_same and job.pods == seen.pods and not (job.is_leaving or job.is_finished)

@@ -46,6 +46,8 @@ _WARNINGS = frozenset(
         Reason.POD_LOST,
         Reason.POD_FAILED,
         Reason.PODS_REFUSED,
+        Reason.PODS_CHANGED,
+        Reason.DRY_RUN_UNSUPPORTED,
         Reason.OPERATOR_FAILED,
         Reason.BACKOFF_LIMIT_EXCEEDED,
         Reason.DEADLINE_EXCEEDED,

@@ -103,4 +103,4 @@ class DecisionExecutor:
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
             self.reports.submit_job(job, status.waiting(job, hold, now, start))
-            self.admission.check_template(job, hold)
+            self.admission.dry_runs.check(job, hold)

@@ -58,6 +58,10 @@ class JobReconciler:
         # 1. Is it time for another phase?
         seen = None if view is None else lifecycle.going_on(job, view, at)
         move = lifecycle.transition(job, seen, at)
+        if move is not None and move.reason is Reason.PODS_CHANGED and view is not None:
+            self.admission.dry_runs.learn_from_pods(job, lifecycle.changed_requests(view))
+        elif move is not None and move.start_failures:
+            self.state.mutations.forget(job)
         if move is not None:
             self.work.start(job.key, self._record(job, move, view, at.now))
             return
@@ -138,6 +142,5 @@ class JobReconciler:
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
         self.progress.forget(uids)
-        self.admission.forget(uids)
         self._pods_made = {uid: x for uid, x in self._pods_made.items() if uid in uids}
         self._judged = {uid: x for uid, x in self._judged.items() if uid in uids}

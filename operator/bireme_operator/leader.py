@@ -33,6 +33,7 @@ from bireme_operator.cluster_reports import (
     ReportContext,
 )
 from bireme_operator.custom_resources import CustomResources, Sources
+from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.guests import Guests
@@ -130,7 +131,9 @@ class LeaderTerm:
         tokens = Tokens(given.client, clock)
         pause = settings.progress_write_seconds
         self.progress = progress = ProgressService(state, tokens, pause, clock, now)
-        admission = JobAdmission(state, work, actuator, reports, settings, given.epoch)
+        check_seconds = settings.template_check_seconds
+        dry_runs = DryRuns(state, writes, work, events, check_seconds, clock, access)
+        admission = JobAdmission(state, work, actuator, reports, settings, given.epoch, dry_runs)
         resizes = Resizes(state, work, actuator, reports, events, metrics, now)
         start_failures, troubles = StartFailures(state), NodeTroubles(clock)
         jobs = JobReconciler(
@@ -184,7 +187,7 @@ class LeaderTerm:
         self.loop = SchedulingLoop(
             given.fence, now, pacing, gangs, cycles, self.executor, self.pools, cluster_reports
         )
-        acting = (preemptions, work, admission, reports)
+        acting = (preemptions, work, dry_runs, reports)
         recordings = () if recording is None else (recording,)
         observing = (self.policies, shadows, cluster_reports, self.pools, *recordings)
         self._closing = (*acting, *observing)

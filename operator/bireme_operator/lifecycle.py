@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from bireme.core.gangs import Key, Role, Toleration
 from bireme.core.reasons import Reason
+from bireme.core.resources import Request
 from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme.kube.allocations import GangView
@@ -97,6 +98,7 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
         _succeeded(job, view)
         or _deadline(job, at)
         or _failed(job, view, at)
+        or _changed(job, view, at)
         or _interrupted(job, view, at)
         or _edited(job, view)
         or _progress(job, view)
@@ -168,6 +170,44 @@ def _rejected(job: JobFacts, member: Member, pod: PodFacts, at: Situation) -> Tr
     if pod.node in known:  # there was no better one
         return _failed_start(job, reason, what, pod.node, at)
     return Transition("Restarting", reason, what, interruptions=1, node=pod.node, rejections=1)
+
+
+def _changed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
+    """Plan a gang again whose pods ask for more than was planned, which is known from now on."""
+    for member, pod in view.members if job.phase != "Running" else ():
+        more = _excess(view.plan, member, pod)
+        if more:
+            message = (
+                f"the API server admitted replica {member.index} of {member.task} with {more}; "
+                "planned again with that"
+            )
+            if job.last_stop == Reason.PODS_CHANGED:  # admission makes it ever larger
+                return _failed_start(job, Reason.PODS_CHANGED, message, member.node, at)
+            return Transition("Restarting", Reason.PODS_CHANGED, message, interruptions=1)
+    return None
+
+
+def _excess(plan: PlanFacts, member: Member, pod: PodFacts | None) -> str:
+    """Return what an unbound pod asks beyond its plan, in words; empty for nothing."""
+    planned = plan.requests.get(member.task, ())
+    if pod is None or pod.node or pod.request == planned:
+        return ""
+    known = dict(planned)
+    return ", ".join(
+        f"{quantities.format_quantity(name, amount)} {name} where "
+        f"{quantities.format_quantity(name, known.get(name, 0))} was planned"
+        for name, amount in pod.request
+        if amount > known.get(name, 0)
+    )
+
+
+def changed_requests(view: GangView) -> dict[str, Request]:
+    """Return by task what a pod asks that asks for more than was planned."""
+    return {
+        member.task: pod.request
+        for member, pod in view.members
+        if pod is not None and _excess(view.plan, member, pod)
+    }
 
 
 def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | None:

@@ -56,12 +56,15 @@ class Watches:
         self.namespaces = mirror(path, kind, tenancy.put_namespace, tenancy.delete_namespace)
         path, changed = "/apis/scheduling.k8s.io/v1/priorityclasses", tenancy.put_priority_class
         self.priorities = mirror(path, wire.V1PriorityClass, changed, tenancy.delete_priority_class)
+        path, quotas = "/api/v1/resourcequotas", state.quotas
+        self.quotas = mirror(path, wire.V1ResourceQuota, quotas.put, quotas.delete)
         self._reflectors: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.members,
             self.others,
             self.namespaces,
             self.priorities,
+            self.quotas,
         )
         # Read from the first gang on that names a claim: until then they decide nothing.
         self._on_demand = (

@@ -79,6 +79,7 @@ class PrioritySemaphore:
 
 _REPORT_SLOTS = 4
 _PATIENT_SLOTS = 2
+_DRY_RUN_SLOTS = 8
 
 
 class _Written(msgspec.Struct):
@@ -110,6 +111,7 @@ class Writes:
         self._client = client
         self._slots = slots
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
+        self._dry_run_slots = asyncio.Semaphore(_DRY_RUN_SLOTS)
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
     async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> int:
@@ -117,10 +119,11 @@ class Writes:
         async with self._slots:
             return version_of(await self._client.create(f"{_core(namespace)}/pods", build()))
 
-    async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
-        """Ask the API server whether it would take the pod (server-side dry run)."""
-        async with self._report_slots:
-            await self._client.create(f"{_core(namespace)}/pods", pod, params={"dryRun": "All"})
+    async def try_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> bytes:
+        """Return the pod that ``build`` returns as the API server would create it, by dry run."""
+        async with self._dry_run_slots:
+            params = {"dryRun": "All"}
+            return await self._client.create(f"{_core(namespace)}/pods", build(), params=params)
 
     async def get_pod(self, key: Key) -> bytes:
         return await self._client.get(f"{_core(key[0])}/pods/{key[1]}")

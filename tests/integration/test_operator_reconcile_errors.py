@@ -8,6 +8,7 @@ import pytest
 
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.admission import JobAdmission
+from bireme_operator.dry_runs import DryRuns
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
@@ -52,7 +53,7 @@ def count(term: LeaderTerm) -> float:
         (JobFacts, "gang"),
         (JobReconciler, "reconcile"),
         (JobAdmission, "admit"),
-        (JobAdmission, "check_template"),
+        (DryRuns, "check"),
     ],
     ids=["a gang is made", "reconciled", "admitted", "held"],
 )
@@ -62,7 +63,7 @@ async def test_a_job_that_cannot_be_handled_says_so_and_is_tried_again(
     broken = ["odd"]
     monkeypatch.setattr(owner, name, failing(getattr(owner, name), broken))
     furnish(api, 1)
-    gpus = 9 if name == "check_template" else 1
+    gpus = 9 if name == "check" else 1
     submit(api, training_job("odd", task(gpus=gpus)), training_job("fine"))
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
         await until(lambda: status(api, "odd").get("reason") == "OperatorFailed")

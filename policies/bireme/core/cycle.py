@@ -19,6 +19,7 @@ from bireme.core.placement import Placement
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
 from bireme.core.preemption import Candidate, Preemptor
 from bireme.core.queue_tree import QueueTree
+from bireme.core.quotas import QuotaLedger
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger, reserve
 from bireme.core.running import RunningGang
@@ -132,6 +133,7 @@ class AdmissionPass:
     scale_up: ScaleUp | None = None
     short: list[Gang] = field(default_factory=list)
     ledger: CapacityLedger = field(init=False)
+    quotas: QuotaLedger = field(init=False)
     preemptor: Preemptor = field(init=False)
     position: int = 0
     blocked: Gang | None = None
@@ -150,6 +152,7 @@ class AdmissionPass:
     def __post_init__(self) -> None:
         snapshot = self.snapshot
         self.ledger = CapacityLedger(snapshot.nodes, snapshot.used, snapshot.now)
+        self.quotas = QuotaLedger(snapshot.quotas)
         self.preemptor = Preemptor(snapshot, self.placer, self.queues, self.order, self.ledger)
 
     def visit(self, entry: Ranked) -> list[Action]:
@@ -170,6 +173,10 @@ class AdmissionPass:
         if reason := self._never_fits(smallest):
             return [Hold(gang, Reason.NEVER_FITS, reason, ranked=entry)]
         self.position += 1
+        if (over := self.quotas.excess(smallest)) is not None:
+            # Nobody is stopped and nothing is reserved for it: that would not help.
+            message = self._text(messages.over_quota, *over)
+            return [Hold(gang, Reason.OVER_QUOTA, message, self.position, entry)]
 
         # 2. It fits once gangs have left that are being stopped already: keep those places.
         kept = self.preemptor.waits_for_leaving(smallest)
@@ -232,6 +239,7 @@ class AdmissionPass:
             (gang.shape, gang.queue) in self._held
             and not self.blocked_queues
             and gang.at_minimum is gang
+            and not gang.charges
             and gang.uid not in self.wanted
             and self.preemptor.is_hopeless(entry, gang)
         )
@@ -242,10 +250,12 @@ class AdmissionPass:
         return next(filter(None, blocked), None)
 
     def _is_within_limits(self, gang: Gang) -> bool:
-        """Return whether the limits of its queues allow ``gang`` beside the blocked gang."""
+        """Return whether its queues, beside the blocked gang, and its quotas allow ``gang``."""
         # A gang that ends in time may not pass either: the limit would still be in the way of the
         # blocked gang, and any other gang could take the places.
-        return self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is None
+        if self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is not None:
+            return False
+        return not gang.charges or self.quotas.excess(gang) is None
 
     def _place(self, gang: Gang) -> Placement | None:
         room = self.ledger.room_for(gang)
@@ -275,6 +285,8 @@ class AdmissionPass:
         """Return why ``gang`` would not start in an empty cluster and unused queues, or None."""
         if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
             return messages.beyond_limit(*beyond)
+        if gang.charges and (over := self.quotas.excess(gang, when_unused=True)) is not None:
+            return messages.beyond_quota(*over)
         never = messages.never_fits(gang, self.snapshot.nodes, self.placer)
         return self.scale_up.never_fits(gang) if never and self.scale_up else never
 
@@ -287,6 +299,7 @@ class AdmissionPass:
     def _admit(self, entry: Ranked, gang: Gang, placement: Placement) -> Admit:
         self.ledger.take(gang, placement)
         self.queues.take(gang.queue, gang.demand)
+        self.quotas.take(gang)
         message = self._text(messages.admitted, gang, entry.gang, placement, self.blocked)
         return Admit(gang, placement, entry, message, passed=self.blocked)
 
@@ -297,6 +310,7 @@ class AdmissionPass:
         # As if it had started: later gangs find neither its places nor its share of the limits.
         self.ledger.keep(gang, placement)
         self.queues.take(gang.queue, gang.demand)
+        self.quotas.take(gang)
         message = self._text(messages.waiting_for_preemption, gang, [v.running for v in victims])
         reservation = Reservation(self.snapshot.now, placement, is_closed=True)
         return Hold(
@@ -412,6 +426,7 @@ class AdmissionPass:
         added, placement, whole = found
         self.ledger.take(added, placement)
         self.queues.take(gang.queue, added.demand)
+        self.quotas.take(added)
         yield Resize(running, whole, self._text(messages.grown, added), Reason.GROWN)
 
 

@@ -169,6 +169,8 @@ class Task:
     members: tuple[str, ...] = ()
     max_replicas: int = 0
     """The most it may grow to while it runs; 0 means ``replicas``."""
+    charges: tuple[tuple[str, Request], ...] = ()
+    """What one replica uses of each quota of its namespace (:mod:`bireme.core.quotas`)."""
 
     @property
     def minimum(self) -> int:
@@ -324,6 +326,15 @@ class Gang:
         total: dict[str, int] = {}
         for task in self.tasks:
             total = add(total, task.request, task.replicas)
+        return total
+
+    @cached_property
+    def charges(self) -> dict[str, dict[str, int]]:
+        """What all replicas together use of each quota of the namespace, by its name."""
+        total: dict[str, dict[str, int]] = {}
+        for task in self.tasks:
+            for quota, amounts in task.charges:
+                total[quota] = add(total.get(quota, {}), amounts, task.replicas)
         return total
 
     @cached_property

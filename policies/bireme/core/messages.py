@@ -15,6 +15,7 @@ from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import GrowablePool, NodeTable, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.policy import Placer
+from bireme.core.quotas import Quota
 from bireme.core.resources import CPU, MEMORY, NODE_ONLY, PODS, Amounts, add, is_device
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
@@ -246,6 +247,33 @@ def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
         for name, (asked, _, limit) in excess.items()
     ]
     return f"asks more than queue {queue!r} may ever hold: " + "; ".join(parts)
+
+
+def over_quota(quota: Quota, excess: Mapping[str, tuple[int, int, int]]) -> str:
+    """Return which quota of the namespace is in the way: resource -> (asked, used, hard)."""
+    parts = [
+        f"asks {_of_quota(name, asked)}, {_of_quota(name, used)} of {_of_quota(name, hard)} in use"
+        for name, (asked, used, hard) in excess.items()
+    ]
+    return f"ResourceQuota {quota.name!r} of namespace {quota.namespace}: {'; '.join(parts)}"
+
+
+def beyond_quota(quota: Quota, excess: Mapping[str, tuple[int, int, int]]) -> str:
+    """Return which quota the gang alone would pass."""
+    parts = [
+        f"{_of_quota(name, asked)}, which allows {_of_quota(name, hard)}"
+        for name, (asked, _, hard) in excess.items()
+    ]
+    return (
+        f"asks more than ResourceQuota {quota.name!r} of namespace {quota.namespace} ever allows: "
+        + "; ".join(parts)
+    )
+
+
+def _of_quota(name: str, amount: int) -> str:
+    if name.startswith("limits."):
+        return f"{formatted(name.removeprefix('limits.'), amount)} of limits"
+    return formatted(name.removeprefix("requests."), amount)
 
 
 def beyond_all_nodes(asked: Amounts, snapshot: ClusterSnapshot) -> str | None:

@@ -40,6 +40,8 @@ class Reason(StrEnum):
     bound."""
     OVER_QUEUE_LIMIT = "OverQueueLimit"
     """With it the queue, or one above it, would hold more than its limit."""
+    OVER_QUOTA = "OverQuota"
+    """With it the pods of its namespace would ask more than a ResourceQuota allows."""
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
     """Gangs are being stopped or shrunk for it, and the places are kept."""
     SCALING_UP = "ScalingUp"
@@ -97,6 +99,12 @@ class Reason(StrEnum):
     POD_FAILED = "PodFailed"
     """A replica failed by itself; the message has its exit code. The whole gang starts again, which
     counts against backoffLimit."""
+    PODS_CHANGED = "PodsChanged"
+    """The API server made pods of its templates that ask for more than was planned. The whole gang
+    is planned again with what they ask."""
+    DRY_RUN_UNSUPPORTED = "DryRunUnsupported"
+    """An admission webhook refuses dry runs, so that its changes are known only once pods exist.
+    The gang is planned as it is written. An event alone."""
     TASKS_EDITED = "TasksEdited"
     """spec.tasks was edited before all replicas ran. The whole gang starts again as edited."""
     SUSPENDED = "Suspended"

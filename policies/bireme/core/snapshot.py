@@ -11,9 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from bireme.core.errors import SnapshotError, repeated
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, Key
 from bireme.core.nodes import GrowablePool, NodeTable
 from bireme.core.queues import Queue, wait_bound_seconds
+from bireme.core.quotas import Quota
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
@@ -33,6 +34,7 @@ class ClusterSnapshot:
         running: Gangs that hold places, in any order; ``used`` contains what they use.
         known_table: ``running`` as arrays, where the caller keeps them; made when needed otherwise.
         growable: Node pools that may be asked for more nodes, each name once.
+        quotas: Quotas by namespace and name.
     """
 
     now: float
@@ -45,6 +47,7 @@ class ClusterSnapshot:
     running: tuple[RunningGang, ...] = ()
     known_table: RunningTable | None = None
     growable: tuple[GrowablePool, ...] = ()
+    quotas: Mapping[Key, Quota] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:

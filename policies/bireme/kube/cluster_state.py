@@ -6,6 +6,7 @@ rebuilt from the API server. A snapshot costs what has changed, because only nod
 changed are summed again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,6 +16,7 @@ import numpy as np
 from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key, Task
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.quotas import Quota
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, Request, add
 from bireme.core.running import RunningGang
@@ -33,10 +35,12 @@ from bireme.kube import (
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
 from bireme.kube.api.base import MAX_PLANNED_TASKS
 from bireme.kube.devices import Devices
+from bireme.kube.mutations import Mutations
 from bireme.kube.plans import PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
+from bireme.kube.resource_quotas import ResourceQuotas
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
@@ -146,11 +150,12 @@ class _Basis:
     may_preempt: bool = True
     learned_seconds: float | None = None
     claims_revision: int = 0
+    quotas: object = None
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether the same follows from ``other``; objects count as new when replaced."""
         objects = self.owner is other.owner and self.view is other.view
-        claims = self.claims_revision == other.claims_revision
+        claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
         facts = (self.priority, self.may_preempt, self.learned_seconds)
         others = (other.priority, other.may_preempt, other.learned_seconds)
         return objects and claims and self.table is other.table and facts == others
@@ -166,10 +171,11 @@ class _WaitBasis:
     may_preempt: bool
     learned_seconds: float | None
     claims_revision: int
+    quotas: object
 
     def is_same(self, other: "_WaitBasis") -> bool:
         """Return whether the same follows from ``other``; a job counts as new when replaced."""
-        claims = self.claims_revision == other.claims_revision
+        claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
         facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds)
         others = (other.fault, other.priority, other.may_preempt, other.learned_seconds)
         return claims and self.job is other.job and facts == others
@@ -210,6 +216,8 @@ class ClusterState:
         tenancy: Queues, namespaces and priority classes.
         policies: SchedulingPolicies, which decide instead of the settings or as shadows.
         run_times: Run times learned from finished jobs.
+        mutations: What the API server makes of the pods of jobs.
+        quotas: ResourceQuotas.
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that have Bireme's scheduling gate, as raw objects.
         other_gates: Gates of others on gated pods, which are left alone until these are gone.
@@ -241,6 +249,8 @@ class ClusterState:
         self.run_times = RunTimes()
         self.volumes = Volumes(self._notice)
         self.devices = Devices(self._notice)
+        self.mutations = Mutations()
+        self.quotas = ResourceQuotas(self._notice)
         self.gated: dict[Key, wire.V1Pod] = {}
         self.other_gates: dict[Key, tuple[str, ...]] = {}
         self.node_created: dict[str, str | None] = {}
@@ -418,7 +428,10 @@ class ClusterState:
 
     def put_job(self, key: Key, job: wire.CustomObject) -> None:
         levels, before = self.settings.topology_levels, self.jobs.get(key)
-        facts = self.jobs[key] = training_jobs.from_manifest(job, levels, before)
+        facts = training_jobs.from_manifest(job, levels, before)
+        if before is None or before.generation != facts.generation or before.uid != facts.uid:
+            facts = self.mutations.applied_to(facts)
+        self.jobs[key] = facts
         plan = facts.plan
         if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
             self._waiting_jobs.setdefault(key, None)
@@ -429,6 +442,13 @@ class ClusterState:
         else:
             self.start_failed.discard(key)
         self.put_job_plan(key, None if plan is None else PlannedGang(facts.uid, True, plan))
+
+    def apply_mutations(self, namespace: str) -> None:
+        """Have the jobs of ``namespace`` planned with what is known by now of their pods."""
+        for key, job in self.jobs.items():
+            if key[0] == namespace and (changed := self.mutations.applied_to(job)) is not job:
+                self.jobs[key] = changed
+                self.requeue(key)
 
     def delete_job(self, key: Key) -> None:
         self.jobs.pop(key, None)
@@ -498,14 +518,16 @@ class ClusterState:
 
     def _waiting_job(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         job = self.jobs[key]
-        class_name = job.spec.priority_class_name if job.spec else None
+        class_name = job.priority_class
         priority, missing = self.tenancy.priority(class_name)
-        fault = faults.get(job.uid) or missing
+        fault = faults.get(job.uid) or missing or job.gated
         fault = fault or allocations.in_the_way(job, self.groups.get(key), self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
         volumes = self._claims_revision(job)
         basis, known = (
-            _WaitBasis(job, fault, priority, may_preempt, learned, volumes),
+            _WaitBasis(
+                job, fault, priority, may_preempt, learned, volumes, self.quotas.rules(key[0])
+            ),
             self._waiting_jobs[key],
         )
         # Of thousands of gangs few change between two cycles.
@@ -522,8 +544,10 @@ class ClusterState:
         return self.volumes.revision + self.devices.revision + 1
 
     def _with_claims(self, gang: Gang, job: JobFacts) -> Gang:
-        """Return the gang of ``job`` with what its claims ask."""
+        """Return the gang of ``job`` with what its claims ask and what quotas count of it."""
         self._want_devices(gang.tasks)
+        if self.quotas.rules(job.key[0]) is not None:
+            gang = replace(gang, tasks=self._charged(gang.tasks, job))
         if not (job.has_claims or self.devices.asks(gang.tasks)):
             return gang
         found = self._folded(gang.key, tuple(zip(gang.tasks, job.claims, strict=True)))
@@ -533,6 +557,29 @@ class ClusterState:
             fault=gang.fault or found.fault,
             left_to_scheduler=words_of((gang.left_to_scheduler, *found.left)),
         )
+
+    def _charged(self, tasks: Iterable[Task], job: JobFacts) -> tuple[Task, ...]:
+        counted, namespace = self.quotas.counted, job.key[0]
+        return tuple(
+            replace(task, charges=counted(namespace, task, pods.priority_class, pods.charges))
+            for task, pods in zip(tasks, job.pods, strict=True)
+        )
+
+    def _quotas_left(self) -> dict[Key, Quota]:
+        """Return all quotas, with the pods of plans that do not exist yet counted as used."""
+        promised: dict[Key, dict[str, int]] = {}
+        for key, share in self._shares.items() if self.quotas.namespaces else ():
+            job, held = self.jobs.get(key), share.held
+            if job is None or held is None or self.quotas.rules(key[0]) is None:
+                continue
+            if held.job_uid != job.uid or not held.view.missing:
+                continue
+            missing = Counter(member.task for member in held.view.missing)
+            for task in self._charged(job.tasks, job):
+                for quota, amounts in task.charges:
+                    known = promised.get((key[0], quota), {})
+                    promised[key[0], quota] = add(known, amounts, missing[task.name])
+        return self.quotas.left(promised)
 
     def _folded(self, key: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> Folded:
         """Return the tasks of a gang with what their claims of volumes and of devices ask."""
@@ -685,6 +732,7 @@ class ClusterState:
                 *chain.from_iterable(share.running for share in shares),
                 *self._strays(strays),
             ),
+            quotas=self._quotas_left(),
         )
 
     def _renew(self, reserved: Reserved, table: NodeTable, on_error: OnError) -> None:
@@ -747,7 +795,7 @@ class ClusterState:
         if job is None or not held.job_uid or job.uid != held.job_uid:
             learned = self.run_times.of_group(held.key, (pod for _, pod in held.view.members))
             return _Basis(group, held.view, self.node_table, learned_seconds=learned)
-        class_name = job.spec.priority_class_name if job.spec else None
+        class_name = job.priority_class
         return _Basis(
             job,
             held.view,
@@ -756,6 +804,7 @@ class ClusterState:
             self.tenancy.may_preempt(class_name),
             self.run_times.of_job(job),
             self._claims_revision(job),
+            self.quotas.rules(held.key[0]),
         )
 
     def _worked_out(

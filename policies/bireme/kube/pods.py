@@ -46,9 +46,11 @@ HEALING_REFUSALS: Final = (
     "ForeignPod: ",
     "StalePlan: ",
     "NotInPlan: ",
+    "RequestAbovePlan: ",
     "InternalError: ",
 )
-"""How refusals of the extender begin that are no verdict on the pod: its cache will be newer."""
+"""How refusals of the extender begin that are no verdict on the pod: its cache will be newer, or
+the gang is planned again with what its pods ask."""
 _CREATING: Final = ("ContainerCreating", "PodInitializing")
 
 
@@ -262,6 +264,17 @@ def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
     if (given := spec.resources) is not None:  # a limit counts only for a resource without request
         total = _amounts(given.limits, strict) | total | _amounts(given.requests, strict)
     return request_of(add(total, _amounts(spec.overhead, strict)) | {PODS: 1})
+
+
+def limits_of_spec(spec: wire.V1PodSpec) -> Request:
+    """Return the limits of a pod of this spec, as quotas count them. Never raises."""
+    total = _of_containers(
+        spec, lambda each: _amounts(each.resources.limits if each.resources else None, False)
+    )
+    if spec.resources is not None:
+        total |= _amounts(spec.resources.limits, False)
+    overhead = _amounts(spec.overhead, False)
+    return request_of({name: n + overhead.get(name, 0) for name, n in total.items()})
 
 
 def request_of_pod(pod: wire.V1Pod) -> Request:

@@ -10,11 +10,11 @@ Optimus) are fitted whenever the status changes.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from bireme.core.speed import (
     fit_speed,
 )
 from bireme.core.times import LONGEST_SECONDS
-from bireme.kube import plans, pods, quantities, volume_objects, wire
+from bireme.kube import names, plans, pods, quantities, volume_objects, wire
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
     MOST_SPEEDS,
@@ -44,6 +44,7 @@ from bireme.kube.api.training_job import (
     TrainingJobSpec,
 )
 from bireme.kube.plans import PlanFacts, spec_digest
+from bireme.kube.resource_quotas import NO_CHARGES, PodCharges, charges_of
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
 
 MOST_STEPS: Final = 1e15
@@ -234,10 +235,29 @@ def is_pause(seconds: float) -> bool:
 
 LONGEST_PAUSE_SECONDS: Final = 1800.0
 FINISHED = ("Succeeded", "Failed")
-# Cached properties of JobFacts that follow from the spec alone.
-_OF_SPEC: Final = ("has_claims", "spec_hash", "template")
+# Cached properties of JobFacts that follow from the spec alone, and from its tasks as planned.
+_OF_SPEC: Final = ("spec_hash", "template", "pod_shapes")
+_OF_TASKS: Final = ("claims", "has_claims", "rules")
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPods:
+    """The pods of one task: the task as the core plans it, and what else they ask."""
+
+    task: Task
+    claims: PodClaims = NO_CLAIMS
+    rules: tuple[str, ...] = ()
+    """Demands that depend on other pods, in words: kube-scheduler keeps them."""
+    priority_class: str | None = None
+    gates: tuple[str, ...] = ()
+    """Scheduling gates that are not Bireme's; a template's own are left out of its pods."""
+    charges: PodCharges = NO_CHARGES
+
+
+PodShape: TypeAlias = tuple[str, str, str]
+"""What the API server's admission tells pods apart by: namespace, PriorityClass, template."""
 
 
 @dataclass(frozen=True)
@@ -255,14 +275,15 @@ class JobFacts:
     spec: TrainingJobSpec | None
     raw_tasks: tuple[dict[str, Any], ...]
     tasks: tuple[Task, ...]
+    """Its tasks as they are planned, with what is known of the API server's changes to its pods."""
     fault: tuple[Reason, str] | None
     status: dict[str, Any]
     plan: PlanFacts | None = None
     """The plan in the status; it may be of an attempt that has ended."""
-    claims: tuple[PodClaims, ...] = ()
-    """The claims that the pods of each task name."""
-    rules: tuple[str, ...] = ()
-    """Demands of its pods that depend on other pods, in words: kube-scheduler keeps them."""
+    pods: tuple[TaskPods, ...] = ()
+    """The same, with everything that its pods ask."""
+    written: tuple[TaskPods, ...] = ()
+    """The same as the templates say it."""
 
     @property
     def phase(self) -> str:
@@ -270,9 +291,50 @@ class JobFacts:
         return str(self.status.get("phase") or "Pending")
 
     @cached_property
+    def claims(self) -> tuple[PodClaims, ...]:
+        """The claims that the pods of each task name."""
+        return tuple(pods.claims for pods in self.pods)
+
+    @cached_property
     def has_claims(self) -> bool:
         """True if the pods of one of its tasks name claims."""
         return any(used != NO_CLAIMS for used in self.claims)
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        """Demands of its pods that depend on other pods, in words: kube-scheduler keeps them."""
+        return tuple(dict.fromkeys(words for pods in self.pods for words in pods.rules))
+
+    @property
+    def priority_class(self) -> str | None:
+        """The PriorityClass of its pods; None for the cluster's default one."""
+        return next((pods.priority_class for pods in self.pods if pods.priority_class), None)
+
+    @property
+    def gated(self) -> tuple[Reason, str] | None:
+        """The fault that admission gates its pods, which Bireme could not lift; None without."""
+        found = next(((pods.task.name, pods.gates) for pods in self.pods if pods.gates), None)
+        if found is None:
+            return None
+        return Reason.PODS_REFUSED, (
+            f"admission puts the scheduling gate {', '.join(found[1])} on pods of task {found[0]}, "
+            "so that two controllers would decide when they start; exclude pods with schedulerName "
+            f"{names.SCHEDULER_NAME} from it"
+        )
+
+    @cached_property
+    def pod_shapes(self) -> tuple[PodShape, ...]:
+        """The shape of the pods of each task."""
+        class_name = (self.spec.priority_class_name if self.spec is not None else None) or ""
+        return tuple(
+            (self.key[0], class_name, spec_digest([raw["template"]])) for raw in self.raw_tasks
+        )
+
+    def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":
+        """Return the job with its tasks planned as ``pods``, one of each task."""
+        facts = replace(self, tasks=tuple(each.task for each in pods), pods=pods)
+        _take_over(facts, self, _OF_SPEC)
+        return facts
 
     @property
     def is_finished(self) -> bool:
@@ -302,10 +364,14 @@ class JobFacts:
     @property
     def is_displaced(self) -> bool:
         """True if it lost a node and has not been placed again."""
+        return self.phase == "Restarting" and self.last_stop == Reason.NODE_LOST
+
+    @property
+    def last_stop(self) -> str:
+        """The reason for which it last stopped, or has not started to run; empty for none."""
+        # The reason of the phase becomes that of the wait; the condition keeps this one.
         conditions = self.status.get("conditions") or ()
-        # The reason of the phase becomes that of the wait; the condition keeps why it last stopped.
-        why = next((c.get("reason") for c in conditions if c.get("type") == "Running"), None)
-        return self.phase == "Restarting" and why == Reason.NODE_LOST
+        return next((str(c.get("reason")) for c in conditions if c.get("type") == "Running"), "")
 
     @property
     def start_failures(self) -> int:
@@ -364,7 +430,7 @@ class JobFacts:
                     "request": task.request,
                     "programs": _programs(raw["template"]["spec"]),
                 }
-                for task, raw in zip(self.tasks, self.raw_tasks, strict=True)
+                for task, raw in zip(map(_task_of, self.written), self.raw_tasks, strict=True)
             ]
         )
 
@@ -444,26 +510,33 @@ def from_manifest(
         status=job.status,
         plan=plans.read(job.status, before),
     )
-    # What was worked out of the spec is still right.
-    cached = vars(known)
-    vars(facts).update((name, cached[name]) for name in _OF_SPEC if name in cached)
+    _take_over(facts, known, (*_OF_SPEC, *_OF_TASKS))
     return facts
+
+
+def _take_over(facts: JobFacts, known: JobFacts, names: Iterable[str]) -> None:
+    """Take over from ``known`` what was worked out there and is still right."""
+    cached = vars(known)
+    vars(facts).update((name, cached[name]) for name in names if name in cached)
+
+
+def _task_of(pods: TaskPods) -> Task:
+    return pods.task
 
 
 def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> JobFacts:
     """Return the facts that follow from the spec, with an empty status."""
     meta = job.metadata
-    tasks: tuple[Task, ...] = ()
-    claims: tuple[PodClaims, ...] = ()
-    rules: dict[str, None] = {}
+    written: tuple[TaskPods, ...] = ()
     spec, fault = _spec(job.spec)
     raw_tasks = tuple(job.spec["tasks"]) if spec is not None else ()
     if spec is not None:
         try:
-            read = [_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True)]
-            tasks = tuple(task for task, _, _ in read)
-            claims = tuple(used for _, used, _ in read)
-            rules = dict.fromkeys(words for _, _, of_task in read for words in of_task)
+            class_name = spec.priority_class_name
+            written = tuple(
+                _written(task, raw["template"], class_name)
+                for task, raw in zip(spec.tasks, raw_tasks, strict=True)
+            )
         except (ValueError, msgspec.ValidationError) as error:
             fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
         fault = fault or _affinity_fault(spec, topology_levels)
@@ -477,11 +550,11 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
         orphans_pods=False,
         spec=spec,
         raw_tasks=raw_tasks,
-        tasks=tasks,
+        tasks=tuple(map(_task_of, written)),
         fault=fault,
         status={},
-        claims=claims,
-        rules=tuple(rules),
+        pods=written,
+        written=written,
     )
 
 
@@ -522,12 +595,21 @@ def _programs(spec: dict[str, Any]) -> list[list[Any]]:
     return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
 
 
-def _task(task: TaskSpec, raw: dict[str, Any]) -> tuple[Task, PodClaims, tuple[str, ...]]:
-    template = raw["template"]
+def _written(task: TaskSpec, template: dict[str, Any], class_name: str | None) -> TaskPods:
+    """Return the pods of a task as its template says them."""
+    role = Role(task.role)
+    made = Task(
+        name=task.name,
+        replicas=task.replicas,
+        request=(),
+        role=role,
+        min_replicas=task.min_replicas or 0,
+        max_replicas=task.max_replicas or 0,
+        priority=role.default_priority if task.priority is None else task.priority,
+    )
     try:
         spec = pods.spec_of_template(template)
-        request = pods.request_of_spec(spec, strict=True)
-        constraints = pods.constraints_of_spec(spec)
+        found = with_spec(TaskPods(made), spec)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
     if spec.restart_policy == "Always":
@@ -535,15 +617,24 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> tuple[Task, PodClaims, tuple[s
             f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
             "use Never or OnFailure"
         )
-    role = Role(task.role)
-    made = Task(
-        name=task.name,
-        replicas=task.replicas,
-        request=request,
-        role=role,
-        min_replicas=task.min_replicas or 0,
-        max_replicas=task.max_replicas or 0,
-        priority=role.default_priority if task.priority is None else task.priority,
-        constraints=constraints,
+    return replace(found, priority_class=class_name, gates=())
+
+
+def with_spec(known: TaskPods, spec: wire.V1PodSpec) -> TaskPods:
+    """Return the pods of a task with what ``spec``, of one of them, asks.
+
+    Raises:
+        ValueError: a quantity or an operator in it cannot be read.
+    """
+    return TaskPods(
+        task=replace(
+            known.task,
+            request=pods.request_of_spec(spec, strict=True),
+            constraints=pods.constraints_of_spec(spec),
+        ),
+        claims=volume_objects.of_pod(spec),
+        rules=pods.rules_over_pods(spec),
+        priority_class=spec.priority_class_name,
+        gates=pods.other_gates(spec),
+        charges=charges_of(spec),
     )
-    return made, volume_objects.of_pod(spec), pods.rules_over_pods(spec)

@@ -218,6 +218,7 @@ class V1PodSpec(Wire, frozen=True):
     priority_class_name: str | None = None
     priority: int | None = None
     restart_policy: str | None = None
+    active_deadline_seconds: int | None = None
 
 
 class V1ContainerStateWaiting(Wire, frozen=True):
@@ -285,6 +286,31 @@ class V1PriorityClass(MetadataOnly, frozen=True):
     value: int = 0
     global_default: bool | None = None
     preemption_policy: str | None = None
+
+
+class V1ScopeRequirement(Wire, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class V1ScopeSelector(Wire, frozen=True):
+    match_expressions: tuple[V1ScopeRequirement, ...] | None = None
+
+
+class V1ResourceQuotaSpec(Wire, frozen=True):
+    hard: Quantities | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: V1ScopeSelector | None = None
+
+
+class V1ResourceQuotaStatus(Wire, frozen=True):
+    used: Quantities | None = None
+
+
+class V1ResourceQuota(MetadataOnly, frozen=True):
+    spec: V1ResourceQuotaSpec = V1ResourceQuotaSpec()
+    status: V1ResourceQuotaStatus = V1ResourceQuotaStatus()
 
 
 # --- volumes ---

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+DRY_RUN = "DRY RUN"
+"""Method of a POST that stores nothing."""
 
 Match = Callable[[str, str, bool], bool]
 """(method, path without query, whether it is a watch) -> whether the rule applies."""

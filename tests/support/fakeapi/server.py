@@ -22,7 +22,7 @@ from tests.support.fakeapi.answers import (
     replay,
     status_object,
 )
-from tests.support.fakeapi.faults import Fault, FaultScript
+from tests.support.fakeapi.faults import DRY_RUN, Fault, FaultScript
 from tests.support.fakeapi.store import Object, Refusal, Selector, Store
 from tools.controlplane.api import kubeconfig
 
@@ -170,8 +170,9 @@ class FakeApi:
             return json_answer(_without(document, path, self.removed))
         try:
             at = address(request.path)
-            self.requests["WATCH" if watch else request.method, at.resource] += 1
-            fault = self.faults.next(request.method, request.path, watch)
+            method = DRY_RUN if request.query.get("dryRun") else request.method
+            self.requests["WATCH" if watch else method, at.resource] += 1
+            fault = self.faults.next(method, request.path, watch)
             if fault is not None and (answer := await self._misbehave(request, fault)) is not None:
                 return answer
             self._check_access(request, at)

@@ -18,6 +18,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
+from bireme_operator.dry_runs import DryRuns
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
@@ -96,13 +97,21 @@ class Desk:
 # --- admission --------------------------------------------------------------------------------
 
 
+class NothingToLearn:
+    """Dry runs of pods of which all is known."""
+
+    async def learn(self, job: JobFacts) -> None: ...
+
+
 def admission(desk: Desk) -> None:
     """Begin to admit the waiting job to n0 and n1."""
     snapshot = desk.cluster.snapshot()
     (gang,) = snapshot.waiting
     placement = make_placement(gang, snapshot.nodes, {"worker": np.array([1, 1])})
     parts = (desk.state, cast(WorkQueue, desk), cast(Actuator, desk), cast(StatusWriter, desk))
-    admits = JobAdmission(*parts, settings=OperatorSettings(), epoch=7)
+    admits = JobAdmission(
+        *parts, settings=OperatorSettings(), epoch=7, dry_runs=cast(DryRuns, NothingToLearn())
+    )
     admits.admit(desk.state.jobs[KEY], Admit(gang, placement, Ranked(gang, 0.5), ""), snapshot)
 
 

@@ -1,0 +1,177 @@
+"""Dry runs: asks the API server what it makes of a job's pods before any of them is created.
+
+One pod per shape (:data:`~bireme.kube.training_jobs.PodShape`) is created with ``dryRun: All``.
+What comes back is what the gang is planned with: :mod:`bireme.kube.mutations` remembers it. A gang
+about to be admitted waits for the answer for at most two seconds; its pods themselves tell, too,
+and a gang whose pods turn out to ask more is planned again. One that waits is tried after a second,
+so that a template the API server rejects is reported at once and not only when there is room.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from bireme.core.decision import Hold
+from bireme.core.reasons import Reason
+from bireme.core.resources import Request
+from bireme.kube import wire
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.mutations import Mutations
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_builder import PodFactory, ProgressAccess
+from bireme.kube.training_jobs import JobFacts, PodShape
+from bireme.tasks import Tasks
+from bireme_operator.events import Events
+from bireme_operator.rate_limiter import RateLimiter
+from bireme_operator.rejections import AdmissionRejected, rejection_of
+from bireme_operator.workqueue import WorkQueue
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+_PATIENCE_SECONDS = 2.0
+_CHECKS_AT_ONCE = 4
+# Tenants choose the shapes. Above this rate gangs are planned as they are written.
+_PER_SECOND, _BURST = 50.0, 200.0
+_UNSUPPORTED = "does not support dry run"
+
+
+@dataclass(slots=True)
+class DryRuns:
+    """Tries pods of jobs; ``clock`` is monotonic seconds.
+
+    Attributes:
+        check_seconds: A job that waits is tried after so long.
+    """
+
+    state: ClusterState
+    writes: Writes
+    work: WorkQueue
+    events: Events
+    check_seconds: float
+    clock: Callable[[], float]
+    progress: ProgressAccess | None = None
+    _limiter: RateLimiter = field(init=False)
+    _under_way: dict[PodShape, asyncio.Task[None]] = field(default_factory=dict)
+    _checks: Tasks = field(default_factory=Tasks)
+    _checked: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._limiter = RateLimiter(_PER_SECOND, _BURST, self.clock)
+
+    @property
+    def _mutations(self) -> Mutations:
+        return self.state.mutations
+
+    async def learn(self, job: JobFacts) -> None:
+        """Learn what the API server makes of the pods of ``job``, as far as it is not known.
+
+        Raises:
+            AdmissionRejected: it refuses one of them.
+            ApiError: it failed.
+        """
+        unknown = self._mutations.unknown(job, self.clock())
+        if not unknown:
+            return
+        runs = [run for place in unknown if (run := self._run(job, place)) is not None]
+        if runs:
+            done, late = await asyncio.wait(runs, timeout=_PATIENCE_SECONDS)
+            if late:
+                _log.info("dry run is late", gang=job.key, seconds=_PATIENCE_SECONDS)
+            for run in done:
+                run.result()
+
+    def _run(self, job: JobFacts, place: int) -> asyncio.Task[None] | None:
+        """Return the dry run of a task's pods; None where there are too many at the moment."""
+        shape = job.pod_shapes[place]
+        run = self._under_way.get(shape)
+        if run is None and not self._limiter.take(job.key[0]):
+            run = self._under_way[shape] = asyncio.create_task(self._try(job, place))
+            run.add_done_callback(lambda ended: self._end(shape, ended))
+        return run
+
+    def _end(self, shape: PodShape, ended: asyncio.Task[None]) -> None:
+        del self._under_way[shape]
+        if not ended.cancelled():
+            ended.exception()  # it is nobody's where all have stopped waiting for it
+
+    async def _try(self, job: JobFacts, place: int) -> None:
+        try:
+            answer = await self.writes.try_pod(job.key[0], lambda: self._manifest(job, place))
+            spec = msgspec.json.decode(answer, type=wire.V1Pod).spec
+            self._mutations.put(job, place, spec, self.clock())
+        except ApiError as error:
+            if _UNSUPPORTED in error.message:
+                await self._cannot_tell(job, place, error.message)
+                return
+            if error.is_already_exists:  # a pod of the last start, or a stranger's: they will tell
+                return
+            raise rejection_of(error) or error from error
+        except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            await self._cannot_tell(job, place, f"a pod came back from a dry run with {error}")
+            return
+        self.state.apply_mutations(job.key[0])
+
+    async def _cannot_tell(self, job: JobFacts, place: int, why: str) -> None:
+        self._mutations.put_unchanged(job, place, self.clock())
+        _log.warning("planned without a dry run", gang=job.key, why=why)
+        message = f"planned without a dry run of task {job.tasks[place].name}: {why[:700]}"
+        reason = Reason.DRY_RUN_UNSUPPORTED
+        await self.events.post("TrainingJob", job.key, job.uid, reason, message)
+
+    def _manifest(self, job: JobFacts, place: int) -> dict[str, object]:
+        task = job.tasks[place]
+        requests = {task.name: task.request for task in job.tasks}
+        roles = {task.name: task.role.value for task in job.tasks}
+        member = Member(task.name, "", 0)
+        # Without a pin, which is not part of what the pod is planned by.
+        plan = PlanFacts(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,))
+        return PodFactory(job, plan, self.progress).manifest(member)
+
+    def check(self, job: JobFacts, hold: Hold) -> None:
+        """Try the pods of a job that waits, if nothing is known of them yet."""
+        if hold.gang.fault is not None or job.uid in self._checked:
+            return
+        if len(self._checks) >= _CHECKS_AT_ONCE:
+            return  # the next turn asks again
+        if self._mutations.unknown(job, self.clock()):
+            self._checked.add(job.uid)
+            self._checks.start(self._check(job))
+
+    async def _check(self, job: JobFacts) -> None:
+        try:
+            # Most jobs are admitted within a moment, and learn it then.
+            await asyncio.sleep(self.check_seconds)
+            current = self.state.jobs.get(job.key)
+            if current is not None and current.phase in ("Pending", "Restarting"):
+                await self._learn_waiting(current)
+        except (ApiError, NotLeader):
+            pass
+        finally:
+            self._checked.discard(job.uid)
+
+    async def _learn_waiting(self, job: JobFacts) -> None:
+        try:
+            await self.learn(job)
+        except AdmissionRejected as rejected:
+            current = self.state.jobs.get(job.key)
+            # A quota that is full now is no fault of the template.
+            is_verdict = rejected.reason is not Reason.PODS_REFUSED
+            if current is not None and current.uid == job.uid and is_verdict:
+                self.work.rejections.add(current, rejected)
+                self.state.requeue(job.key)
+
+    def learn_from_pods(self, job: JobFacts, requests: dict[str, Request]) -> None:
+        """Take in what pods of ``job`` that exist ask, by task."""
+        for place, task in enumerate(job.tasks):
+            if (request := requests.get(task.name)) is not None:
+                self._mutations.put_request(job, place, request, self.clock())
+        self.state.apply_mutations(job.key[0])
+
+    async def close(self) -> None:
+        for run in self._under_way.values():
+            run.cancel()
+        await self._checks.close()

@@ -1,0 +1,124 @@
+"""What mutating admission makes of the pods of a task: learned from dry runs, and from pods.
+
+A LimitRange, a RuntimeClass with overhead or a webhook may change a pod when it is created: it
+asks for more, tolerates or selects other nodes, has another priority. Gangs are planned with what
+comes back. Pods of one shape (namespace, PriorityClass and template) are changed alike.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bireme.core.gangs import NodeConstraints, Toleration
+from bireme.core.resources import Request, add, request_of
+from bireme.kube import wire
+from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
+
+FRESH_SECONDS = 600.0
+"""What was learned is learned anew after so long, before the next gang of the shape starts."""
+_MOST_SHAPES = 50_000
+# The API server adds these to every pod. They matter only on nodes that are not ready.
+_DEFAULT_TOLERATIONS = tuple(
+    Toleration(f"node.kubernetes.io/{condition}", "Exists", effect="NoExecute")
+    for condition in ("not-ready", "unreachable")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a shape since ``at``; ``pods`` is None where nothing was changed."""
+
+    at: float
+    pods: TaskPods | None
+
+
+class Mutations:
+    """What the API server makes of pods, by shape. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._known: dict[PodShape, _Known] = {}
+
+    def unknown(self, job: JobFacts, now: float) -> list[int]:
+        """Return the places of the tasks of ``job`` of whose pods nothing is known, or too old."""
+        seen: set[PodShape] = set()
+        places = []
+        for place, shape in enumerate(job.pod_shapes):
+            known = self._known.get(shape)
+            if shape not in seen and (known is None or now - known.at > FRESH_SECONDS):
+                places.append(place)
+            seen.add(shape)
+        return places
+
+    def put(self, job: JobFacts, place: int, spec: wire.V1PodSpec, now: float) -> None:
+        """Take in what the API server makes of a pod of the task at ``place`` of ``job``.
+
+        Raises:
+            ValueError: a quantity or an operator in ``spec`` cannot be read.
+        """
+        written = job.written[place]
+        found = with_spec(written, spec)
+        given = written.task.constraints
+        constraints = _without_defaults(found.task.constraints, given)
+        found = replace(found, task=replace(found.task, constraints=constraints))
+        if written.priority_class is None:
+            # The class is the cluster's default one, which is known without.
+            found = replace(found, priority_class=None)
+        self._store(job.pod_shapes[place], _Known(now, None if found == written else found))
+
+    def put_unchanged(self, job: JobFacts, place: int, now: float) -> None:
+        """Take note that nothing can be learned of the task at ``place`` before its pods exist."""
+        self._store(job.pod_shapes[place], _Known(now, None))
+
+    def put_request(self, job: JobFacts, place: int, request: Request, now: float) -> None:
+        """Take in that a pod of the task at ``place`` of ``job`` exists and asks ``request``."""
+        known = job.pods[place]
+        task = replace(known.task, request=_most(known.task.request, request))
+        self._store(job.pod_shapes[place], _Known(now, replace(known, task=task)))
+
+    def _store(self, shape: PodShape, known: _Known) -> None:
+        self._known.pop(shape, None)
+        self._known[shape] = known
+        while len(self._known) > _MOST_SHAPES:  # the oldest
+            del self._known[next(iter(self._known))]
+
+    def forget(self, job: JobFacts) -> None:
+        """Have what is known of the pods of ``job`` learned anew before it is next admitted."""
+        for shape in job.pod_shapes:
+            self._known.pop(shape, None)
+
+    def applied_to(self, job: JobFacts) -> JobFacts:
+        """Return ``job`` with its tasks as its pods will be; the same object if they are so."""
+        if not self._known or not job.written:
+            return job
+        pods = tuple(self._applied(job))
+        return job if pods == job.pods else job.with_pods(pods)
+
+    def _applied(self, job: JobFacts) -> Iterable[TaskPods]:
+        for shape, written, planned in zip(job.pod_shapes, job.written, job.pods, strict=True):
+            known = self._known.get(shape)
+            if known is None:
+                yield planned  # what was learned earlier, or as it is written
+            elif known.pods is None:
+                yield written
+            else:
+                task = replace(
+                    written.task,
+                    request=known.pods.task.request,
+                    constraints=known.pods.task.constraints,
+                )
+                yield replace(known.pods, task=task)
+
+
+def _without_defaults(found: NodeConstraints, written: NodeConstraints) -> NodeConstraints:
+    tolerations = tuple(
+        each
+        for each in found.tolerations
+        if each not in _DEFAULT_TOLERATIONS or each in written.tolerations
+    )
+    return replace(found, tolerations=tolerations)
+
+
+def _most(left: Request, right: Request) -> Request:
+    amounts = add({}, left)
+    for name, amount in right:
+        amounts[name] = max(amounts.get(name, 0), amount)
+    return request_of(amounts)
