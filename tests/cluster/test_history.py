@@ -70,6 +70,9 @@ def test_expired_history_is_a_gap_and_deletions_in_it_are_reported(
         FaultProxy(gpus.kubeconfig) as proxy,
         Recorder(proxy.kubeconfig, tmp_path / "history.jsonl") as recorder,
     ):
+        # Seen by the watch, so it is open: one that opens later would see the deletion itself.
+        change(gpus, "doomed", 1)
+        recorder.settle()
         proxy.hold()
         proxy.cut_watches()
         assert gpus.api.request("DELETE", f"{QUEUES}/doomed").status == 200
@@ -78,7 +81,7 @@ def test_expired_history_is_a_gap_and_deletions_in_it_are_reported(
         recorder.settle(30)
         records = recorder.records()
     changes = [r.change for r in records if r.key == ("", "doomed")]
-    assert changes == ["ADDED", "DELETED"]
+    assert changes == ["ADDED", "MODIFIED", "DELETED"]
     assert "Queue" in {r.kind for r in records if r.change == "GAP"}
 
 
