@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 
@@ -74,12 +75,24 @@ def test_philly_has_thirteen_virtual_clusters_in_71_days() -> None:
 
 def test_the_whole_philly_trace_is_read_in_a_few_times_what_its_rows_alone_take() -> None:
     path = file("philly/philly_2017-09-04_2017-11-14.csv.gz")
-    begun = process_time()
-    with gzip.open(path, "rt") as rows:
-        assert sum(1 for _ in csv.DictReader(rows)) == 64_483
-    parsed = process_time()
-    read_trace(f"philly:{path}")
-    assert process_time() - parsed < 10 * (parsed - begun)  # 4 to 5 times
+
+    def rows_alone() -> None:
+        with gzip.open(path, "rt") as rows:
+            assert sum(1 for _ in csv.DictReader(rows)) == 64_483
+
+    rows, whole = least_time(rows_alone), least_time(lambda: read_trace(f"philly:{path}"))
+    assert whole < 10 * rows  # 4 to 5 times
+
+
+def least_time(work: Callable[[], object]) -> float:
+    """Processor seconds of the best of three runs; other workers only add to it."""
+
+    def once() -> float:
+        begun = process_time()
+        work()
+        return process_time() - begun
+
+    return min(once() for _ in range(3))
 
 
 @pytest.mark.parametrize(
