@@ -227,7 +227,7 @@ async def test_of_an_object_that_changes_faster_than_kopf_can_follow_the_newest_
         put(api, "b")
         await until(lambda: "b" in known.names)
         await until(lambda: known.objects["team", "a"].spec == {"n": 1999})
-        assert len(known.story) < 200
+        assert len(known.story) < 1000  # far fewer than there were changes
         drop(api, "a")
         await until(lambda: known.names == {"b"})
         assert known.repairs("lost") == known.repairs("ghost") == 0
