@@ -43,8 +43,8 @@ class RefusalReason(StrEnum):
     """The plan does not name the pod: it came after the gang was planned, or its gate was lifted by
     hand. A gated one joins when there is room."""
     REQUEST_ABOVE_PLAN = "RequestAbovePlan"
-    """The pod asks for more than was planned for it: a webhook or a LimitRange may have added some.
-    Ask for as much in the template."""
+    """The pod asks for more than was planned for it: a webhook or a LimitRange added some since its
+    dry run. Nothing is to be done: the gang is planned again with what its pods ask."""
     PLANNED_NODE_NOT_OFFERED = "PlannedNodeNotOffered"
     """Its node did not pass the scheduler's own filters, which other words in the event
     name (a taint, a volume, a port). The gang gives its places back and is tried again later."""

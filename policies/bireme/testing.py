@@ -11,6 +11,7 @@ from bireme.core.gangs import Gang, Role, Taint, Task
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
 from bireme.core.queues import Queue
+from bireme.core.quotas import Quota
 from bireme.core.resources import IntArray, add, request_of
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
@@ -137,6 +138,7 @@ def a_snapshot(
     now: float = 0.0,
     settings: SchedulingSettings | None = None,
     growable: Sequence[GrowablePool] = (),
+    quotas: Sequence[Quota] = (),
 ) -> ClusterSnapshot:
     """Make a snapshot of ``nodes`` with one open queue called ``default``; no gang runs."""
     settings = settings or SchedulingSettings()
@@ -150,6 +152,7 @@ def a_snapshot(
         queue_usage=queue_usage or {},
         settings=settings,
         growable=tuple(growable),
+        quotas={(quota.namespace, quota.name): quota for quota in quotas},
     )
 
 

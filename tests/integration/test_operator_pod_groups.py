@@ -1,7 +1,6 @@
 """Gangs of other controllers' pods, from release to loss, beside jobs of the same name or not."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from bireme.testing import a_node
 from bireme_operator import guests
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.faults import dry_runs
 from tests.support.fakeapi.store import Change
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import gated_pod, node_manifest
@@ -70,8 +70,7 @@ async def test_a_refused_job_takes_no_places_from_a_group_of_its_name(
 ) -> None:
     furnish(api)
     api.put(f"{names.path('queues')}/closed", queue("closed", state="Closed"))
-    refusal: Any = lambda method, path, _: method == "POST" and path.endswith("/pods")  # noqa: E731
-    api.faults.add(Fault(status=422, reason="Invalid"), refusal, times=None)
+    api.faults.add(Fault(status=422, reason="Invalid"), dry_runs, times=None)
     submit(api, training_job("group", task(gpus=1), queue="closed"))
     async with FakeKubelets(api, runs), leading(api, tmp_path, template_check_seconds=0.1) as term:
         await until(lambda: status(api, "group").get("reason") == "TemplateInvalid")

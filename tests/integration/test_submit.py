@@ -10,7 +10,7 @@ import yaml
 from bireme.cli import main
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.faults import writes
+from tests.support.fakeapi.faults import dry_runs
 
 JOBS, QUEUES = names.path("trainingjobs"), names.path("queues")
 
@@ -66,7 +66,7 @@ async def test_one_wrong_job_keeps_all_from_being_sent(sender: Sender) -> None:
 
 
 async def test_a_refusal_of_the_server_is_printed_before_anything_is_sent(sender: Sender) -> None:
-    sender.api.faults.add(Fault(status=422, reason="Invalid"), writes)
+    sender.api.faults.add(Fault(status=422, reason="Invalid"), dry_runs)
     status, _, err = await sender.submit(job())
     assert status == 1
     assert "error: TrainingJob train: " in err

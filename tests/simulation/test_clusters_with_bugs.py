@@ -136,7 +136,7 @@ BUGS: dict[str, Bug] = {
     ),
     "victims are not evicted": Bug(Actuator, "delete_pods", _sparing_victims, ("job-stuck",)),
     "gates are lifted before the plan is written": Bug(
-        PodGroups, "_admit", _releasing_first, ("off-plan",)
+        PodGroups, "_admit", _releasing_first, ("off-plan", "pod-left-over")
     ),
     "a history that is gone is not listed anew": Bug(
         Reflector, "_follow", _deaf_to_gone, ("job-stuck", "plan-left-over")

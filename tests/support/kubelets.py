@@ -18,12 +18,15 @@ from typing import Any, Self
 
 import psutil
 
+from bireme.kube import names, training_jobs, wire
+from bireme.kube.pods import request_of_spec
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.recording import recorded
 from tests.support.fakeapi.store import Change, Key, Object
 from tests.support.history.observer import check
+from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.tenant import environment
-from tests.support.simcluster.objects import NODES, PODS, pins
+from tests.support.simcluster.objects import JOBS, NODES, PODS, pins
 
 
 def succeeds(_: Object) -> str:
@@ -94,6 +97,8 @@ class FakeKubelets:
         if pod["spec"].get("schedulingGates") or not self.binds:
             return
         if not pod["spec"].get("nodeName"):
+            if self._is_above_plan(key, pod):
+                return
             node = next((name for names in pins(pod) for name in names), "")
             if node and ("", node) in self._api.store.collection(NODES).objects:
                 bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
@@ -102,6 +107,19 @@ class FakeKubelets:
             self._say(key, "Running", "True")
         elif phase == "Running" and self.outcome(pod) != "Running":
             self._say(key, self.outcome(pod), "False")
+
+    def _is_above_plan(self, key: Key, pod: Object) -> bool:
+        """Whether the extender would refuse a job's pod because it asks for more than planned."""
+        labels = pod["metadata"].get("labels", {})
+        job = self._api.store.collection(JOBS).objects.get((key[0], labels.get(names.JOB_LABEL)))
+        if job is None:
+            return False
+        plan = training_jobs.from_manifest(through_the_wire(job, wire.CustomObject)).plan
+        if plan is None:
+            return False
+        planned = dict(plan.requests.get(labels.get(names.TASK_LABEL), ()))
+        spec = through_the_wire(pod["spec"], wire.V1PodSpec)
+        return any(amount > planned.get(name, 0) for name, amount in request_of_spec(spec))
 
     def _say(self, key: Key, phase: str, ready: str) -> None:
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}

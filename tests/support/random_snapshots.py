@@ -4,7 +4,7 @@ Values are drawn from short lists chosen for their edges, because clashes betwee
 to be found, and those need small numbers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -25,6 +25,8 @@ from bireme.core.gangs import (
 )
 from bireme.core.nodes import GrowablePool, Node
 from bireme.core.queues import Queue
+from bireme.core.quotas import Quota
+from bireme.core.resources import PODS, request_of
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GIB, GPU, a_gang, a_node, a_snapshot, a_task
@@ -50,6 +52,11 @@ QUEUES = (
     Queue("small", limit={GPU: 6, "cpu": 20_000}, user_priority=90, wait_bound_seconds=40),
     Queue("closed", is_open=False),
     Queue("team", namespaces=frozenset({"team"})),
+)
+QUOTAS = (
+    Quota("team", "gpus", hard={GPU: 5}, used={GPU: 2}),
+    Quota("team", "pods", hard={PODS: 4}, used={}),
+    Quota("team", "full", hard={"cpu": 10_000}, used={"cpu": 11_000}),
 )
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))
 
@@ -137,7 +144,7 @@ def gangs(draw: st.DrawFn, uid: str) -> Gang:
         uid,
         *(draw(tasks(role)) for role in roles),
         queue=draw(st.sampled_from(("free", "free", "small", "closed", "team", "unknown"))),
-        namespace=draw(st.sampled_from(("default", "team"))),
+        namespace=draw(st.sampled_from(("team", "default"))),
         arrived=float(draw(st.integers(0, 100))),
         priority=draw(st.sampled_from((0, 100, 1000, -5))),
         min_available=draw(st.sampled_from((0, 0, 3))),
@@ -146,6 +153,19 @@ def gangs(draw: st.DrawFn, uid: str) -> Gang:
         ),
         interrupted=draw(st.booleans()),
     )
+
+
+def charged(gang: Gang) -> Gang:
+    """``gang`` as :data:`QUOTAS` count it: the full one counts parameter servers alone."""
+    if gang.namespace != "team":
+        return gang
+    tasks = []
+    for task in gang.tasks:
+        used = {GPU: dict(task.request).get(GPU, 0), PODS: 1, "cpu": 1000}
+        counted = (("gpus", GPU), ("pods", PODS), *((("full", "cpu"),) * (task.role is Role.PS)))
+        charges = tuple((name, request_of({what: used[what]})) for name, what in counted)
+        tasks.append(replace(task, charges=charges))
+    return replace(gang, tasks=tuple(tasks))
 
 
 @st.composite
@@ -159,6 +179,9 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
         topology_levels=draw(st.sampled_from(LEVELS)),
     )
     usage = {"small": {GPU: draw(st.integers(0, 7)), "cpu": 1000}}
+    quotas = draw(st.sampled_from(((), QUOTAS)))
+    if quotas:
+        waiting = [charged(gang) for gang in waiting]
     bare = a_snapshot(nodes, queues=QUEUES, settings=settings)
     shares = st.sampled_from((0.0, 0.0, 0.5, 1.0, 1.5))
     used = np.array([draw(shares) for _ in nodes])[:, None] * np.minimum(
@@ -172,5 +195,6 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
         used=used.astype(np.int64).reshape(bare.used.shape),
         now=100.0,
         settings=settings,
+        quotas=quotas,
     )
     return SnapshotCase(nodes, snapshot)

@@ -23,6 +23,7 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
 from bireme.core.queues import Queue
+from bireme.core.quotas import Quota
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
@@ -60,6 +61,7 @@ class Decoder:
         self._held: dict[str, RecordedGang] = {}
         self._running: dict[str, RunningGang] = {}
         self._growable: dict[str, GrowablePool] = {}
+        self._quotas: dict[str, Quota] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
         self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
@@ -94,6 +96,7 @@ class Decoder:
         _apply(self._waiting, line.waiting)
         _apply(self._held, line.running)
         _apply(self._growable, line.growable)
+        _apply(self._quotas, line.quotas)
         for uid in line.running:
             self._running.pop(uid, None)
         # A gang that did not change stays the same object: what it has computed is kept.
@@ -112,6 +115,7 @@ class Decoder:
             settings=self._settings,
             running=tuple(self._running.values()),
             growable=tuple(self._growable.values()),
+            quotas={(q.namespace, q.name): q for q in self._quotas.values()},
         )
         return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
 

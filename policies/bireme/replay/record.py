@@ -15,6 +15,7 @@ from bireme.core.errors import BiremeError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool, Node
 from bireme.core.queues import Queue
+from bireme.core.quotas import Quota
 from bireme.core.settings import SchedulingSettings
 from bireme.rl.lookup import PolicySource
 
@@ -94,6 +95,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
             that is new uses nothing, and all do when other resources are offered than before.
         waiting, running: By gang.
         growable: By pool.
+        quotas: By namespace and name, with a slash between them.
     """
 
     line: int
@@ -108,6 +110,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     waiting: dict[str, Gang | None] = {}
     running: dict[str, RecordedGang | None] = {}
     growable: dict[str, GrowablePool | None] = {}
+    quotas: dict[str, Quota | None] = {}
 
 
 class RecordError(BiremeError, ValueError):

@@ -129,6 +129,7 @@ class Encoder:
             "waiting": {gang.uid: gang for gang in snapshot.waiting},
             "running": {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running},
             "growable": {pool.name: pool for pool in snapshot.growable},
+            "quotas": {"/".join(key): quota for key, quota in snapshot.quotas.items()},
         }
         gangs = len(now["waiting"]), len(now["running"])
         if gangs != (len(snapshot.waiting), len(snapshot.running)):
@@ -206,7 +207,8 @@ def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 def _is_unchanged(line: record.Line) -> bool:
     done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
-    return not any((*seen, line.waiting, line.running, line.growable, *acts))
+    changed = (line.waiting, line.running, line.growable, line.quotas)
+    return not any((*seen, *changed, *acts))
 
 
 def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:

@@ -68,6 +68,10 @@ def writes(method: str, path: str, watch: bool) -> bool:  # a Match
     return method in WRITES
 
 
+def dry_runs(method: str, path: str, watch: bool) -> bool:  # a Match
+    return method == DRY_RUN
+
+
 def watches(method: str, path: str, watch: bool) -> bool:  # a Match
     return watch
 

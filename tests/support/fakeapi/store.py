@@ -53,6 +53,8 @@ class Store:
         self.version = 100
         self.lingers: Callable[[Object], bool] = lambda _: False
         """True of objects that, deleted with grace, stay for others to remove."""
+        self.admission: dict[str, list[Callable[[Object, bool], None]]] = {}
+        """By kind: each is given what is about to be created, and whether by a dry run."""
         self._now = now
         self._uids = itertools.count(1)
         self._collections: dict[str, Collection] = {}
@@ -91,6 +93,8 @@ class Store:
             meta["namespace"] = key[0]
         new.setdefault("kind", collection.kind)
         new.setdefault("apiVersion", collection.api_version)
+        for admission in self.admission.get(collection.kind, ()):
+            admission(new, dry_run)
         return new if dry_run else self._commit(collection, key, None, new)
 
     def update(self, resource: str, key: Key, body: Object, subresource: str = "") -> Object:

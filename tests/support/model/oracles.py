@@ -127,6 +127,25 @@ def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[s
         for name, queue in snapshot.queues.items()
     }
     yield from over_limits(limits, parents, usage)
+    yield from _over_quotas(snapshot, decision)
+
+
+def _over_quotas(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str]:
+    charged: Counter[tuple[str, str, str]] = Counter()
+    for action in decision.actions:
+        if not isinstance(action, Admit | Resize):
+            continue
+        sizes = Counter(_sizes(action.placement.by_task(snapshot.nodes)))
+        if isinstance(action, Resize):
+            sizes.subtract(_sizes(action.running.placement.by_task(snapshot.nodes)))
+        for task in action.gang.tasks:
+            for name, amounts in task.charges:
+                for resource, amount in amounts:
+                    charged[action.gang.namespace, name, resource] += sizes[task.name] * amount
+    for (namespace, name, resource), amount in charged.items():
+        quota = snapshot.quotas[namespace, name]
+        if amount > 0 and quota.used.get(resource, 0) + amount > quota.hard[resource]:
+            yield f"quota {name} of {namespace}: {amount} more {resource} is too much"
 
 
 def _up(queue: str, parents: Mapping[str, str]) -> Iterator[str]:

@@ -95,6 +95,7 @@ def test_the_decision_does_not_depend_on_the_order_of_the_input(
         used=case.snapshot.used,
         now=case.snapshot.now,
         settings=case.snapshot.settings,
+        quotas=random_snapshots.QUOTAS[::-1] if case.snapshot.quotas else (),
     )
     assert story(decide(other), other) == story(decide(case.snapshot), case.snapshot)
 

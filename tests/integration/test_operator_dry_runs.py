@@ -1,0 +1,90 @@
+"""Admission webhooks that dry runs do not foretell, and what becomes of the gangs."""
+
+import time
+from itertools import count
+from pathlib import Path
+
+from bireme.kube import names
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.faults import DRY_RUN, dry_runs
+from tests.support.fakeapi.store import Object, Refusal
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
+from tests.support.scenario.manifests import task, training_job
+from tests.support.simcluster.objects import PODS
+
+NO_DRY_RUN = 'admission webhook "sidecars.example.com" does not support dry run'
+EVENTS = "/api/v1/events"
+
+
+def ask(pod: Object, memory: str) -> None:
+    requests = {"memory": memory}
+    container = {"name": "proxy", "image": "proxy", "resources": {"requests": requests}}
+    pod["spec"]["containers"].append(container)
+
+
+def reasons(api: FakeApi) -> list[str]:
+    events = api.store.collection(EVENTS).objects.values()
+    return [f"{event['reason']}: {event['message']}" for event in events]
+
+
+async def test_a_webhook_without_dry_runs_is_named_and_its_changes_are_planned(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    def inject(pod: Object, dry_run: bool) -> None:
+        if dry_run:
+            raise Refusal(400, "BadRequest", NO_DRY_RUN)
+        ask(pod, "3Gi")
+
+    api.store.admission["Pod"] = [inject]
+    furnish(api)
+    submit(api, training_job("job", task(replicas=4)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: status(api, "job").get("phase") == "Running")
+        assert status(api, "job")["plan"]["tasks"][0]["requests"]["memory"] == "3Gi"
+        assert status(api, "job")["interruptions"] == 1
+        before = api.requests[DRY_RUN, PODS]
+        # The next of its shape is planned right from what the pods of the first told.
+        submit(api, training_job("next", task(replicas=4)))
+        await until(lambda: status(api, "next").get("phase") == "Running")
+        assert status(api, "next").get("interruptions", 0) == 0
+        assert api.requests[DRY_RUN, PODS] == before
+    (event,) = [each for each in reasons(api) if "DryRunUnsupported" in each]
+    assert NO_DRY_RUN in event
+
+
+async def test_pods_that_grow_with_every_start_are_a_failed_start_and_others_run(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    numbers = count(1)
+
+    def grow(pod: Object, dry_run: bool) -> None:
+        if not dry_run and pod["metadata"]["labels"][names.POD_GROUP_LABEL] == "odd":
+            ask(pod, f"{next(numbers)}Gi")
+
+    api.store.admission["Pod"] = [grow]
+    furnish(api)
+    submit(api, training_job("odd", task(replicas=4, gpus=4)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: status(api, "odd").get("startFailures"))
+        odd = status(api, "odd")
+        assert (odd["reason"], odd["interruptions"]) == ("PodsChanged", 2)
+        assert "memory where" in odd["message"]
+        assert odd["retryTime"]
+        submit(api, training_job("other", task(replicas=4, gpus=4)))
+        await until(lambda: status(api, "other").get("phase") == "Running")
+        assert len(pods(api)) == 4
+
+
+async def test_a_slow_webhook_delays_an_admission_for_two_seconds_and_no_verdict(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    api.faults.add(Fault(delay_seconds=60), dry_runs, times=None)
+    furnish(api)
+    began = time.monotonic()
+    submit(api, training_job("fits", task(replicas=4)), training_job("wide", task(replicas=99)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: status(api, "wide").get("reason") == "NeverFits")
+        assert time.monotonic() - began < 2
+        await until(lambda: status(api, "fits").get("phase") == "Running")
+        assert 2 <= time.monotonic() - began < 10
