@@ -49,10 +49,10 @@ QUOTAS: dict[str, Manifest] = {
 }
 GIVEN = {"cpu": "500m", "memory": "1Gi"}
 TWICE = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3Gi", GPU: "2"}
-BOTH = {"requests": GIVEN, "limits": TWICE}
+BOTH: dict[str, Any] = {"requests": GIVEN, "limits": TWICE}
 
 
-def container(name: str = "train", **resources: Manifest) -> Manifest:
+def container(name: str = "train", **resources: Any) -> Manifest:
     return {"name": name, "image": "train", "resources": resources}
 
 
