@@ -259,28 +259,6 @@ def test_pod_group_of_the_name_of_a_running_job_is_told_to_be_renamed(tenant: Te
     assert "nodeName" not in tenant.get("Pod", "late")["spec"]
 
 
-def test_quota_that_refuses_a_pod_is_named_and_nothing_of_a_gang_stays(tenant: Tenant) -> None:
-    quota: Manifest = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "few"},
-        "spec": {"hard": {"pods": "2"}},
-    }
-    tenant.cluster.kubectl("apply", "-n", tenant.namespace, "-f", "-", input=json.dumps(quota))
-    tenant.eventually(
-        lambda: tenant.cluster.kubectl(
-            "get", "quota", "few", "-n", tenant.namespace, "-o", "jsonpath={.status.hard.pods}"
-        ),
-        lambda hard: hard == "2",
-    )
-    tenant.create(torch_job("many", workers=3))
-    status = tenant.await_reason("many", "PodsRefused")
-    assert "exceeded quota" in status["message"]
-    tenant.eventually(lambda: tenant.pods("many"), lambda pods: pods == [])
-    tenant.create(training_job("good", task(replicas=2)))
-    tenant.await_phase("good", "Running")
-
-
 def test_crds_removed_while_jobs_run_are_survived(stack: BiremeStack, tenant: Tenant) -> None:
     tenant.create(torch_job("lost"))
     tenant.await_phase("lost", "Running")

@@ -194,6 +194,7 @@ def test_admission_of_n_pods_takes_at_most_n_creates_n_binds_and_two_more_writes
 ) -> None:
     replicas = 8
     since = len(programs.operator.writes), len(programs.scheduler.writes)
+    tried = programs.operator.dry_runs
     tenant.create(training_job("counted", task(replicas=replicas)))
     tenant.await_phase("counted", "Running")
     sent = writes_of(programs.operator, tenant, since[0])
@@ -203,6 +204,7 @@ def test_admission_of_n_pods_takes_at_most_n_creates_n_binds_and_two_more_writes
     ]
     assert (len(creates), len(binds)) == (replicas, replicas)
     assert len(sent) - len(creates) <= 2, sent  # admitted, and Running
+    assert programs.operator.dry_runs - tried == 1  # of the one shape of its pods
 
 
 def test_default_scheduler_serves_other_pods_while_bireme_is_down(

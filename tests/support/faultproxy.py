@@ -61,6 +61,7 @@ class FaultProxy:
         self.faults = FaultScript()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.writes: list[Write] = []
+        self.dry_runs = 0
         """Counted writes in the order of their arrival, whatever became of them."""
         self.url = ""
         self._source = CredentialSource(kubeconfig)
@@ -183,6 +184,9 @@ class FaultProxy:
 
     def _count(self, request: web.Request) -> Write | None:
         if not self._is_counted(request.method, request.path):
+            return None
+        if "dryRun" in request.query:  # it writes nothing
+            self.dry_runs += 1
             return None
         write = Write(len(self.writes) + 1, request.method, request.path)
         self.writes.append(write)
