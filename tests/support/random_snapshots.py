@@ -13,7 +13,9 @@ from bireme.core.gangs import (
     ANYWHERE,
     AffinityMode,
     Gang,
+    HostPort,
     NodeConstraints,
+    PodKind,
     Requirement,
     Role,
     RoleAffinity,
@@ -24,6 +26,7 @@ from bireme.core.gangs import (
     Toleration,
 )
 from bireme.core.nodes import GrowablePool, Node
+from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
 from bireme.core.resources import PODS, request_of
@@ -57,6 +60,11 @@ QUOTAS = (
     Quota("team", "gpus", hard={GPU: 5}, used={GPU: 2}),
     Quota("team", "pods", hard={PODS: 4}, used={}),
     Quota("team", "full", hard={"cpu": 10_000}, used={"cpu": 11_000}),
+)
+PORTS = (
+    PodKind((HostPort(7000),)),
+    PodKind((HostPort(7000, "TCP", "10.0.0.1"), HostPort(7001, "UDP"))),
+    PodKind((HostPort(7000, "UDP"), HostPort(7001))),
 )
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))
 
@@ -155,6 +163,13 @@ def gangs(draw: st.DrawFn, uid: str) -> Gang:
     )
 
 
+@st.composite
+def with_ports(draw: st.DrawFn, gang: Gang) -> Gang:
+    """``gang``, some of whose tasks have ports of their nodes."""
+    kinds = st.sampled_from((None, None, None, *PORTS))
+    return replace(gang, tasks=tuple(replace(task, pod=draw(kinds)) for task in gang.tasks))
+
+
 def charged(gang: Gang) -> Gang:
     """``gang`` as :data:`QUOTAS` count it: the full one counts parameter servers alone."""
     if gang.namespace != "team":
@@ -179,6 +194,7 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
         topology_levels=draw(st.sampled_from(LEVELS)),
     )
     usage = {"small": {GPU: draw(st.integers(0, 7)), "cpu": 1000}}
+    waiting = [draw(with_ports(gang)) for gang in waiting]
     quotas = draw(st.sampled_from(((), QUOTAS)))
     if quotas:
         waiting = [charged(gang) for gang in waiting]
@@ -197,4 +213,9 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
         settings=settings,
         quotas=quotas,
     )
-    return SnapshotCase(nodes, snapshot)
+    there = [
+        PodsOf(kind, np.array([draw(st.integers(0, len(nodes) - 1))]))
+        for kind in PORTS
+        if draw(st.booleans()) and nodes
+    ]
+    return SnapshotCase(nodes, replace(snapshot, occupants=Occupants(there)))

@@ -72,6 +72,10 @@ def content(snapshot: ClusterSnapshot) -> dict[str, object]:
         "used": snapshot.used.tolist(),
         "waiting": {gang.uid: gang for gang in snapshot.waiting},
         "growable": {pool.name: pool for pool in snapshot.growable},
+        "occupants": [
+            (pods.kind, pods.rows.tolist(), pods.owner, pods.are_fixed)
+            for pods in snapshot.occupants.groups
+        ],
         "running": {running.gang.uid: _held(running) for running in snapshot.running},
     }
 

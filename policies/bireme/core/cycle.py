@@ -151,7 +151,9 @@ class AdmissionPass:
 
     def __post_init__(self) -> None:
         snapshot = self.snapshot
-        self.ledger = CapacityLedger(snapshot.nodes, snapshot.used, snapshot.now)
+        self.ledger = CapacityLedger(
+            snapshot.nodes, snapshot.used, snapshot.now, snapshot.occupants
+        )
         self.quotas = QuotaLedger(snapshot.quotas)
         self.preemptor = Preemptor(snapshot, self.placer, self.queues, self.order, self.ledger)
 

@@ -103,6 +103,43 @@ ANYWHERE = NodeConstraints()
 """No demand at all."""
 
 
+# --- hard demands of a pod on other pods ---
+#
+# What they mean for places is in bireme.core.pod_rules.
+
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # of a port, as kube-scheduler compares them
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port that a pod takes on its node."""
+
+    number: int
+    protocol: str = "TCP"
+    address: str = _ANY_ADDRESS
+
+    def clashes(self, other: "HostPort") -> bool:
+        """Return whether one node cannot have both."""
+        if (self.number, self.protocol) != (other.number, other.protocol):
+            return False
+        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
+
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """What rules over pods see of the pods of one template."""
+
+    ports: tuple[HostPort, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its demands on other pods."""
+        if not self.ports:
+            return ()
+        numbers = sorted({port.number for port in self.ports})
+        return (f"host port {', '.join(map(str, numbers))}",)
+
+
 # --- gangs ---
 
 Key: TypeAlias = tuple[str, str]
@@ -155,7 +192,8 @@ class Task:
 
     ``request`` is that of one replica (see :mod:`bireme.core.resources` for units) and always
     contains ``pods: 1``. ``members`` are the UIDs of pods that already exist, in replica order,
-    for gangs whose pods another controller made; empty for pods the operator will create.
+    for gangs whose pods another controller made; empty for pods the operator will create. ``pod``
+    is None where no rule looks at other pods for its sake, or at its own for theirs.
     """
 
     name: str
@@ -171,6 +209,7 @@ class Task:
     """The most it may grow to while it runs; 0 means ``replicas``."""
     charges: tuple[tuple[str, Request], ...] = ()
     """What one replica uses of each quota of its namespace (:mod:`bireme.core.quotas`)."""
+    pod: PodKind | None = None
 
     @property
     def minimum(self) -> int:
@@ -342,7 +381,14 @@ class Gang:
         """The equivalence class of the gang: gangs of equal shape fit alike."""
         # Task names are part of it, because messages remembered under a shape contain them.
         tasks = tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks)
-        return Shape((tasks, self.role_affinity))
+        if not self.has_rules:
+            return Shape((tasks, self.role_affinity))
+        return Shape((tasks, self.role_affinity, tuple(task.pod for task in self.tasks)))
+
+    @cached_property
+    def has_rules(self) -> bool:
+        """True if its places depend on which other pods are where."""
+        return any(task.pod is not None for task in self.tasks)
 
     @cached_property
     def at_minimum(self) -> "Gang":

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core import ruled_placement
 from bireme.core.errors import error_text
 from bireme.core.gangs import Gang
 from bireme.core.placement import FreeCapacity, Placement, TaskPlacement, keeps_affinity
@@ -156,6 +157,16 @@ class CheckedPlacer:
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a valid placement of the whole gang, or None."""
+        placement = self._answer(gang, capacity)
+        if not gang.has_rules or (
+            placement and ruled_placement.keeps_rules(gang, placement, capacity)
+        ):
+            return placement
+        # No placer knows the rules between the pods of one gang.
+        return ruled_placement.place(gang, capacity)
+
+    def _answer(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """Return a placement that is whole and fits, or None."""
         # Each invalid answer may have taken as long as a placer is allowed to.
         if self._rules is not None and not self._patience:
             return self._rules.place(gang, capacity)

@@ -64,7 +64,9 @@ def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource
 def _demanding(gang: Gang) -> str:
     """Return what narrows the nodes of ``gang`` beside its template, as the end of a message."""
     sources = dict.fromkeys(d.source for task in gang.tasks for d in task.constraints.demands)
-    return f"; only nodes that can have {' and '.join(sources)} count" if sources else ""
+    text = f"; only nodes that can have {' and '.join(sources)} count" if sources else ""
+    rules = dict.fromkeys(word for t in gang.tasks if t.pod is not None for word in t.pod.words)
+    return f"{text}; other pods can be in the way of its {', '.join(rules)}" if rules else text
 
 
 def _lacks_beside_devices(task: Task, capacity: FreeCapacity) -> str:
@@ -129,9 +131,10 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -
 
 def _fits_alone(gang: Gang, empty: FreeCapacity) -> bool:
     """Return whether ``gang`` has one task, all of whose replicas have room."""
-    # Nothing but room keeps replicas of one task apart or together.
+    # Without rules nothing but room keeps replicas of one task apart or together.
     task = gang.tasks[0]
-    return len(gang.tasks) == 1 and int(empty.replicas(task).sum()) >= task.replicas
+    is_simple = len(gang.tasks) == 1 and not gang.has_rules
+    return is_simple and int(empty.replicas(task).sum()) >= task.replicas
 
 
 def _largest(fits: Callable[[int], bool], ceiling: int) -> int:

@@ -1,12 +1,13 @@
 """Placements of whole gangs, and the free capacity of a cycle."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
+from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, most_per_node
 from bireme.core.resources import CPU, MEMORY, BoolArray, FloatArray, IntArray, is_device
 
 CLUSTER_LEVEL = "cluster"
@@ -82,6 +83,18 @@ def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> P
     return Placement(tuple(tasks), *smallest_domain(nodes, every))
 
 
+def pods_at(gang: Gang, placement: Placement) -> tuple[PodsOf, ...]:
+    """Return those pods of ``gang`` on ``placement`` that rules over pods are about."""
+    if not gang.has_rules:
+        return ()
+    kinds = {task.name: task.pod for task in gang.tasks}
+    return tuple(
+        PodsOf(kind, task.rows_by_replica(), gang.uid)
+        for task in placement.tasks
+        if (kind := kinds[task.task]) is not None
+    )
+
+
 def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable) -> bool:
     """Return whether every worker on ``tasks`` has a parameter server in its domain, if required.
 
@@ -128,8 +141,9 @@ class FreeCapacity:
     only on the nodes it touched: a thousand gangs of a few shapes cost little more than a few.
     """
 
-    def __init__(self, nodes: NodeTable, used: IntArray) -> None:
+    def __init__(self, nodes: NodeTable, used: IntArray, occupants: Occupants = NOBODY) -> None:
         self.nodes = nodes
+        self.occupants = occupants
         # It may be negative: allocatable may shrink while pods run, or another scheduler may have
         # put pods there. Such a node takes nothing more.
         self.free: IntArray = nodes.allocatable - used
@@ -152,8 +166,13 @@ class FreeCapacity:
     def replicas(self, task: Task, after: Sequence[Take] = ()) -> IntArray:
         """Return how many replicas of ``task`` each node takes after ``after``, shape (nodes,).
 
-        Read-only where no take corrects it: the array is shared and does not change.
+        Rules over pods narrow it by the pods that are there, not by those of ``after``. Read-only
+        where nothing corrects it: the array is shared and does not change.
         """
+        if task.pod is not None:
+            counts = self.replicas(replace(task, pod=None), after)
+            counts = np.minimum(counts, most_per_node(task.pod, self.nodes))
+            return np.where(self.occupants.refused(task.pod, self.nodes), 0, counts)
         counts = self._current(task)
         takes = [take for take in after if take.counts.any()]
         if not takes:
@@ -197,14 +216,20 @@ class FreeCapacity:
             request = self.nodes.axis.usage(requests[task.task])
             self.free[task.rows] -= task.counts[:, None] * request
             self._touched.append(task.rows)
+        self.add_pods(gang, placement)
         self._tightness = self._total = None
+
+    def add_pods(self, gang: Gang, placement: Placement) -> None:
+        """Let rules over pods see those of ``gang`` on ``placement``."""
+        if gang.has_rules:
+            self.occupants = self.occupants.plus(pods_at(gang, placement), self.nodes)
 
     def inside(self, mask: BoolArray) -> "FreeCapacity":
         """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,)."""
         if mask.all():
             return self
         free = np.where(mask[:, None], self.free, 0)
-        return FreeCapacity(self.nodes, self.nodes.allocatable - free)
+        return FreeCapacity(self.nodes, self.nodes.allocatable - free, self.occupants)
 
     def correct(self, rows: IntArray, free: IntArray) -> None:
         """Set what is free on ``rows``, shape (rows, resources)."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from bireme.core.elastic import smaller
 from bireme.core.gangs import Gang
-from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.placement import FreeCapacity, Placement, pods_at
+from bireme.core.pod_rules import NOBODY, Occupants
 from bireme.core.policy import Placer, Ranked, TotalOrder
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reservations import CapacityLedger
@@ -275,7 +276,8 @@ class VictimSearch:
                 if not self._is_within_limits():
                     return None
         nodes = self._ledger.now.nodes
-        return self._placer.place(self._gang, FreeCapacity(nodes, nodes.allocatable - free))
+        room = FreeCapacity(nodes, nodes.allocatable - free, self._occupants(chosen))
+        return self._placer.place(self._gang, room)
 
     def fewest(
         self, asked: list[int], may: Callable[[list[int]], bool] = lambda _: True
@@ -313,6 +315,14 @@ class VictimSearch:
         return self._ledger.room_after(
             candidates.rows[entries], candidates.usage[entries], self._is_counted_on[entries]
         )
+
+    def _occupants(self, chosen: Sequence[int]) -> Occupants:
+        """Return the pods that rules see once ``chosen`` are gone; all of one that only shrinks."""
+        if not self._gang.has_rules:
+            return NOBODY
+        candidates = (self._candidates[at] for at in chosen)
+        gone = (each.uid for each in candidates if each.kept is None)
+        return self._ledger.occupants_after(self._gang, gone)
 
     def _is_within_limits(self) -> bool:
         gang = self._gang
@@ -371,6 +381,8 @@ class VictimSearch:
         position[rows] = np.arange(len(rows))
         where = position[candidates.rows]
         touching = set(np.unique(candidates.owner[where >= 0]).tolist())
+        there = self._occupants(chosen[:leaving])
+        against = there.owners_against(pods_at(self._gang, placement), nodes)
         is_short = bool(((slack < 0) & (used > 0)).any())
         staying: set[str] = set()
         needed = []
@@ -381,13 +393,19 @@ class VictimSearch:
                 left, is_left_short = slack, is_short
                 if at in touching and candidate.uid not in staying:
                     entries = candidates.entries(at)
-                    there = where[entries]
-                    lost = candidates.usage[entries][there >= 0]
-                    there = there[there >= 0]
+                    at_rows = where[entries]
+                    lost = candidates.usage[entries][at_rows >= 0]
+                    at_rows = at_rows[at_rows >= 0]
                     left = slack.copy()
-                    np.subtract.at(left, there, lost)
+                    np.subtract.at(left, at_rows, lost)
                     is_left_short = bool(((left < 0) & (used > 0)).any())
-                if candidate.uid in staying or is_left_short or not self._may_hold(candidate):
+                is_against = candidate.kept is None and candidate.uid in against
+                if (
+                    candidate.uid in staying
+                    or is_left_short
+                    or is_against
+                    or not self._may_hold(candidate)
+                ):
                     staying.add(candidate.uid)
                     needed.append(at)
                 else:

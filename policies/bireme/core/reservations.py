@@ -14,7 +14,7 @@ count): one that ends before the reserved start may take whatever is free now. O
 or for an unknown time, may take only what is free now *and* beside the reserved places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,8 @@ import numpy as np
 from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
-from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.placement import FreeCapacity, Placement, pods_at
+from bireme.core.pod_rules import NOBODY, Occupants, PodsOf
 from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.running import RunningGang, RunningTable, summed, usage_of
@@ -40,8 +41,10 @@ class CapacityLedger:
         changes: How often something was given away.
     """
 
-    def __init__(self, nodes: NodeTable, used: IntArray, time: float) -> None:
-        self.now = FreeCapacity(nodes, used)
+    def __init__(
+        self, nodes: NodeTable, used: IntArray, time: float, occupants: Occupants = NOBODY
+    ) -> None:
+        self.now = FreeCapacity(nodes, used, occupants)
         self.reservation: Reservation | None = None
         self.counted_on: frozenset[str] = frozenset()
         self.changes = 0
@@ -49,6 +52,7 @@ class CapacityLedger:
         self._nodes = nodes
         self.lasting = self.now
         self._after = self.now.free
+        self._reserved_pods: tuple[PodsOf, ...] = ()
 
     def room_for(self, gang: Gang) -> FreeCapacity:
         """Return the capacity that ``gang`` may use without delaying the reserved gang."""
@@ -69,6 +73,7 @@ class CapacityLedger:
         self.now.take(gang, placement)
         if self.reservation is None:
             return
+        self.lasting.add_pods(gang, placement)
         rows, usage = usage_of(gang, placement, self._nodes.axis)
         if not self.ends_in_time(gang):
             np.subtract.at(self._after, rows, usage)  # a row may come once per task
@@ -79,7 +84,9 @@ class CapacityLedger:
         self.changes += 1
         rows, usage = summed(*usage_of(gang, placement, self._nodes.axis))
         self.now.correct(rows, self.now.free[rows] - usage)
+        self.now.add_pods(gang, placement)
         if self.reservation is not None:
+            self.lasting.add_pods(gang, placement)
             self._after[rows] -= usage
             self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
@@ -100,8 +107,12 @@ class CapacityLedger:
         self.reservation = reservation
         self._after = free_then
         self.counted_on = frozenset(running.gang.uid for running in given_back)
+        self._reserved_pods = pods_at(gang, reservation.placement)
         lasting = np.minimum(self.now.free, free_then)
-        self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
+        occupants = self.now.occupants
+        if self._reserved_pods:
+            occupants = occupants.plus(self._reserved_pods, self._nodes)
+        self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting, occupants)
 
     def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
         """Return what is free for good once ``usage`` is freed, shape (nodes, resources); a copy.
@@ -119,6 +130,13 @@ class CapacityLedger:
         np.add.at(after, rows[~is_counted_on], usage[~is_counted_on])
         return np.minimum(free, after)
 
+    def occupants_after(self, gang: Gang, gone: Iterable[str]) -> Occupants:
+        """Return the pods that ``gang`` meets for good once the gangs ``gone`` have left."""
+        if not gang.has_rules:
+            return NOBODY
+        there = self.now.occupants.without(set(gone))
+        return there.plus(self._reserved_pods, self._nodes) if self._reserved_pods else there
+
 
 def reserve(
     gang: Gang,
@@ -130,7 +148,7 @@ def reserve(
 ) -> Reservation | None:
     """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen."""
     releases = _releases(snapshot, gang, by_age=is_overdue)
-    free = ledger.now.free
+    free = ledger.now
     found = _earliest(gang, releases, free, snapshot, placer)
     if found is not None:
         count, placement = found
@@ -141,7 +159,8 @@ def reserve(
             first = _earliest(gang, by_end, free, snapshot, placer)
             sooner = first and _end(by_end, first[0], snapshot)
         reservation = Reservation(start, placement, is_overdue, sooner)
-        ledger.reserve(gang, reservation, releases.first(count), releases.free_after(free, count))
+        then = releases.free_after(free.free, count)
+        ledger.reserve(gang, reservation, releases.first(count), then)
         return reservation
     if not is_overdue:
         return None
@@ -151,7 +170,10 @@ def reserve(
     table = snapshot.running_table
     if (own := table.row(gang.uid)) is not None:
         np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
-    placement_anywhere = _placed(gang, emptied, snapshot, placer)
+    room = FreeCapacity(
+        snapshot.nodes, snapshot.nodes.allocatable - emptied, snapshot.occupants.fixed
+    )
+    placement_anywhere = placer.place(gang, room)
     if placement_anywhere is None:
         return None
     reservation = Reservation(snapshot.now, placement_anywhere, is_closed=True)
@@ -165,32 +187,29 @@ def _end(releases: "_Releases", count: int, snapshot: ClusterSnapshot) -> float:
 
 
 def _earliest(
-    gang: Gang, releases: "_Releases", free: IntArray, snapshot: ClusterSnapshot, placer: Placer
+    gang: Gang, releases: "_Releases", now: FreeCapacity, snapshot: ClusterSnapshot, placer: Placer
 ) -> tuple[int, Placement] | None:
     """Return how few gangs must leave before ``gang`` fits, and where."""
+
+    def placed(count: int) -> Placement | None:
+        return placer.place(gang, releases.room_after(now, count, gang))
+
     total = len(releases.order)
-    low, step = releases.fewest(free, snapshot.nodes.axis.usage(gang.demand)), 1
+    low, step = releases.fewest(now.free, snapshot.nodes.axis.usage(gang.demand)), 1
     high = low
     # Gallop, then bisect: mostly few must leave, and every probe asks the placer.
-    while (best := _placed(gang, releases.free_after(free, high), snapshot, placer)) is None:
+    while (best := placed(high)) is None:
         if high >= total:
             return None
         low, high, step = high + 1, min(total, high + step), step * 2
     while low < high:
         middle = (low + high) // 2
-        placement = _placed(gang, releases.free_after(free, middle), snapshot, placer)
+        placement = placed(middle)
         if placement is None:
             low = middle + 1
         else:
             high, best = middle, placement
     return high, best
-
-
-def _placed(
-    gang: Gang, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
-) -> Placement | None:
-    nodes = snapshot.nodes
-    return placer.place(gang, FreeCapacity(nodes, np.subtract(nodes.allocatable, free)))
 
 
 # --- the order in which running gangs give their places back ---
@@ -225,6 +244,14 @@ class _Releases:
         end = self.offsets[count]
         np.add.at(result, self.rows[:end], self.usage[:end])
         return result
+
+    def room_after(self, now: FreeCapacity, count: int, gang: Gang) -> FreeCapacity:
+        """Return the capacity for ``gang`` once the first ``count`` gangs have left."""
+        nodes, occupants = now.nodes, NOBODY
+        if gang.has_rules:
+            occupants = now.occupants.without({left.gang.uid for left in self.first(count)})
+        used = np.subtract(nodes.allocatable, self.free_after(now.free, count))
+        return FreeCapacity(nodes, used, occupants)
 
     def fewest(self, free: IntArray, asked: IntArray) -> int:
         """Return a lower bound on how many must leave before ``asked``, (resources,), is free."""

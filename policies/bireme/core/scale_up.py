@@ -31,6 +31,7 @@ from bireme.core.placement import (
     TaskPlacement,
     keeps_affinity,
 )
+from bireme.core.pod_rules import NOBODY, Occupants
 from bireme.core.policy import Placer
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
@@ -169,19 +170,22 @@ class ScaleUp:
         return [need for need in needs if need.nodes]
 
     def _wide(self, capacity: FreeCapacity) -> FreeCapacity:
-        return self._extended.with_free(capacity.free, capacity.nodes.axis.names)
+        return self._extended.with_free(
+            capacity.free, capacity.nodes.axis.names, capacity.occupants
+        )
 
     def _placed(self, gang: Gang, room: FreeCapacity) -> Placement | None:
         """Return places for ``gang``, on as few new nodes as possible."""
         key = (gang.shape, id(room))
         if key in self._hopeless:
             return None
-        if key in self._last:
+        if key in self._last and not gang.has_rules:
             last, rows, usage = self._last[key]
             # Equal gangs share new nodes as long as they last.
             if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
                 return last
-        search = _NodeSearch(gang, room, self.placer)
+        # Filling knows no rules between pods of one gang.
+        search = _NodeSearch(gang, room, self.placer, fills=not gang.has_rules)
         placement = self._found(search)
         if placement is not None and self._exists(placement):
             # The admission pass found no places: others have them now, or the placer fills
@@ -307,7 +311,9 @@ class ExtendedNodes:
             for task, request in requests
         )
 
-    def with_free(self, free: IntArray, axis_names: Sequence[str]) -> FreeCapacity:
+    def with_free(
+        self, free: IntArray, axis_names: Sequence[str], occupants: Occupants = NOBODY
+    ) -> FreeCapacity:
         """Return the capacity with ``free`` on existing nodes, and all of the new ones.
 
         ``free`` is int64, shape (existing nodes, resources ``axis_names``).
@@ -317,7 +323,8 @@ class ExtendedNodes:
         left[self.existing] = 0
         columns = np.array([table.axis.names.index(name) for name in axis_names])
         left[self.existing[:, None], columns] = free
-        return FreeCapacity(table, table.allocatable - left)
+        there = occupants.moved(self.existing)
+        return FreeCapacity(table, table.allocatable - left, there)
 
 
 def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -> ExtendedNodes:

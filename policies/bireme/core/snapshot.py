@@ -13,6 +13,7 @@ import numpy as np
 from bireme.core.errors import SnapshotError, repeated
 from bireme.core.gangs import Gang, Key
 from bireme.core.nodes import GrowablePool, NodeTable
+from bireme.core.pod_rules import NOBODY, Occupants
 from bireme.core.queues import Queue, wait_bound_seconds
 from bireme.core.quotas import Quota
 from bireme.core.resources import Amounts, IntArray
@@ -35,6 +36,7 @@ class ClusterSnapshot:
         known_table: ``running`` as arrays, where the caller keeps them; made when needed otherwise.
         growable: Node pools that may be asked for more nodes, each name once.
         quotas: Quotas by namespace and name.
+        occupants: Pods on nodes that rules over pods are about, of ``waiting`` gangs or their own.
     """
 
     now: float
@@ -48,6 +50,7 @@ class ClusterSnapshot:
     known_table: RunningTable | None = None
     growable: tuple[GrowablePool, ...] = ()
     quotas: Mapping[Key, Quota] = field(default_factory=dict)
+    occupants: Occupants = NOBODY
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:

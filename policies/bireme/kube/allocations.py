@@ -11,7 +11,7 @@ places until it is removed, even if a new job has the same name.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,10 +155,15 @@ class GangView:
 
     def usage(self) -> Iterable[tuple[str, Request]]:
         """Yield (node, request) of every member whose place no counted pod uses."""
+        for node, member, _ in self.kept():
+            yield node, self.plan.requests.get(member.task, ())
+
+    def kept(self) -> Iterator[tuple[str, Member, PodFacts | None]]:
+        """Yield node, member and pod of every member whose place no counted pod uses."""
         for (member, pod), node in zip(self.members, self.nodes, strict=True):
             holds = pod is not None and pod.node and not pod.is_terminal
             if not holds and not _released_its_place(member, pod):
-                yield node, self.plan.requests.get(member.task, ())
+                yield node, member, pod
 
 
 def _released_its_place(member: Member, pod: PodFacts | None) -> bool:

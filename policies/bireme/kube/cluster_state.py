@@ -14,8 +14,9 @@ from itertools import chain
 import numpy as np
 
 from bireme.core.estimates import apply_progress_report
-from bireme.core.gangs import Gang, Key, Task
+from bireme.core.gangs import Gang, Key, PodKind, Task
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, conflicts
 from bireme.core.quotas import Quota
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, Request, add
@@ -73,6 +74,10 @@ class NodeUsage:
             self._pods_on.setdefault(node, {})[key] = request
             self._changed.add(node)
         return True
+
+    def node_of(self, key: Key) -> str:
+        """Return the node on which the pod uses something; empty for none."""
+        return self._node_of.get(key, "")
 
     def on(self, node: str) -> dict[str, int]:
         """Return the sum of the requests on ``node``."""
@@ -258,6 +263,8 @@ class ClusterState:
         # Of gated pods that name claims.
         self._member_claims: dict[Key, PodClaims] = {}
         self._member_rules: dict[Key, tuple[str, ...]] = {}
+        # Of pods that rules over pods are about, by their key in the usage.
+        self._kinds: dict[Key, PodKind] = {}
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
@@ -359,6 +366,7 @@ class ClusterState:
                 self.other_gates[key] = others
             if rules := pods.rules_over_pods(pod.spec):
                 self._member_rules[key] = rules
+        self._put_kind(key, pod)
         used = volume_objects.of_pod(pod.spec, key[1])
         if used != NO_CLAIMS and key in self.gated:
             self._member_claims[key] = used
@@ -381,6 +389,7 @@ class ClusterState:
         self._member_rules.pop(key, None)
         self.gated.pop(key, None)
         self.other_gates.pop(key, None)
+        self._kinds.pop(key, None)
         if facts is None:
             return
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
@@ -394,6 +403,10 @@ class ClusterState:
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_pod(pod)
         other = ("", f"{key[0]}/{key[1]}")
+        if node:
+            self._put_kind(other, pod)
+        else:
+            self._kinds.pop(other, None)
         if self._usage.put(other, node, request):
             self._notice()
         if node and (claims := volume_objects.of_pod(pod.spec, key[1]).claims):
@@ -406,10 +419,15 @@ class ClusterState:
     def delete_other_pod(self, key: Key) -> None:
         other = ("", f"{key[0]}/{key[1]}")
         self._usage.put(other, "")
+        self._kinds.pop(other, None)
         self.volumes.delete_pod(other)
         if self._fixed.put(key, ""):
             self._table = None
         self._notice()
+
+    def _put_kind(self, key: Key, pod: wire.V1Pod) -> None:
+        if (kind := pods.kind_of_spec(pod.spec)) is not None:
+            self._kinds[key] = kind
 
     def members_of(self, group: Key) -> list[PodFacts]:
         """Return all pods with the label of ``group``, trusted or not."""
@@ -715,25 +733,81 @@ class ClusterState:
         if self.devices.is_known:
             add_members(used, table, self.devices.usage(self._is_planned))
         strays = {key: self._uncounted(key) for key, s in self._shares.items() if s.has_strays}
+        if waiting is None:
+            waiting = self.waiting(reserved, on_error=on_error)
+        running = (
+            *chain.from_iterable(share.running for share in shares),
+            *self._strays(strays),
+        )
         return ClusterSnapshot(
             now=now,
             nodes=table,
             used=used,
-            waiting=tuple(
-                self.waiting(reserved, on_error=on_error) if waiting is None else waiting
-            ),
+            waiting=tuple(waiting),
             queues=dict(self.tenancy.queues),
             queue_usage=allocations.queue_usage(
                 (share.held for share in shares if share.held is not None),
                 chain.from_iterable(strays.values()),
             ),
             settings=self.settings,
-            running=(
-                *chain.from_iterable(share.running for share in shares),
-                *self._strays(strays),
-            ),
+            running=running,
             quotas=self._quotas_left(),
+            occupants=self._occupants(waiting, running, table),
         )
+
+    def _occupants(
+        self, waiting: Iterable[Gang], running: Iterable[RunningGang], table: NodeTable
+    ) -> Occupants:
+        """Return the pods on nodes that rules of gangs which may get places are about."""
+        growing = (held.gang for held in running if held.gang.is_elastic)
+        asking = [gang for gang in chain(waiting, growing) if gang.has_rules]
+        asked = {task.pod for gang in asking for task in gang.tasks if task.pod is not None}
+        if not asked:
+            return NOBODY  # as in nearly every cluster
+        matters: dict[PodKind, bool] = {}
+        rows: dict[tuple[PodKind, str, bool], list[int]] = {}
+        for kind, node, owner, is_fixed in self._ruled_pods():
+            if kind not in matters:
+                matters[kind] = any(conflicts(kind, other) for other in asked)
+            if matters[kind] and node in table.row:
+                rows.setdefault((kind, owner, is_fixed), []).append(table.row[node])
+        return Occupants(
+            PodsOf(kind, np.array(at, dtype=np.int64), owner, is_fixed)
+            for (kind, owner, is_fixed), at in rows.items()
+        )
+
+    def _ruled_pods(self) -> Iterator[tuple[PodKind, str, str, bool]]:
+        """Yield kind, node, uid of the gang, and whether it stays, of pods that rules see."""
+        for key, kind in self._kinds.items():
+            if node := self._usage.node_of(key):
+                is_member = key in self.members
+                owner = self._gang_of(self.members[key]) if is_member else ""
+                namespace, _, name = key[1].partition("/")
+                is_fixed = not is_member and bool(self._fixed.node_of((namespace, name)))
+                yield kind, node, owner, is_fixed
+        for key, share in self._shares.items():
+            job = self.jobs.get(key)
+            kinds = {task.name: task.pod for task in job.tasks} if job is not None else {}
+            if share.held is None or not (self._kinds or any(kinds.values())):
+                continue
+            uid = self._uid_of(share.held)
+            for node, member, pod in share.held.view.kept():
+                there = self._kinds.get(pod.key) if pod is not None else kinds.get(member.task)
+                if there is not None:
+                    yield there, node, uid, False
+
+    def _uid_of(self, held: Allocation) -> str:
+        group = self.groups.get(held.key)
+        return held.job_uid or (group.uid if group is not None else "")
+
+    def _gang_of(self, pod: PodFacts) -> str:
+        """Return the uid of the running gang that a pod on a node belongs to; empty for none."""
+        share = self._shares.get((pod.key[0], pod.labels.get(names.POD_GROUP_LABEL, "")))
+        if share is None or share.held is None or pod.uid not in share.held.view.uids:
+            return f"{pod.job_uid}/leaving" if pod.job_uid else ""
+        uid = self._uid_of(share.held)
+        is_left = any(pod.key == left.key for left in share.held.view.leftovers)
+        return f"{uid}/leaving" if is_left else uid
 
     def _renew(self, reserved: Reserved, table: NodeTable, on_error: OnError) -> None:
         """Bring the shares of all gangs up to date, with ``reserved`` as the assumed plans."""

@@ -104,6 +104,7 @@ class Mutations:
                     written.task,
                     request=known.pods.task.request,
                     constraints=known.pods.task.constraints,
+                    pod=known.pods.task.pod,
                 )
                 yield replace(known.pods, task=task)
 

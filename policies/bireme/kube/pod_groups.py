@@ -17,7 +17,7 @@ from bireme.core.resources import Request, add, request_of
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
-from bireme.kube.pods import PodFacts, constraints_of_spec
+from bireme.kube.pods import PodFacts, constraints_of_spec, kind_of_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,8 @@ def _tasks(
     """
     shapes: dict[tuple[str, Request, object], list[tuple[PodFacts, Task]]] = {}
     for pod, task in gated:
-        shapes.setdefault((task.name, task.request, task.constraints), []).append((pod, task))
+        demands = task.constraints, task.pod
+        shapes.setdefault((task.name, task.request, demands), []).append((pod, task))
     tasks: list[Task] = []
     planned = dict(plan.requests) if plan is not None else {}
     taken: set[str] = set()
@@ -253,6 +254,7 @@ def _tasks(
                 min_replicas=at_least,
                 priority=first.priority,
                 constraints=first.constraints,
+                pod=first.pod,
                 members=tuple(pod.uid for pod, _ in group),
             )
         )
@@ -272,5 +274,12 @@ def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
     role = Role(label) if label in set(Role) else Role.WORKER
     name = facts.labels.get(names.TASK_LABEL) or (label or "pod")
     return Task(
-        name, 1, facts.request, role, 1, role.default_priority, constraints_of_spec(pod.spec)
+        name,
+        1,
+        facts.request,
+        role,
+        1,
+        role.default_priority,
+        constraints_of_spec(pod.spec),
+        pod=kind_of_spec(pod.spec),
     )

@@ -15,8 +15,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bireme.core.gangs import (
+    HostPort,
     Key,
     NodeConstraints,
+    PodKind,
     Requirement,
     SelectorOperator,
     SelectorTerm,
@@ -424,25 +426,32 @@ def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
     return tuple(name for name in gates if name != names.PLAN_GATE)
 
 
+def kind_of_spec(spec: wire.V1PodSpec) -> PodKind | None:
+    """Return what rules over pods see of a pod of this spec; None where none looks at it."""
+    ports = _host_ports(spec)
+    return _shared(PodKind(ports)) if ports else None
+
+
+def _host_ports(spec: wire.V1PodSpec) -> tuple[HostPort, ...]:
+    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
+    found: dict[HostPort, None] = {}
+    for container in (*sidecars, *(spec.containers or ())):
+        for port in container.ports or ():
+            # On the host's network a container port is a host port (default of the API).
+            number = port.host_port or (port.container_port if spec.host_network else 0)
+            if number:
+                address = port.host_ip or HostPort(number).address
+                found[HostPort(number, port.protocol or "TCP", address)] = None
+    return tuple(found)
+
+
 def rules_over_pods(spec: wire.V1PodSpec) -> tuple[str, ...]:
-    """Return in words the demands of a pod of this spec that depend on where other pods are.
+    """Return in words the demands on other pods that are not planned.
 
     A pin would hide them from kube-scheduler in part: of a hard spread it would count the pinned
     node's domain alone.
     """
     words: list[str] = []
-    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
-    # On the host's network a container port is a host port (default of the API).
-    ports = sorted(
-        {
-            port.host_port or (port.container_port if spec.host_network else 0)
-            for container in (*sidecars, *(spec.containers or ()))
-            for port in container.ports or ()
-        }
-        - {0}
-    )
-    if ports:
-        words.append(f"host port {', '.join(map(str, ports))}")
     affinity = spec.affinity or wire.V1Affinity()
     for kind, given in (
         ("pod affinity", affinity.pod_affinity),

@@ -631,6 +631,7 @@ def with_spec(known: TaskPods, spec: wire.V1PodSpec) -> TaskPods:
             known.task,
             request=pods.request_of_spec(spec, strict=True),
             constraints=pods.constraints_of_spec(spec),
+            pod=pods.kind_of_spec(spec),
         ),
         claims=volume_objects.of_pod(spec),
         rules=pods.rules_over_pods(spec),

@@ -88,6 +88,8 @@ class V1ResourceRequirements(Wire, frozen=True):
 class V1ContainerPort(Wire, frozen=True):
     container_port: int = 0
     host_port: int | None = None
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
+    protocol: str | None = None
 
 
 class V1Container(Wire, frozen=True):

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import IO, Final, TypeVar, cast
 
 import msgspec
+import numpy as np
 
 from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
+from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
 from bireme.core.resources import IntArray
@@ -29,7 +31,16 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed, SpeedLaw
-from bireme.replay.record import FORMAT, VERSION, Header, Line, Outline, RecordedGang, RecordError
+from bireme.replay.record import (
+    FORMAT,
+    VERSION,
+    Header,
+    Line,
+    Outline,
+    RecordedGang,
+    RecordedPods,
+    RecordError,
+)
 from bireme.replay.writer import carried_over, number_of, record_files
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
@@ -62,6 +73,7 @@ class Decoder:
         self._running: dict[str, RunningGang] = {}
         self._growable: dict[str, GrowablePool] = {}
         self._quotas: dict[str, Quota] = {}
+        self._occupants: list[RecordedPods] = []
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
         self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
@@ -97,6 +109,8 @@ class Decoder:
         _apply(self._held, line.running)
         _apply(self._growable, line.growable)
         _apply(self._quotas, line.quotas)
+        if line.occupants is not msgspec.UNSET:
+            self._occupants = line.occupants
         for uid in line.running:
             self._running.pop(uid, None)
         # A gang that did not change stays the same object: what it has computed is kept.
@@ -115,6 +129,7 @@ class Decoder:
             settings=self._settings,
             running=tuple(self._running.values()),
             growable=tuple(self._growable.values()),
+            occupants=Occupants(_pods(each, self._nodes) for each in self._occupants),
             quotas={(q.namespace, q.name): q for q in self._quotas.values()},
         )
         return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
@@ -137,6 +152,11 @@ def _apply(known: dict[str, _V], changes: Mapping[str, _V | None]) -> None:
             del known[key]
         else:
             known[key] = value
+
+
+def _pods(recorded: RecordedPods, nodes: NodeTable) -> PodsOf:
+    rows = np.array([nodes.row[name] for name in recorded.nodes], dtype=np.int64)
+    return PodsOf(recorded.kind, rows, recorded.owner, recorded.are_fixed)
 
 
 def _running(held: RecordedGang, nodes: NodeTable) -> RunningGang:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from bireme.core.errors import BiremeError
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, PodKind
 from bireme.core.nodes import GrowablePool, Node
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
@@ -82,6 +82,15 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
     growth: dict[str, dict[str, int]] = {}
 
 
+class RecordedPods(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pods of one kind and one gang on nodes (:class:`bireme.core.pod_rules.PodsOf`)."""
+
+    kind: PodKind
+    nodes: list[str]
+    owner: str = ""
+    are_fixed: bool = False
+
+
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """One cycle. What is left out is as in the line before; None stands for what is gone.
 
@@ -95,6 +104,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
             that is new uses nothing, and all do when other resources are offered than before.
         waiting, running: By gang.
         growable: By pool.
+        occupants: All of them, where they differ from the line before.
         quotas: By namespace and name, with a slash between them.
     """
 
@@ -111,6 +121,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     running: dict[str, RecordedGang | None] = {}
     growable: dict[str, GrowablePool | None] = {}
     quotas: dict[str, Quota | None] = {}
+    occupants: list[RecordedPods] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordError(BiremeError, ValueError):

@@ -110,6 +110,7 @@ class Encoder:
         self._known: Mapping[str, Mapping[str, Any]] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
+        self._occupants: list[record.RecordedPods] = []
 
     def encode(
         self,
@@ -147,6 +148,7 @@ class Encoder:
             source=msgspec.UNSET if source == self._source else source,
             used=self._used_now(snapshot),  # before the nodes: it asks which ones there were
             nodes=self._nodes_now(snapshot.nodes),
+            occupants=self._occupants_now(snapshot),
             **changes,
         )
         # The first line states everything, so it is written whatever was done.
@@ -155,6 +157,24 @@ class Encoder:
         self._line += 1
         self._source = source
         return msgspec.json.encode(line) + b"\n"
+
+    def _occupants_now(
+        self, snapshot: ClusterSnapshot
+    ) -> list[record.RecordedPods] | msgspec.UnsetType:
+        names = snapshot.nodes.names
+        before, self._occupants = (
+            self._occupants,
+            [
+                record.RecordedPods(
+                    group.kind,
+                    [names[row] for row in group.rows.tolist()],
+                    group.owner,
+                    group.are_fixed,
+                )
+                for group in snapshot.occupants.groups
+            ],
+        )
+        return msgspec.UNSET if before == self._occupants else self._occupants
 
     def _nodes_now(self, nodes: NodeTable) -> dict[str, Any]:
         before, self._nodes = self._nodes, nodes
@@ -208,7 +228,7 @@ def _is_unchanged(line: record.Line) -> bool:
     done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
     changed = (line.waiting, line.running, line.growable, line.quotas)
-    return not any((*seen, *changed, *acts))
+    return line.occupants is msgspec.UNSET and not any((*seen, *changed, *acts))
 
 
 def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:

@@ -15,6 +15,7 @@ PLANNED: Final = frozenset(
         "DynamicResources",
         "NodeAffinity",
         "NodeName",
+        "NodePorts",
         "NodeResourcesFit",
         "NodeUnschedulable",
         "NodeVolumeLimits",
@@ -35,7 +36,6 @@ NOT_PLANNED: Final = frozenset(
         "DefaultPreemption",
         "InterPodAffinity",
         "NodeDeclaredFeatures",
-        "NodePorts",
         "PodTopologySpread",
     }
 )

@@ -129,6 +129,6 @@ def _of_gang(gang: Gang, pod: str, snapshot: ClusterSnapshot) -> Planned:
     if gang.fault is not None:
         return Planned(pod, gang.kind, dict.fromkeys(nodes.names, False), gang.fault[1])
     (task,) = gang.tasks
-    counts = FreeCapacity(nodes, snapshot.used).replicas(task)
+    counts = FreeCapacity(nodes, snapshot.used, snapshot.occupants).replicas(task)
     takes = {name: bool(count) for name, count in zip(nodes.names, counts, strict=True)}
     return Planned(pod, gang.kind, takes, left=gang.left_to_scheduler)

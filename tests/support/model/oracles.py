@@ -10,7 +10,9 @@ from bireme.core.decision import Admit, Decision, Hold, Resize
 from bireme.core.gangs import (
     AffinityMode,
     Gang,
+    HostPort,
     NodeConstraints,
+    PodKind,
     Requirement,
     Role,
     SelectorOperator,
@@ -128,6 +130,33 @@ def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[s
     }
     yield from over_limits(limits, parents, usage)
     yield from _over_quotas(snapshot, decision)
+    yield from _shared_ports(snapshot, decision)
+
+
+def _shared_ports(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str]:
+    names = snapshot.nodes.names
+    taken: list[tuple[str, PodKind]] = []
+    for group in snapshot.occupants.groups:
+        taken += [(names[row], group.kind) for row in group.rows.tolist()]
+    for action in decision.actions:
+        if isinstance(action, Admit):
+            spots = action.placement.by_task(snapshot.nodes)
+            pods = [(node, t.pod) for t in action.gang.tasks for node in spots.get(t.name, ())]
+            for node, kind in pods:
+                if kind is not None:
+                    clash = [other for at, other in taken if at == node and _clash(other, kind)]
+                    yield from (f"{action.gang.uid}: {other} is on {node}" for other in clash)
+                    taken.append((node, kind))
+
+
+def _clash(left: PodKind, right: PodKind) -> bool:
+    """Return whether one node cannot have both: a port on all addresses clashes with any."""
+    return any(
+        (one.number, one.protocol) == (other.number, other.protocol)
+        and (one.address == other.address or HostPort(0).address in (one.address, other.address))
+        for one in left.ports
+        for other in right.ports
+    )
 
 
 def _over_quotas(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str]:
