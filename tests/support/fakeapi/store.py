@@ -55,7 +55,7 @@ class Store:
         """True of objects that, deleted with grace, stay for others to remove."""
         self.admission: dict[str, list[Callable[[Object, bool], None]]] = {}
         """By kind: each is given what is about to be created, and whether by a dry run."""
-        self._now = now
+        self.now = now
         self._uids = itertools.count(1)
         self._collections: dict[str, Collection] = {}
 
@@ -87,7 +87,7 @@ class Store:
             "name": key[1],
             "uid": uid or f"uid-{next(self._uids)}",
             "generation": 1,
-            "creationTimestamp": self._now(),
+            "creationTimestamp": self.now(),
         }
         if key[0]:
             meta["namespace"] = key[0]
@@ -130,7 +130,7 @@ class Store:
         _check_preconditions(old, preconditions)
         if grace_seconds != 0 and self.lingers(old):
             # A second deletion keeps the time of the first.
-            meta = {"deletionTimestamp": self._now(), **old["metadata"]}
+            meta = {"deletionTimestamp": self.now(), **old["metadata"]}
             new = {**old, "metadata": meta}
             return old if new == old else self._commit(self.collection(resource), key, old, new)
         self._commit(self.collection(resource), key, old, None)

@@ -61,5 +61,11 @@ def _names(term: Object) -> Iterator[str]:
         yield from requirement["values"]
 
 
+def host_ports(spec: Object) -> set[tuple[str, int]]:
+    """Return protocol and number of every host port; the simulation knows no addresses."""
+    ports = (port for container in spec["containers"] for port in container.get("ports", ()))
+    return {(port.get("protocol", "TCP"), port["hostPort"]) for port in ports if "hostPort" in port}
+
+
 def label(obj: Object, name: str) -> str:
     return str((obj["metadata"].get("labels") or {}).get(f"bireme.dev/{name}", ""))

@@ -1,11 +1,12 @@
 """kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender.
 
-Its rules are those that matter to Bireme: gates, readiness, cordons, pins, room beside what is
-bound and assumed; an ``ignorable`` extender; a binding that the API server may refuse.
+Its rules are those that matter to Bireme: gates, readiness, cordons, pins, host ports, room beside
+what is bound and assumed; an ``ignorable`` extender; a binding that the API server may refuse.
+Where no node is left it says so on the pod.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,7 +40,7 @@ class Scheduler(Part):
     extender: ExtenderProcess
     _pods: dict[Key, Object] = field(default_factory=dict)
     _nodes: dict[Key, Object] = field(default_factory=dict)
-    _assumed: dict[str, tuple[str, Amounts]] = field(default_factory=dict)
+    _assumed: dict[str, tuple[str, Object]] = field(default_factory=dict)
     _queue: dict[Key, _Waiting] = field(default_factory=dict)
     _on_the_way: deque[tuple[str, Change]] = field(default_factory=deque)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,46 +131,79 @@ class Scheduler(Part):
         # As unschedulable pods: tried again after an event, or at the latest after five minutes.
         waiting.not_before = self.loop.time() + _FLUSH_SECONDS
         request = request_of(pod["spec"])
-        names = [name for (_, name), node in self._nodes.items() if self._fits(pod, request, node)]
+        words = {name: self._against(pod, request, node) for (_, name), node in self._nodes.items()}
+        names = [name for name, why in words.items() if not why]
         if names and pod["spec"].get("schedulerName") == SCHEDULERS[0]:
-            names = await self._filtered(pod, names)
+            names, refused = await self._filtered(pod, names)
+            words |= refused
+        if not names:
+            self._say(key, pod, words)
         await asyncio.sleep(self.chance.uniform(0.001, 0.01))
         if names and self._queue.get(key) is waiting:
             del self._queue[key]
             # By name: the order in which the extender answers must not change what a seed draws.
             node = self.chance.choice(sorted(names))
-            self._assumed[objects.uid(pod)] = (node, request)
+            self._assumed[objects.uid(pod)] = (node, pod["spec"])
             self.loop.create_task(self._bind(key, pod, node, waiting), context=WORLD.copy())
 
-    def _fits(self, pod: Object, request: Amounts, node: Object) -> bool:
+    def _against(self, pod: Object, request: Amounts, node: Object) -> str:
+        """Return the first filter's words against ``node``; empty where it is free."""
         name = node["metadata"]["name"]
         pins = objects.pins(pod)
-        if node["spec"].get("unschedulable") or not objects.is_ready(node):
-            return False
+        if node["spec"].get("unschedulable"):
+            return "node(s) were unschedulable"
+        if not objects.is_ready(node):
+            return "node(s) had untolerated taint(s)"
         if pins and not any(name in pin for pin in pins):
-            return False
-        here = [
-            request_of(p["spec"])
+            return "node(s) didn't match Pod's node affinity/selector"
+        bound = [
+            p["spec"]
             for p in self._pods.values()
             if objects.node_of(p) == name and objects.phase(p) not in objects.ENDED
         ]
-        here += [asked for at, asked in self._assumed.values() if at == name]
+        here = bound + [spec for at, spec in self._assumed.values() if at == name]
+        if objects.host_ports(pod["spec"]) & set().union(*map(objects.host_ports, here)):
+            return "node(s) didn't have free ports for the requested pod ports"
         offered = amounts(node["status"]["allocatable"])
-        return all(v <= offered.get(n, 0) for n, v in total([*here, request]).items())
+        asked = total([*map(request_of, here), request])
+        lacking = [n for n, v in asked.items() if v > offered.get(n, 0)]
+        return ", ".join(f"Insufficient {n}" for n in lacking)
 
-    async def _filtered(self, pod: Object, names: list[str]) -> list[str]:
-        """Return what the extender leaves of ``names``; all, when it fails."""
+    def _say(self, key: Key, pod: Object, words: dict[str, str]) -> None:
+        """Write onto the pod that no node is left; the way there takes its time."""
+        counts = Counter(words.values())
+        reasons = ", ".join(f"{count} {why}" for why, count in sorted(counts.items()))
+        message = f"0/{len(words)} nodes are available: {reasons}."
+        network, store, uid = self.server.conditions, self.server.store, objects.uid(pod)
+
+        def write() -> None:
+            now = store.collection(PODS).objects.get(key)
+            if network.is_down or now is None or objects.uid(now) != uid or objects.node_of(now):
+                return
+            status = now.get("status") or {}
+            conditions = {each["type"]: each for each in status.get("conditions", ())}
+            before = conditions.get("PodScheduled") or {"lastTransitionTime": store.now()}
+            said = {"status": "False", "reason": "Unschedulable", "message": message}
+            conditions["PodScheduled"] = {**before, "type": "PodScheduled", **said}
+            status = {"phase": "Pending", **status, "conditions": list(conditions.values())}
+            store.update(PODS, key, {"status": status}, "status")
+
+        self.loop.call_later(network.way_seconds(), write, context=WORLD)
+
+    async def _filtered(self, pod: Object, names: list[str]) -> tuple[list[str], dict[str, str]]:
+        """Return what the extender leaves of ``names`` (all, when it fails), and its words."""
         body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 reply = await self.extender.ask("filter", body)
         except (ConnectionError, TimeoutError):
-            return names
-        passed: list[str] = msgspec.json.decode(reply)["NodeNames"]
+            return names, {}
+        answer: dict[str, Any] = msgspec.json.decode(reply)
+        passed: list[str] = answer["NodeNames"]
+        refused: dict[str, str] = answer["FailedAndUnresolvableNodes"]
         if not passed:
-            refused: dict[str, Any] = msgspec.json.decode(reply)["FailedAndUnresolvableNodes"]
             self.tell(f"extender refuses {pod['metadata']['name']}: {min(refused.values())}")
-        return passed
+        return passed, refused
 
     async def _bind(self, key: Key, pod: Object, node: str, waiting: _Waiting) -> None:
         conditions, life = self.server.conditions, self._life

@@ -13,9 +13,10 @@ import structlog
 from tests.support.history.observed import planned_nodes
 from tests.support.history.records import Record, to_line
 from tests.support.simcluster import judge, objects
+from tests.support.simcluster.admission import Admission
 from tests.support.simcluster.cluster import SimulatedCluster
 from tests.support.simcluster.fault_injection import FaultInjector
-from tests.support.simcluster.tenants import Tenants
+from tests.support.simcluster.tenants import SPACE, Tenants
 from tests.support.simcluster.virtual import VirtualLoop
 
 FAULT_SECONDS = (30.0, 180.0)
@@ -71,6 +72,11 @@ async def _run(seed: int, loop: VirtualLoop, faults: bool, calm_seconds: float) 
     tenants.furnish()
     cluster.start()
     seconds = cluster.chance("length").uniform(*FAULT_SECONDS)
+    admission = Admission(cluster, SPACE, seconds)
+    if admission.has_quota:
+        # Two that have half of their pods each could wait for each other for ever.
+        tenants.most_foreign = 2
+    admission.start()
     submitting = loop.create_task(tenants.submit_over(seconds * 0.8))
     administering = loop.create_task(tenants.administer_over(seconds * 0.8))
     if faults:

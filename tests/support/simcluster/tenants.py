@@ -11,6 +11,7 @@ from tests.support.scenario.manifests import (
     member_template,
     pod,
     pod_group,
+    pod_spec,
     priority_class,
     queue,
     scheduling_policy,
@@ -40,8 +41,10 @@ class Tenants:
         self._cluster = cluster
         self._store = cluster.store
         self._chance = cluster.chance("tenants")
+        self._ports = cluster.chance("ports")
         self._foreign: dict[str, tuple[int, float]] = {}
         self._made = 0
+        self.most_foreign = 100
 
     def furnish(self) -> None:
         for index in range(NODES):
@@ -72,7 +75,7 @@ class Tenants:
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()
-        if kind < 0.15:
+        if kind < 0.15 and len(self._foreign) < self.most_foreign:
             self._submit_foreign(name)
         elif kind < 0.25:
             self._submit_other(name)
@@ -97,6 +100,10 @@ class Tenants:
         if drawn.random() < 0.1:
             spec["runPolicy"]["ttlSecondsAfterFinished"] = drawn.randint(0, 20)
         replicas, kind = drawn.randint(1, 3), drawn.random()
+        if self._ports.random() < 0.2:
+            # Of every task: with parameter servers or a master there would be too few nodes.
+            shape["spec"] = with_port(shape.pop("gpus"), self._ports.choice((7000, 7001)))
+            return training_job(name, task("worker", replicas, **shape), **spec)
         # It could never run in the queue with the limit, and would be taken for stuck.
         if replicas * shape["gpus"] > LEAST_LIMIT:
             spec["queue"] = "default"
@@ -150,7 +157,10 @@ class Tenants:
 
     def _submit_other(self, name: str) -> None:
         fake = annotations(f"{self._chance.randint(5, 60)}s")
-        self._cluster.put(PODS, pod(f"{name}-other", self._chance.choice((1, 4)), fake=fake), SPACE)
+        other = pod(f"{name}-other", self._chance.choice((1, 4)), fake=fake)
+        if self._ports.random() < 0.5:
+            other["spec"] = {**other["spec"], **with_port(1, 7000)}
+        self._cluster.put(PODS, other, SPACE)
 
     # --- interference ----------------------------------------------------------------------
 
@@ -268,6 +278,13 @@ class Tenants:
         found = self._store.get(QUEUES, ("", "small"))
         spec = {**found["spec"], "state": "Open"}
         self._store.update(QUEUES, ("", "small"), {**found, "spec": spec})
+
+
+def with_port(gpus: int, port: int) -> Object:
+    """Return the spec of a pod that takes a port of its node."""
+    spec = pod_spec(gpus)
+    spec["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
+    return spec
 
 
 def _shape(job: Object) -> str:
