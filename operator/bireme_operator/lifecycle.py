@@ -20,7 +20,7 @@ from bireme.kube.allocations import GangView
 from bireme.kube.api.training_job import RunPolicy
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts
+from bireme.kube.training_jobs import JobFacts, pause_seconds
 
 ACTIVE = ("Starting", "Running")
 # For so long after a preemption pods are evicted, not deleted. After that the rest are deleted even
@@ -308,8 +308,7 @@ def _failed_start(job: JobFacts, reason: Reason, what: str, node: str, at: Situa
 
 def retry_time(failures: int, now: float) -> float:
     """Return when a gang is tried again whose last ``failures`` starts failed, POSIX seconds."""
-    # The counter may be any number: it stands in a status.
-    return now + 60.0 * min(2.0 ** min(failures - 1, 5), 30.0)
+    return now + pause_seconds(failures)
 
 
 def _edited(job: JobFacts, view: GangView) -> Transition | None:

@@ -18,7 +18,12 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import Transition
 from bireme_operator.rejections import Rejection
 
-_REASONS = (Reason.UNSCHEDULABLE, Reason.START_TIMED_OUT, Reason.POD_REJECTED)
+_REASONS = (
+    Reason.UNSCHEDULABLE,
+    Reason.START_TIMED_OUT,
+    Reason.POD_REJECTED,
+    Reason.PODS_CHANGED,
+)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from bireme.kube import names, plans, quantities, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pods import PodFacts, constraints_of_spec, kind_of_spec
+from bireme.kube.training_jobs import is_pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class GroupFacts:
     def is_pausing(self, now: float) -> bool:
         """Return whether it is not to be tried yet, because its last start failed."""
         retry = quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
-        return now < retry and self.start_failures > 0
+        return is_pause(retry - now, self.start_failures)
 
 
 def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) -> GroupFacts:

@@ -227,13 +227,20 @@ def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen
     return (*kept, LossSeen(step=report.step, loss=report.loss))
 
 
-def is_pause(seconds: float) -> bool:
-    """Return whether a pause after a failed start goes on for ``seconds``."""
-    # A clock that was set back far must not keep a gang for longer than any pause is.
-    return 0 < seconds <= LONGEST_PAUSE_SECONDS
+def pause_seconds(failures: int) -> float:
+    """Return how long a gang pauses whose last ``failures`` starts failed."""
+    # The counter may be any number: it stands in a status.
+    return 60.0 * min(2.0 ** min(failures - 1, 5), 30.0)
 
 
-LONGEST_PAUSE_SECONDS: Final = 1800.0
+def is_pause(seconds: float, failures: int) -> bool:
+    """Return whether a pause after the last of ``failures`` goes on for ``seconds``."""
+    # A clock that was set back, or was ahead, must not keep a gang for much longer than its pause;
+    # those of two leaders may differ by seconds.
+    return failures > 0 and 0 < seconds <= pause_seconds(failures) + _CLOCK_SKEW_SECONDS
+
+
+_CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
 # Cached properties of JobFacts that follow from the spec alone, and from its tasks as planned.
 _OF_SPEC: Final = ("spec_hash", "template", "pod_shapes")
@@ -392,7 +399,7 @@ class JobFacts:
 
     def is_pausing(self, now: float) -> bool:
         """Return whether it is not to be tried yet, because its last start failed."""
-        return self.start_failures > 0 and is_pause(self.retry_time - now)
+        return is_pause(self.retry_time - now, self.start_failures)
 
     @property
     def waited(self) -> float:

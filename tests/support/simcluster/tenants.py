@@ -100,13 +100,13 @@ class Tenants:
         if drawn.random() < 0.1:
             spec["runPolicy"]["ttlSecondsAfterFinished"] = drawn.randint(0, 20)
         replicas, kind = drawn.randint(1, 3), drawn.random()
+        # It could never run in the queue with the limit, and would be taken for stuck.
+        if replicas * shape["gpus"] > LEAST_LIMIT:
+            spec["queue"] = "default"
         if self._ports.random() < 0.2:
             # Of every task: with parameter servers or a master there would be too few nodes.
             shape["spec"] = with_port(shape.pop("gpus"), self._ports.choice((7000, 7001)))
             return training_job(name, task("worker", replicas, **shape), **spec)
-        # It could never run in the queue with the limit, and would be taken for stuck.
-        if replicas * shape["gpus"] > LEAST_LIMIT:
-            spec["queue"] = "default"
         if kind < 0.25:
             shape["gpus"] = min(shape["gpus"], 4)
             most = replicas + drawn.randint(1, 2)

@@ -135,6 +135,25 @@ def test_pauses_double_up_to_half_an_hour() -> None:
     assert minutes == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
+@pytest.mark.parametrize(
+    ("left", "failures", "pauses"),
+    [
+        (59, 1, True),
+        (0, 1, False),
+        (100, 1, True),
+        # The clock of the leader that wrote it was ahead by a quarter of an hour.
+        (960, 1, False),
+        (960, 5, True),
+        (959, 0, False),
+    ],
+)
+def test_a_pause_lasts_no_longer_than_its_failures_say(
+    left: float, failures: int, pauses: bool
+) -> None:
+    body = {"startFailures": failures, "retryTime": stamp(left), "observedGeneration": 1}
+    assert a_job(status=body).is_pausing(CREATED) is pauses
+
+
 def failed_start(**before: Any) -> dict[str, Any]:
     """The status of a job whose start failed 100 s after its creation, after it waited 20 s."""
     body = {"phase": "Starting", "observedGeneration": 1, "waitSeconds": 20, **before}
