@@ -67,13 +67,12 @@ class Actuator:
         if factory.needs_service:
             # The Service comes first, because only missing pods ask for it again.
             await self._create_service(job, may_exist=len(wanted) < len(plan.members))
-        newest = await self._create_each(job, plan, factory, wanted)
-        await self.watches.wait_for_pods(newest)
+        await self._create_each(job, plan, factory, wanted)
 
     async def _create_each(
         self, job: JobFacts, plan: PlanFacts, factory: PodFactory, members: Sequence[Member]
-    ) -> int:
-        """Create pods in order, as many at once as writes are allowed; return the last version."""
+    ) -> None:
+        """Create pods in order, as many at once as writes are allowed."""
         waiting = iter(members)
         versions = [0]
         errors: list[Exception] = []
@@ -94,9 +93,10 @@ class Actuator:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.writes.concurrency, len(members))):
                 group.create_task(worker())
+        # Also after a refusal: what was created is about to be deleted, and the plan only after it.
+        await self.watches.wait_for_pods(max(versions))
         for error in (*verdicts, *errors):
             raise error
-        return max(versions)
 
     async def _create_service(self, job: JobFacts, *, may_exist: bool) -> None:
         if may_exist and await self._has_service(job):

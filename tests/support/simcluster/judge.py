@@ -64,7 +64,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         *_pool(cluster),
         *unfinished(cluster),
         *_partial(cluster),
-        *_held_in_memory(cluster),
+        *held_in_memory(cluster),
         *_troubles(cluster),
     ]
 
@@ -116,7 +116,7 @@ def _partial(cluster: SimulatedCluster) -> Iterator[str]:
             yield f"gang-partial: {gang[1]}: {wrong} at the end"
 
 
-def _held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
+def held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
     """Yield what an idle leader should not hold on to."""
     for operator in cluster.operators:
         if operator.term is None:
