@@ -42,6 +42,11 @@ CASES: Final = (
         "500 gangs of 4 two-GPU pods on 500 nodes, with API Priority and Fairness",
         partial(measure_gangs500x4, fairness=True),
     ),
+    Case(
+        "gangs500x4-webhook",
+        "500 gangs of 4 two-GPU pods, each of another template, with an admission webhook of 20 ms",
+        partial(measure_gangs500x4, webhook_seconds=0.02),
+    ),
     Case("throughput", "3000 one-GPU pods on 1000 and 5000 nodes", measure_throughput),
     Case("verdict", "Full cluster: time to the first reason on the object", measure_verdict),
     Case("freed", "Freed capacity: time to the next gang", measure_freed),

@@ -192,14 +192,25 @@ class Arena:
         await each(bodies, create)
 
     async def submit(
-        self, side: str, gangs: Sequence[str], replicas: int, gpus: int, duration: str = ""
+        self,
+        side: str,
+        gangs: Sequence[str],
+        replicas: int,
+        gpus: int,
+        duration: str = "",
+        *,
+        varied: bool = False,
     ) -> None:
-        """Create gangs: TrainingJobs for Bireme, their pods for the stock scheduler."""
+        """Create gangs: TrainingJobs for Bireme, their pods for the stock scheduler.
+
+        With ``varied`` no two gangs have the same template.
+        """
+        more = [{"duration": duration, "variant": gang if varied else ""} for gang in gangs]
         if side == "bireme":
-            jobs = [training_job(gang, replicas, gpus, duration=duration) for gang in gangs]
+            jobs = [training_job(g, replicas, gpus, **m) for g, m in zip(gangs, more, strict=True)]
             await self.create(JOBS, jobs)
         else:
-            pods = (plain_pods(gang, replicas, gpus, duration=duration) for gang in gangs)
+            pods = (plain_pods(g, replicas, gpus, **m) for g, m in zip(gangs, more, strict=True))
             await self.create(PODS, [*chain.from_iterable(pods)])
 
     async def have_bound(self, pods: int, timeout_seconds: float = 300.0) -> None:

@@ -10,9 +10,12 @@ NAMESPACE: Final = "bench"
 GANG_LABEL: Final = "gang"
 
 
-def pod_spec(gpus: int) -> Manifest:
+def pod_spec(gpus: int, variant: str = "") -> Manifest:
+    """Return the pod of a replica; specs of other variants differ in a variable."""
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {GPU: str(gpus)}}
-    container = {"name": "train", "image": "pytorch", "resources": resources}
+    container: Manifest = {"name": "train", "image": "pytorch", "resources": resources}
+    if variant:
+        container["env"] = [{"name": "VARIANT", "value": variant}]
     return {
         "containers": [container],
         "restartPolicy": "Never",
@@ -20,9 +23,11 @@ def pod_spec(gpus: int) -> Manifest:
     }
 
 
-def plain_pods(gang: str, replicas: int, gpus: int, *, duration: str = "") -> list[Manifest]:
+def plain_pods(
+    gang: str, replicas: int, gpus: int, *, duration: str = "", variant: str = ""
+) -> list[Manifest]:
     """Return pods for the default scheduler, named as the replicas of a TrainingJob ``gang``."""
-    pod = {"apiVersion": "v1", "kind": "Pod", "spec": pod_spec(gpus)}
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": pod_spec(gpus, variant)}
     metadata: Manifest = {"namespace": NAMESPACE, "labels": {GANG_LABEL: gang}}
     metadata["annotations"] = annotations(duration)
     names = replica_names(gang, replicas)
@@ -30,10 +35,16 @@ def plain_pods(gang: str, replicas: int, gpus: int, *, duration: str = "") -> li
 
 
 def training_job(
-    gang: str, replicas: int, gpus: int, *, duration: str = "", rendezvous: str = "none"
+    gang: str,
+    replicas: int,
+    gpus: int,
+    *,
+    duration: str = "",
+    rendezvous: str = "none",
+    variant: str = "",
 ) -> Manifest:
     """Return workers that run for ``duration`` ("2s"), or without end."""
-    workers = task(replicas=replicas, fake=annotations(duration), spec=pod_spec(gpus))
+    workers = task(replicas=replicas, fake=annotations(duration), spec=pod_spec(gpus, variant))
     made = manifests.training_job(gang, workers, rendezvous=rendezvous)
     return {**made, "metadata": {"name": gang, "namespace": NAMESPACE}}
 
