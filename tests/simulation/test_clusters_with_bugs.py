@@ -10,6 +10,7 @@ import pytest
 
 from bireme.core.gangs import Key
 from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
+from bireme.core.queue_tree import QueueTree
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
@@ -22,6 +23,7 @@ from bireme_operator.lifecycle import Transition
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import Writes
+from tests.support.simcluster.scheduler import Scheduler
 from tests.support.simcluster.simulation import run
 
 
@@ -127,7 +129,23 @@ def _giving_all_up(original: Any) -> Any:
     return floor
 
 
+def _without_limits(_: Any) -> Any:
+    return lambda *_, **__: None
+
+
+def _however_full(original: Any) -> Any:
+    def against(self: Scheduler, *asked: Any) -> str:
+        words: str = original(self, *asked)
+        return "" if words.startswith("Insufficient") else words
+
+    return against
+
+
 BUGS: dict[str, Bug] = {
+    "queues have no limit": Bug(QueueTree, "excess", _without_limits, ("queue-limit-exceeded",)),
+    "kube-scheduler fills nodes beyond their room": Bug(
+        Scheduler, "_against", _however_full, ("node-overcommitted",)
+    ),
     "the lease is taken from a living leader": Bug(
         Lease, "_is_free", _always, ("epoch-went-back", "job-stuck")
     ),
