@@ -25,20 +25,42 @@ def with_host_port() -> Manifest:
     return spec
 
 
-def test_a_gang_that_needs_one_port_twice_on_one_node_holds_nothing(
+def apart(job: str) -> Manifest:
+    """A pod that kube-scheduler keeps apart from others of its job, which is not planned."""
+    selector = {"matchLabels": {"bireme.dev/training-job": job}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return pod_spec(gpus=4, affinity={"podAntiAffinity": rule})
+
+
+def test_a_port_of_the_only_node_goes_to_one_pod_at_a_time(tenant: Tenant) -> None:
+    tenant.create(training_job("twice", task(replicas=2, spec=with_host_port())))
+    assert "holds at most 1" in tenant.await_reason("twice", "NeverFits")["message"]
+    tenant.create(training_job("first", task(spec=with_host_port())))
+    tenant.await_phase("first", "Running")
+    tenant.create(training_job("second", task(spec=with_host_port())))
+    message = tenant.await_reason("second", "WaitingForCapacity")["message"]
+    assert "host port 8888" in message
+    tenant.delete("TrainingJob", "first")
+    tenant.await_phase("second", "Running")
+    assert tenant.status("second").get("interruptions", 0) == 0
+    tenant.delete("TrainingJob", "second")
+
+
+def test_a_gang_that_cannot_be_apart_on_one_node_holds_nothing(
     stack: BiremeStack, tenant: Tenant
 ) -> None:
-    tenant.create(training_job("ports", task(replicas=2, spec=with_host_port())))
-    tenant.eventually(lambda: tenant.plan("ports"))
+    tenant.create(training_job("apart", task(replicas=2, spec=apart("apart"))))
+    tenant.eventually(lambda: tenant.plan("apart"))
     began = time.monotonic()
     tenant.create(training_job("equal", task(replicas=2, gpus=4)))
     tenant.await_phase("equal", "Running")
     assert time.monotonic() - began < 10.0
-    paused = tenant.status("ports")
+    paused = tenant.status("apart")
     assert (paused["phase"], paused["reason"]) == ("Restarting", "Unschedulable")
-    assert "didn't have free ports for the requested pod ports" in paused["message"]
+    assert "didn't match pod anti-affinity rules" in paused["message"]
     assert (paused["startFailures"], paused["interruptions"]) == (1, 1)
-    assert (tenant.plan("ports"), tenant.pods("ports")) == (None, [])
+    assert (tenant.plan("apart"), tenant.pods("apart")) == (None, [])
 
     # The next operator knows the pause by the status alone.
     stack.operator().terminate()
@@ -46,13 +68,13 @@ def test_a_gang_that_needs_one_port_twice_on_one_node_holds_nothing(
     tenant.delete("TrainingJob", "equal")
     tenant.create(training_job("next", task(replicas=2, gpus=4)))
     tenant.await_phase("next", "Running")
-    still = tenant.status("ports")
+    still = tenant.status("apart")
     assert (still["retryTime"], still["attempt"]) == (paused["retryTime"], paused["attempt"])
 
     # What is edited so that it fits is tried at once.
     tenant.delete("TrainingJob", "next")
     began = time.monotonic()
-    fixed = training_job("ports", task(replicas=2, gpus=4))["spec"]
-    tenant.patch("TrainingJob", "ports", {"spec": fixed})
-    assert "startFailures" not in tenant.await_phase("ports", "Running")
+    fixed = training_job("apart", task(replicas=2, gpus=4))["spec"]
+    tenant.patch("TrainingJob", "apart", {"spec": fixed})
+    assert "startFailures" not in tenant.await_phase("apart", "Running")
     assert time.monotonic() - began < 10.0
