@@ -38,7 +38,8 @@ def test_every_promise_holds_whatever_goes_wrong(chunk: int) -> None:
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)
 def test_a_seed_that_once_found_a_bug_finds_none(seed: int) -> None:
-    assert run(seed).violations == ()
+    # As it was then: what was drawn anew in later worlds would change its story.
+    assert run(seed, is_kind=True).violations == ()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -24,6 +24,7 @@ from tests.support.simcluster.processes import (
 )
 from tests.support.simcluster.scheduler import Scheduler
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
+from tests.support.simcluster.world import World
 
 KINDS = {
     NODES: "Node",
@@ -40,11 +41,15 @@ _POOL_CHANCE = 0.4
 
 
 class SimulatedCluster:
-    """Nodes, an API server, a scheduler, two operators, an extender, and their story."""
+    """Nodes, an API server, a scheduler, two operators, an extender, and their story.
 
-    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+    One that ``is_kind`` has nothing of what makes a :class:`World` unkind.
+    """
+
+    def __init__(self, seed: int, loop: VirtualLoop, *, is_kind: bool = False) -> None:
         self.seed = seed
         self.loop = loop
+        self.world = World() if is_kind else World.drawn(self.chance("world"))
         self.story: list[tuple[float, str]] = []
         self.errors: list[str] = []
         """Errors that the programs under test logged."""

@@ -16,8 +16,8 @@ from tests.support.simcluster.nodes import MOST_NODES, is_grown
 from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.tenants import HOPELESS
 
-GRACE_SECONDS = 240.0
-"""Longest time a gang may be halfway: a bind timeout, and the longest of all faults."""
+GRACE_SECONDS = 60.0
+"""Longest time a gang may be halfway, as is promised."""
 CALM_SECONDS = 900.0
 """Within this time after the last fault, everything that can run has run and nothing is left."""
 

@@ -40,15 +40,22 @@ class Outcome:
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def run(seed: int, *, faults: bool = True, calm_seconds: float = judge.CALM_SECONDS) -> Outcome:
+def run(
+    seed: int,
+    *,
+    faults: bool = True,
+    is_kind: bool = False,
+    calm_seconds: float = judge.CALM_SECONDS,
+) -> Outcome:
     """Simulate ``seed``; without ``faults`` nothing goes wrong.
 
-    What is not done ``calm_seconds`` after the last fault counts as never done.
+    Where the world ``is_kind``, faults are all that goes wrong. What is not done ``calm_seconds``
+    after the last fault counts as never done.
     """
     loop = VirtualLoop()
     try:
         with _seeded(seed):
-            return loop.run_until_complete(_run(seed, loop, faults, calm_seconds))
+            return loop.run_until_complete(_run(seed, loop, faults, is_kind, calm_seconds))
     finally:
         loop.close()
 
@@ -65,8 +72,10 @@ def _seeded(seed: int) -> Iterator[None]:
         structlog.configure(**logging)
 
 
-async def _run(seed: int, loop: VirtualLoop, faults: bool, calm_seconds: float) -> Outcome:
-    cluster = SimulatedCluster(seed, loop)
+async def _run(
+    seed: int, loop: VirtualLoop, faults: bool, is_kind: bool, calm_seconds: float
+) -> Outcome:
+    cluster = SimulatedCluster(seed, loop, is_kind=is_kind or not faults)
     structlog.configure(processors=[cluster.log], logger_factory=structlog.ReturnLoggerFactory())
     tenants = Tenants(cluster)
     tenants.furnish()

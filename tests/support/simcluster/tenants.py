@@ -42,6 +42,7 @@ class Tenants:
         self._store = cluster.store
         self._chance = cluster.chance("tenants")
         self._ports = cluster.chance("ports")
+        self._lengths = cluster.chance("lengths")
         self._foreign: dict[str, tuple[int, float]] = {}
         self._made = 0
         self.most_foreign = 100
@@ -87,7 +88,10 @@ class Tenants:
 
     def _job(self, name: str) -> Object:
         drawn = self._chance
-        fake = annotations(f"{drawn.randint(3, 60)}s", drawn.choice(("", "", "", "0")))
+        seconds = drawn.randint(3, 60)
+        if self._cluster.world.has_long_jobs and self._lengths.random() < 0.4:
+            seconds += self._lengths.randint(60, 240)
+        fake = annotations(f"{seconds}s", drawn.choice(("", "", "", "0")))
         shape: dict[str, Any] = {"gpus": drawn.choice((1, 2, 4, 8)), "fake": fake}
         spec: dict[str, Any] = {
             "queue": drawn.choice(("default", "default", "small")),

@@ -1,0 +1,20 @@
+"""How unkind the surroundings of one simulated cluster are, drawn once for each seed."""
+
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Self
+
+_SHARE = 0.25
+"""Share of clusters with each unkindness: most have one or two, some have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Every field is one unkindness; without arguments none is there."""
+
+    has_long_jobs: bool = False
+    """Some jobs run for minutes: part of a gang would be seen running for long."""
+
+    @classmethod
+    def drawn(cls, chance: Random) -> Self:
+        return cls(**{each.name: chance.random() < _SHARE for each in fields(cls)})
