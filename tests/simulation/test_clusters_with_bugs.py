@@ -11,12 +11,13 @@ import pytest
 from bireme.core.gangs import Key
 from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
 from bireme.core.queue_tree import QueueTree
+from bireme.kube import pods
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.watch import Reflector
-from bireme_operator import node_pools, status
+from bireme_operator import lifecycle, node_pools, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import Transition
@@ -35,6 +36,8 @@ class Bug:
     name: str
     make: Callable[[Any], Any]
     breaks: tuple[str, ...]
+    is_found_in_kind_worlds: bool = True
+    """Else it takes what makes worlds unkind; there, sound jobs may take longer than is waited."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -141,7 +144,17 @@ def _however_full(original: Any) -> Any:
     return against
 
 
+def _never(_: Any) -> Any:
+    return lambda *_: None
+
+
 BUGS: dict[str, Bug] = {
+    "a pod that a kubelet rejects is taken for a failure": Bug(
+        pods, "_is_rejected", _never, ("failed-unjustly",), is_found_in_kind_worlds=False
+    ),
+    "a gang may start for ever": Bug(
+        lifecycle, "_late", _never, ("places-kept",), is_found_in_kind_worlds=False
+    ),
     "queues have no limit": Bug(QueueTree, "excess", _without_limits, ("queue-limit-exceeded",)),
     "kube-scheduler fills nodes beyond their room": Bug(
         Scheduler, "_against", _however_full, ("node-overcommitted",)
@@ -180,16 +193,13 @@ CALM_SECONDS = 200.0
 """Shorter than for sound programs: some bugs keep the operator busy for ever."""
 
 
-def run_briefly(seed: int) -> tuple[str, ...]:
-    return run(seed, calm_seconds=CALM_SECONDS).violations
-
-
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_found_within_a_few_seeds(name: str) -> None:
-    found: set[str] = set()
-    with BUGS[name].planted():
+    bug, found = BUGS[name], set[str]()
+    with bug.planted():
         for seed in range(MOST_SEEDS):
-            found |= {broken.partition(":")[0] for broken in run_briefly(seed)}
-            if found:
-                break
-    assert found & set(BUGS[name].breaks), f"found {found or 'nothing'} in {MOST_SEEDS} seeds"
+            broken = run(seed, is_kind=bug.is_found_in_kind_worlds, calm_seconds=CALM_SECONDS)
+            found |= {one.partition(":")[0] for one in broken.violations}
+            if found & set(bug.breaks):
+                return
+    pytest.fail(f"found {found or 'nothing'} in {MOST_SEEDS} seeds")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import MutableMapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,8 +14,11 @@ from tests.support.fakeapi.store import Object, Refusal, Store
 from tests.support.history.records import Key
 from tests.support.objects.facts import node_manifest
 from tests.support.simcluster import objects
+from tests.support.simcluster.autoscaler import Autoscaler
+from tests.support.simcluster.controllers import Controllers
+from tests.support.simcluster.kubelets import Kubelets
 from tests.support.simcluster.network import WORLD, ApiServer, NetworkConditions
-from tests.support.simcluster.nodes import Autoscaler, Kubelets
+from tests.support.simcluster.node_faults import NodeFaults
 from tests.support.simcluster.objects import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
 from tests.support.simcluster.processes import (
     EPOCH_SECONDS,
@@ -67,9 +71,16 @@ class SimulatedCluster:
             OperatorProcess(self.server, drawn, self.tell, name, SCHEDULING)
             for name in ("operator-a", "operator-b")
         ]
+        if self.world.images_hang:
+            # The usual limit is longer than most runs.
+            for operator in self.operators:
+                operator.settings = replace(operator.settings, start_timeout_seconds=90)
         self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", SCHEDULING)
         drawn = self.chance("kubelets")
-        self.kubelets = Kubelets(self.server, drawn, self.tell, self.disturb)
+        faults = self.chance("node-faults")
+        self.node_faults = NodeFaults(self.server, faults, self.tell, self.world)
+        self.kubelets = Kubelets(self.server, drawn, self.tell, self.node_faults)
+        self.controllers = Controllers(self.server, drawn, self.tell, self.kubelets, self.disturb)
         drawn = self.chance("scheduler")
         self.scheduler = Scheduler(self.server, drawn, self.tell, self.extender)
         drawn = self.chance("autoscaler")
@@ -126,6 +137,8 @@ class SimulatedCluster:
 
     def start(self) -> None:
         self.kubelets.start()
+        self.controllers.start()
+        self.node_faults.start()
         self.scheduler.start()
         if self.autoscaler is not None:
             self.autoscaler.start()

@@ -55,14 +55,19 @@ class FaultInjector:
         loop, faults = self._cluster.loop, self.all()
         names = self._chance.sample(sorted(faults), self._chance.randint(3, len(faults)))
         end, pause = loop.time() + seconds, self._chance.uniform(1.5, 8.0)
+        self._keep(self._cluster.node_faults.run())
         while loop.time() < end:
             await asyncio.sleep(self._chance.expovariate(1 / pause))
             name = self._chance.choice(names)
             self._cluster.tell(f"fault: {name}")
-            task = loop.create_task(faults[name]())
-            self._tasks[task] = None
-            task.add_done_callback(self._tasks.pop)
+            self._keep(faults[name]())
         await self._calm()
+
+    def _keep(self, fault: Coroutine[Any, Any, None]) -> None:
+        """Start what the calm ends."""
+        task = self._cluster.loop.create_task(fault)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _calm(self) -> None:
         for task in tuple(self._tasks):
@@ -74,6 +79,7 @@ class FaultInjector:
         self._cluster.extender.is_reachable = True
         # Watches that were made deaf stay so: they have to be opened anew.
         self._server.cut()
+        self._cluster.node_faults.clear()
         for name in list(self._cluster.kubelets.lost):
             self._cluster.kubelets.recover(name)
         for index in range(NODES):
@@ -224,7 +230,7 @@ class FaultInjector:
         name = f"n{self._chance.randrange(NODES)}"
         self._cluster.kubelets.lose(name)
         await self._for_a_while(self._chance.choice((5.0, 120.0)))
-        self._cluster.kubelets.recover(name)
+        self._cluster.kubelets.recover(name, rebooted=self._cluster.node_faults.has_rebooted())
 
     async def inject_node_deleted(self) -> None:
         """A node is deleted; perhaps it comes back."""

@@ -11,10 +11,10 @@ from tests.support.fakeapi.store import Object
 from tests.support.history.observed import ObservedCluster
 from tests.support.history.observer import Violation, check, partial
 from tests.support.simcluster import objects
+from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
-from tests.support.simcluster.nodes import MOST_NODES, is_grown
 from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALERS
-from tests.support.simcluster.tenants import HOPELESS
+from tests.support.simcluster.tenants import HOPELESS, UNPULLABLE
 
 GRACE_SECONDS = 60.0
 """Longest time a gang may be halfway, as is promised."""
@@ -27,16 +27,21 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
     found = [
         f"job-stuck: {key[1]}: {_said(job)}"
         for key, job in jobs
-        if objects.phase(job) not in objects.ENDED and key[1] != HOPELESS
+        if objects.phase(job) not in objects.ENDED and key[1] not in (HOPELESS, UNPULLABLE)
     ]
     found += [
         f"hopeless-silent: {key[1]}: {_said(job)}"
         for key, job in jobs
         if key[1] == HOPELESS and not (job.get("status") or {}).get("reason")
     ]
+    found += [
+        f"places-kept: {key[1]} did not give them back: {_said(job)}"
+        for key, job in jobs
+        if key[1] == UNPULLABLE and not (job.get("status") or {}).get("startFailures")
+    ]
     for resource in (JOBS, GROUPS):
         for key, owner in cluster.store.collection(resource).objects.items():
-            if "plan" in (owner.get("status") or {}):
+            if "plan" in (owner.get("status") or {}) and key[1] != UNPULLABLE:
                 found.append(f"plan-left-over: {key[1]}: phase {objects.phase(owner)}")
     for resource in (POLICIES, SCALERS):
         for key, each in cluster.store.collection(resource).objects.items():
@@ -44,7 +49,8 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
             if told != each["metadata"]["generation"]:
                 found.append(f"policy-silent: {each['kind']} {key[1]} says nothing of its spec")
     for key, pod in cluster.store.collection(PODS).objects.items():
-        if objects.phase(pod) not in objects.ENDED and objects.label(pod, "pod-group"):
+        is_over = objects.phase(pod) in objects.ENDED
+        if not is_over and objects.label(pod, "pod-group") not in ("", UNPULLABLE):
             found.append(f"pod-left-over: {key[1]}: {objects.phase(pod)} on {objects.node_of(pod)}")
     return found
 
@@ -61,6 +67,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
     return [
         *(str(one) for one in found if not _is_excused(cluster, one)),
         *_over_budget(cluster),
+        *_failed_unjustly(cluster),
         *_pool(cluster),
         *unfinished(cluster),
         *_partial(cluster),
@@ -89,6 +96,34 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
                 return
 
 
+def _failed_unjustly(cluster: SimulatedCluster) -> Iterator[str]:
+    """No job fails by its backoffLimit for what nodes and others did to its pods."""
+    own: dict[str, set[str]] = {}
+    for record in cluster.records:
+        if record.kind == "Pod" and _failed_itself(record.manifest):
+            owners = record.manifest["metadata"].get("ownerReferences") or ({"uid": ""},)
+            own.setdefault(owners[0]["uid"], set()).add(objects.label(record.manifest, "plan"))
+        if record.kind == "TrainingJob":
+            status, uid = record.manifest.get("status") or {}, objects.uid(record.manifest)
+            limit = int(record.manifest["spec"].get("runPolicy", {}).get("backoffLimit", 3))
+            failures = len(own.get(uid, ()))
+            if status.get("reason") == "BackoffLimitExceeded" and failures <= limit:
+                words = f"after {failures} failures of its own: {status.get('message')}"
+                yield f"failed-unjustly: {record.key[1]} {words} ({record.seconds:.2f} s)"
+                return
+
+
+def _failed_itself(pod: Object) -> bool:
+    """Return whether a container of a pod ended badly that nobody had ended."""
+    status = pod.get("status") or {}
+    if objects.phase(pod) != "Failed" or objects.is_leaving(pod):
+        return False
+    if any(each["type"] == "DisruptionTarget" for each in status.get("conditions", ())):
+        return False
+    ended = (each["state"].get("terminated") for each in status.get("containerStatuses", ()))
+    return any(each and each["exitCode"] for each in ended)
+
+
 def _pool(cluster: SimulatedCluster) -> Iterator[str]:
     """A node pool never asks for more than its max, nor for fewer nodes than gangs are on."""
     world, before = ObservedCluster(), 0
@@ -112,6 +147,8 @@ def _partial(cluster: SimulatedCluster) -> Iterator[str]:
     for record in cluster.records:
         world.apply(record)
     for gang in world.gangs:
+        if gang[1] == UNPULLABLE:
+            continue  # it may be about to start once more
         if wrong := partial(world, gang):
             yield f"gang-partial: {gang[1]}: {wrong} at the end"
 

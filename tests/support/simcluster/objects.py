@@ -67,5 +67,15 @@ def host_ports(spec: Object) -> set[tuple[str, int]]:
     return {(port.get("protocol", "TCP"), port["hostPort"]) for port in ports if "hostPort" in port}
 
 
+def tolerates(pod: Object, taint: Object) -> bool:
+    """Return whether one of a pod's tolerations is for this taint."""
+    for each in pod["spec"].get("tolerations", ()):
+        is_equal = each.get("operator") == "Exists" or each.get("value", "") == taint["value"]
+        for_key = each.get("key", "") in ("", taint["key"])
+        if is_equal and for_key and each.get("effect", "") in ("", taint["effect"]):
+            return True
+    return False
+
+
 def label(obj: Object, name: str) -> str:
     return str((obj["metadata"].get("labels") or {}).get(f"bireme.dev/{name}", ""))

@@ -1,6 +1,6 @@
 """kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender.
 
-Its rules are those that matter to Bireme: gates, readiness, cordons, pins, host ports, room beside
+Its rules are those that matter to Bireme: gates, taints, cordons, pins, host ports, room beside
 what is bound and assumed; an ``ignorable`` extender; a binding that the API server may refuse.
 Where no node is left it says so on the pod.
 """
@@ -24,6 +24,7 @@ SCHEDULERS = ("bireme", "default-scheduler")
 _PATIENCE_SECONDS = 2.0
 """Timeout of the extender in the scheduler's configuration."""
 _FLUSH_SECONDS = 300.0
+_HARD = ("NoSchedule", "NoExecute")
 
 
 @dataclass(slots=True)
@@ -152,7 +153,8 @@ class Scheduler(Part):
         pins = objects.pins(pod)
         if node["spec"].get("unschedulable"):
             return "node(s) were unschedulable"
-        if not objects.is_ready(node):
+        taints = [t for t in node["spec"].get("taints", ()) if t["effect"] in _HARD]
+        if not all(objects.tolerates(pod, taint) for taint in taints):
             return "node(s) had untolerated taint(s)"
         if pins and not any(name in pin for pin in pins):
             return "node(s) didn't match Pod's node affinity/selector"

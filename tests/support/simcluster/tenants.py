@@ -19,9 +19,10 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.simcluster import objects
+from tests.support.simcluster import objects, pod_status
+from tests.support.simcluster.autoscaler import MOST_NODES
 from tests.support.simcluster.cluster import SimulatedCluster
-from tests.support.simcluster.nodes import MOST_NODES
+from tests.support.simcluster.node_faults import MISSING_IMAGE
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
 
 SPACE = "team"
@@ -32,6 +33,8 @@ LEAST_LIMIT = 8
 """GPUs that the queue with a limit takes at least."""
 HOPELESS = "hopeless"
 """A job that no cluster of this size can run; it has to wait, and say so."""
+UNPULLABLE = "unpullable"
+"""A job whose image is nowhere; it has to give its places back again and again."""
 
 
 class Tenants:
@@ -73,6 +76,10 @@ class Tenants:
             self._submit(f"j{index}")
         if self._chance.random() < 0.3:
             self._put_job(training_job(HOPELESS, task("worker", NODES + MOST_NODES + 2, gpus=8)))
+        if self._cluster.world.images_hang and self._lengths.random() < 0.5:
+            spec = pod_spec(1)
+            spec["containers"][0]["image"] = MISSING_IMAGE
+            self._put_job(training_job(UNPULLABLE, task("worker", 2, spec=spec)))
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()
@@ -221,10 +228,15 @@ class Tenants:
         if running:
             key = self._chance.choice(running)
             why = self._chance.choice(("Evicted", "Error"))
-            status: Object = {"phase": "Failed", "reason": why}
+            pod = self._store.get(PODS, key)
             if why == "Evicted":
-                status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
-            self._store.update(PODS, key, {"status": status}, "status")
+                words = "The node was low on resource: memory. Threshold quantity: 100Mi, "
+                words += "available: 90Mi. "
+                pod_status.disrupt(self._store, key, "TerminationByKubelet", words)
+                status = {**self._store.get(PODS, key)["status"], "phase": "Failed"}
+                pod_status.write(self._store, key, {**status, "reason": why, "message": words})
+            else:
+                self._cluster.kubelets.finish(key, pod, 1, leaving=objects.is_leaving(pod))
             self._cluster.tell(f"pod {key[1]} fails: {why}")
 
     async def take_name(self) -> None:

@@ -15,6 +15,11 @@ class World:
     has_long_jobs: bool = False
     """Some jobs run for minutes: part of a gang would be seen running for long."""
 
+    kubelets_reject: bool = False
+    """Kubelets do not admit pods for a while, and nodes that were away have rebooted."""
+    images_hang: bool = False
+    """Images take long the first time; some nodes cannot pull any, and one job never."""
+
     @classmethod
     def drawn(cls, chance: Random) -> Self:
         return cls(**{each.name: chance.random() < _SHARE for each in fields(cls)})
