@@ -33,7 +33,7 @@ class Admission:
     def start(self) -> None:
         """Have the API server keep the rules from now on."""
         store = self._cluster.store
-        store.admission["Pod"] = [self._change]
+        store.admission.setdefault("Pod", []).append(self._change)
         if self.has_quota:
             spec = {"hard": {"pods": str(MOST_PODS)}}
             quota = {"metadata": {"name": "few"}, "spec": spec, "status": self._status(0)}
@@ -44,7 +44,8 @@ class Admission:
     # --- changes of pods -------------------------------------------------------------------
 
     def _change(self, pod: Object, is_dry_run: bool) -> None:
-        if not self.changes or self._cluster.loop.time() < self._begins:
+        is_early = self._cluster.loop.time() < self._begins
+        if not self.changes or is_early or pod["metadata"]["namespace"] != self._namespace:
             return
         if is_dry_run and not self._knows_dry_runs:
             words = 'admission webhook "pods.example.com" does not support dry run'
@@ -67,6 +68,8 @@ class Admission:
     # --- the quota -------------------------------------------------------------------------
 
     def _charge(self, pod: Object, is_dry_run: bool) -> None:
+        if pod["metadata"]["namespace"] != self._namespace:
+            return
         quota = self._quota()
         used = int(quota["status"]["used"]["pods"])
         if used >= MOST_PODS:
@@ -85,8 +88,9 @@ class Admission:
             self._cluster.loop.call_later(lag, self._count)
 
     def _count(self) -> None:
-        pods = self._cluster.store.collection(PODS).objects.values()
-        self._set(sum(objects.phase(pod) not in objects.ENDED for pod in pods))
+        pods = self._cluster.store.collection(PODS).objects.items()
+        here = [pod for (namespace, _), pod in pods if namespace == self._namespace]
+        self._set(sum(objects.phase(pod) not in objects.ENDED for pod in here))
 
     def _quota(self) -> Object:
         return self._cluster.store.get(QUOTAS, (self._namespace, "few"))

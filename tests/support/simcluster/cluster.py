@@ -16,6 +16,7 @@ from tests.support.objects.facts import node_manifest
 from tests.support.simcluster import objects
 from tests.support.simcluster.autoscaler import Autoscaler
 from tests.support.simcluster.controllers import Controllers
+from tests.support.simcluster.gates import Gates
 from tests.support.simcluster.kubelets import Kubelets
 from tests.support.simcluster.network import WORLD, ApiServer, NetworkConditions
 from tests.support.simcluster.node_faults import NodeFaults
@@ -26,7 +27,9 @@ from tests.support.simcluster.processes import (
     OperatorProcess,
     Process,
 )
+from tests.support.simcluster.rivals import Rivals
 from tests.support.simcluster.scheduler import Scheduler
+from tests.support.simcluster.taints import Taints
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 from tests.support.simcluster.world import World
 
@@ -39,6 +42,8 @@ KINDS = {
     NODE_POOLS: "NodePool",
 }
 SCHEDULING = SchedulingSettings(min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2)
+SPACE = "team"
+"""Namespace of everything that users submit."""
 RESTART_SECONDS = (1.0, 15.0)
 _POOL_CHANCE = 0.4
 """Share of clusters with a node pool that grows and shrinks."""
@@ -71,6 +76,10 @@ class SimulatedCluster:
             OperatorProcess(self.server, drawn, self.tell, name, SCHEDULING)
             for name in ("operator-a", "operator-b")
         ]
+        drawn = self.chance("rivals")
+        self.rivals = Rivals(self.server, drawn, self.tell, self.world, self.disturb)
+        self.taints = Taints(self.server, self.chance("taints"), self.tell, self.world)
+        self.gates = Gates(self.server, self.chance("gates"), self.tell, self.world, SPACE)
         if self.world.images_hang:
             # The usual limit is longer than most runs.
             for operator in self.operators:
@@ -135,10 +144,16 @@ class SimulatedCluster:
     def processes(self) -> tuple[Process, ...]:
         return (*self.operators, self.extender)
 
+    @property
+    def unkind(self) -> tuple[NodeFaults | Rivals | Taints | Gates, ...]:
+        """What the world draws beside faults: each runs until the calm, and is then cleared."""
+        return (self.node_faults, self.rivals, self.taints, self.gates)
+
     def start(self) -> None:
         self.kubelets.start()
         self.controllers.start()
-        self.node_faults.start()
+        for unkind in self.unkind:
+            unkind.start()
         self.scheduler.start()
         if self.autoscaler is not None:
             self.autoscaler.start()

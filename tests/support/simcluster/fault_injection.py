@@ -55,7 +55,8 @@ class FaultInjector:
         loop, faults = self._cluster.loop, self.all()
         names = self._chance.sample(sorted(faults), self._chance.randint(3, len(faults)))
         end, pause = loop.time() + seconds, self._chance.uniform(1.5, 8.0)
-        self._keep(self._cluster.node_faults.run())
+        for unkind in self._cluster.unkind:
+            self._keep(unkind.run())
         while loop.time() < end:
             await asyncio.sleep(self._chance.expovariate(1 / pause))
             name = self._chance.choice(names)
@@ -79,7 +80,8 @@ class FaultInjector:
         self._cluster.extender.is_reachable = True
         # Watches that were made deaf stay so: they have to be opened anew.
         self._server.cut()
-        self._cluster.node_faults.clear()
+        for unkind in self._cluster.unkind:
+            unkind.clear()
         for name in list(self._cluster.kubelets.lost):
             self._cluster.kubelets.recover(name)
         for index in range(NODES):

@@ -14,9 +14,9 @@ from tests.support.history.observed import planned_nodes
 from tests.support.history.records import Record, to_line
 from tests.support.simcluster import judge, objects
 from tests.support.simcluster.admission import Admission
-from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.fault_injection import FaultInjector
-from tests.support.simcluster.tenants import SPACE, Tenants
+from tests.support.simcluster.tenants import Tenants
 from tests.support.simcluster.virtual import VirtualLoop
 
 FAULT_SECONDS = (30.0, 180.0)

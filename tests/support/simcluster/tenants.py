@@ -21,11 +21,11 @@ from tests.support.scenario.manifests import (
 )
 from tests.support.simcluster import objects, pod_status
 from tests.support.simcluster.autoscaler import MOST_NODES
-from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.node_faults import MISSING_IMAGE
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
+from tests.support.simcluster.taints import TOLERATION
 
-SPACE = "team"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMESPACES = "/api/v1/namespaces"
 NODES = 3
@@ -131,6 +131,9 @@ class Tenants:
         return training_job(name, task("worker", replicas, **shape), **spec)
 
     def _put_job(self, job: Object) -> None:
+        if self._cluster.world.nodes_are_tainted and self._lengths.random() < 0.25:
+            for each in job["spec"]["tasks"]:
+                each["template"]["spec"]["tolerations"] = [TOLERATION]
         if self._cluster.put(JOBS, job, SPACE):
             self._cluster.tell(f"user submits {job['metadata']['name']} {_shape(job)}")
 

@@ -19,6 +19,12 @@ class World:
     """Kubelets do not admit pods for a while, and nodes that were away have rebooted."""
     images_hang: bool = False
     """Images take long the first time; some nodes cannot pull any, and one job never."""
+    others_schedule: bool = False
+    """Another scheduler takes planned room before it is bound, and preempts single pods."""
+    nodes_are_tainted: bool = False
+    """Taints come between plan and bind, or drive pods out, and go again; some jobs tolerate."""
+    pods_are_gated: bool = False
+    """Admission puts another controller's scheduling gate on pods, lifted soon or after long."""
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
