@@ -120,13 +120,16 @@ class Lasting:
 
     name: str
     grace_seconds: float
+    not_counted: Callable[[float, float], float]
+    """Returns how many seconds between two times do not count."""
     wrong: Callable[[ObservedCluster, Key], str]
     """Returns the fault of a gang right now; empty when there is none."""
     _since: dict[Key, tuple[float, str]] = field(default_factory=dict)
 
     def see(self, world: ObservedCluster, record: Record) -> Findings:
-        overdue = record.seconds - self.grace_seconds
-        for late in [gang for gang, (since, _) in self._since.items() if since < overdue]:
+        now, overdue = record.seconds, record.seconds - self.grace_seconds
+        early = [(gang, since) for gang, (since, _) in self._since.items() if since < overdue]
+        for late in [gang for gang, at in early if at + self.not_counted(at, now) < overdue]:
             _, wrong = self._since[late]
             # Reported once: a fault that lasts would fill the list.
             self._since[late] = (float("inf"), wrong)
@@ -390,19 +393,21 @@ def check(
     grace_seconds: float = 10.0,
     settled: bool = False,
     removed: Collection[Key] = (),
+    not_counted: Callable[[float, float], float] = lambda *_: 0.0,
 ) -> list[Violation]:
     """Return every violation, in the order of the history.
 
     ``grace_seconds`` is how long what several writes must change (a gang on its nodes, the end of
-    a job) may be halfway. With ``settled`` jobs must have ended at the end of the history or wait
-    for a reason. ``removed`` are keys of the jobs that the user deleted unfinished.
+    a job) may be halfway; seconds that are ``not_counted`` between two times come on top. With
+    ``settled`` jobs must have ended at the end of the history or wait for a reason. ``removed`` are
+    keys of the jobs that the user deleted unfinished.
     """
     checks: tuple[Check, ...] = (
         node_overcommitted,
         queue_limit_exceeded,
-        Lasting("gang-partial", grace_seconds, partial).see,
-        Lasting("replica-left-over", grace_seconds, leftover).see,
-        Lasting(LOST, grace_seconds, deserted).see,
+        Lasting("gang-partial", grace_seconds, not_counted, partial).see,
+        Lasting("replica-left-over", grace_seconds, not_counted, leftover).see,
+        Lasting(LOST, grace_seconds, not_counted, deserted).see,
         ReplicasOnce().see,
         OnPlan().see,
         role_affinity_broken,

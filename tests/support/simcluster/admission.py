@@ -62,7 +62,7 @@ class Admission:
                 spec["initContainers"] = [*spec.get("initContainers", ()), proxy]
             case "growth":
                 # Each pod asks a little more than the one before, for a while.
-                self._grown = min(self._grown + 1, 6)
+                self._grown = min(self._grown + 1, 4)
                 spec["overhead"] = {"memory": f"{self._grown}Mi"}
 
     # --- the quota -------------------------------------------------------------------------

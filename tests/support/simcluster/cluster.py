@@ -29,6 +29,7 @@ from tests.support.simcluster.processes import (
 )
 from tests.support.simcluster.rivals import Rivals
 from tests.support.simcluster.scheduler import Scheduler
+from tests.support.simcluster.standstill import Standstills
 from tests.support.simcluster.taints import Taints
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 from tests.support.simcluster.world import World
@@ -84,6 +85,7 @@ class SimulatedCluster:
             # The usual limit is longer than most runs.
             for operator in self.operators:
                 operator.settings = replace(operator.settings, start_timeout_seconds=90)
+        self.standstills = Standstills(self.server, self.operators)
         self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", SCHEDULING)
         drawn = self.chance("kubelets")
         faults = self.chance("node-faults")
@@ -150,6 +152,7 @@ class SimulatedCluster:
         return (self.node_faults, self.rivals, self.taints, self.gates)
 
     def start(self) -> None:
+        self.standstills.start()
         self.kubelets.start()
         self.controllers.start()
         for unkind in self.unkind:

@@ -45,12 +45,12 @@ def run(
     *,
     faults: bool = True,
     is_kind: bool = False,
-    calm_seconds: float = judge.CALM_SECONDS,
+    calm_seconds: float | None = None,
 ) -> Outcome:
     """Simulate ``seed``; without ``faults`` nothing goes wrong.
 
     Where the world ``is_kind``, faults are all that goes wrong. What is not done ``calm_seconds``
-    after the last fault counts as never done.
+    after the last fault (None: as long as it may take there) counts as never done.
     """
     loop = VirtualLoop()
     try:
@@ -73,7 +73,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 async def _run(
-    seed: int, loop: VirtualLoop, faults: bool, is_kind: bool, calm_seconds: float
+    seed: int, loop: VirtualLoop, faults: bool, is_kind: bool, calm_seconds: float | None
 ) -> Outcome:
     cluster = SimulatedCluster(seed, loop, is_kind=is_kind or not faults)
     structlog.configure(processors=[cluster.log], logger_factory=structlog.ReturnLoggerFactory())
@@ -92,7 +92,7 @@ async def _run(
         await FaultInjector(cluster, tenants).run(seconds)
     await submitting
     await administering
-    await _settle(cluster, calm_seconds)
+    await _settle(cluster, calm_seconds or judge.calm_seconds(cluster.world))
     found = judge.violations(cluster)
     outcome = Outcome(seed, loop.time(), tuple(found), tuple(cluster.records), tuple(cluster.story))
     await cluster.stop()

@@ -67,6 +67,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def pause(self, process: str) -> None:
         self._ready.held.setdefault(process, [])
 
+    def is_paused(self, process: str) -> bool:
+        return process in self._ready.held
+
     def resume(self, process: str) -> None:
         """Let it go on with everything that came up meanwhile."""
         for handle in self._ready.held.pop(process, ()):
