@@ -132,8 +132,10 @@ class DryRuns:
         return PodFactory(job, plan, self.progress).manifest(member)
 
     def check(self, job: JobFacts, hold: Hold) -> None:
-        """Try the pods of a job that waits, if nothing is known of them yet."""
-        if hold.gang.fault is not None or job.uid in self._checked:
+        """Try the pods of a job that waits, if nothing is known of them yet, or not any more."""
+        # Only a dry run shows that admission no longer gates the pods.
+        is_known_fault = hold.gang.fault is not None and job.gated is None
+        if is_known_fault or job.uid in self._checked:
             return
         if len(self._checks) >= _CHECKS_AT_ONCE:
             return  # the next turn asks again

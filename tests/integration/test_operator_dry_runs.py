@@ -4,7 +4,9 @@ import time
 from itertools import count
 from pathlib import Path
 
-from bireme.kube import names
+import pytest
+
+from bireme.kube import mutations, names
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.faults import DRY_RUN, dry_runs
 from tests.support.fakeapi.store import Object, Refusal
@@ -88,3 +90,21 @@ async def test_a_slow_webhook_delays_an_admission_for_two_seconds_and_no_verdict
         assert time.monotonic() - began < 2
         await until(lambda: status(api, "fits").get("phase") == "Running")
         assert 2 <= time.monotonic() - began < 10
+
+
+async def test_a_job_starts_once_admission_no_longer_gates_its_pods(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutations, "_REFUSED_SECONDS", 0.5)
+
+    def gate(pod: Object, dry_run: bool) -> None:
+        pod["spec"]["schedulingGates"] = [{"name": "example.com/budget"}]
+
+    api.store.admission["Pod"] = [gate]
+    furnish(api)
+    submit(api, training_job("job", task(replicas=2)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: status(api, "job").get("reason") == "PodsRefused")
+        assert "example.com/budget" in status(api, "job")["message"]
+        api.store.admission["Pod"] = []
+        await until(lambda: status(api, "job").get("phase") == "Running")

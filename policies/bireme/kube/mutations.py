@@ -15,6 +15,8 @@ from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
 
 FRESH_SECONDS = 600.0
 """What was learned is learned anew after so long, before the next gang of the shape starts."""
+_REFUSED_SECONDS = 60.0
+"""The same where it keeps the gang from starting: admission may have been corrected."""
 _MOST_SHAPES = 50_000
 # The API server adds these to every pod. They matter only on nodes that are not ready.
 _DEFAULT_TOLERATIONS = tuple(
@@ -43,7 +45,7 @@ class Mutations:
         places = []
         for place, shape in enumerate(job.pod_shapes):
             known = self._known.get(shape)
-            if shape not in seen and (known is None or now - known.at > FRESH_SECONDS):
+            if shape not in seen and (known is None or now - known.at > _fresh_seconds(known)):
                 places.append(place)
             seen.add(shape)
         return places
@@ -107,6 +109,11 @@ class Mutations:
                     pod=known.pods.task.pod,
                 )
                 yield replace(known.pods, task=task)
+
+
+def _fresh_seconds(known: _Known) -> float:
+    is_refused = known.pods is not None and bool(known.pods.gates)
+    return _REFUSED_SECONDS if is_refused else FRESH_SECONDS
 
 
 def _without_defaults(found: NodeConstraints, written: NodeConstraints) -> NodeConstraints:
