@@ -1,7 +1,7 @@
 """The simulation is tested itself: bugs put into the programs on purpose do not go unnoticed."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +11,7 @@ import pytest
 from bireme.core.gangs import Key
 from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
 from bireme.core.queue_tree import QueueTree
-from bireme.kube import pods
+from bireme.kube import allocations, pods
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
@@ -20,7 +20,7 @@ from bireme.kube.watch import Reflector
 from bireme_operator import lifecycle, node_pools, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lease import Lease
-from bireme_operator.lifecycle import Transition
+from bireme_operator.lifecycle import PendingAction, Transition
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import Writes
@@ -38,11 +38,16 @@ class Bug:
     breaks: tuple[str, ...]
     is_found_in_kind_worlds: bool = True
     """Else it takes what makes worlds unkind; there, sound jobs may take longer than is waited."""
+    also: "tuple[Bug, ...]" = ()
+    """Guards that would keep the bug from doing harm, and are taken away too."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
         """The bug is there for as long as the block lasts."""
-        with patch.object(self.where, self.name, self.make(getattr(self.where, self.name))):
+        with ExitStack() as stack:
+            for bug in (self, *self.also):
+                made = bug.make(getattr(bug.where, bug.name))
+                stack.enter_context(patch.object(bug.where, bug.name, made))
             yield
 
 
@@ -148,7 +153,29 @@ def _never(_: Any) -> Any:
     return lambda *_: None
 
 
+def _without_the_rest(original: Any) -> Any:
+    def pending(job: JobFacts, view: Any, *rest: Any) -> PendingAction:
+        action: PendingAction = original(job, view, *rest)
+        if not action.delete_pods or job.is_finished or job.is_leaving:
+            return action
+        if view is not None and view.plan.attempt == job.attempt:
+            return PendingAction(create=view.missing)
+        return PendingAction(clear_plan=job.plan is not None)
+
+    return pending
+
+
 BUGS: dict[str, Bug] = {
+    "a gang goes on without those it lost": Bug(
+        lifecycle, "_interrupted", _never, ("gang-partial",), is_found_in_kind_worlds=False
+    ),
+    "a gang starts beside pods of its last start": Bug(
+        lifecycle,
+        "pending_action",
+        _without_the_rest,
+        ("plans-mixed",),
+        also=(Bug(allocations, "in_the_way", _never, ()),),
+    ),
     "a pod that a kubelet rejects is taken for a failure": Bug(
         pods, "_is_rejected", _never, ("failed-unjustly",), is_found_in_kind_worlds=False
     ),
