@@ -1,8 +1,8 @@
 """kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender.
 
-Its rules are those that matter to Bireme: gates, taints, cordons, pins, host ports, room beside
-what is bound and assumed; an ``ignorable`` extender; a binding that the API server may refuse.
-Where no node is left it says so on the pod.
+Its rules are those that matter to Bireme: gates, taints, cordons, pins, host ports, volumes, room
+beside what is bound and assumed; an ``ignorable`` extender; a binding that the API server may
+refuse. Where no node is left it says so on the pod.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import msgspec
 
 from tests.support.fakeapi.store import Change, Key, Object, Refusal
 from tests.support.history.amounts import Amounts, amounts, request_of, total
-from tests.support.simcluster import objects
+from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.network import WORLD, ApiServer, Part
 from tests.support.simcluster.objects import NODES, PODS
 from tests.support.simcluster.processes import ExtenderProcess
@@ -166,6 +166,15 @@ class Scheduler(Part):
         here = bound + [spec for at, spec in self._assumed.values() if at == name]
         if objects.host_ports(pod["spec"]) & set().union(*map(objects.host_ports, here)):
             return "node(s) didn't have free ports for the requested pod ports"
+        if pod["spec"].get("volumes"):
+            others = [
+                p["spec"]
+                for p in self._pods.values()
+                if objects.node_of(p) and objects.phase(p) not in objects.ENDED
+            ]
+            others += [spec for _, spec in self._assumed.values()]
+            if words := volumes.against(self.server.store, pod, node, others):
+                return words
         offered = amounts(node["status"]["allocatable"])
         asked = total([*map(request_of, here), request])
         lacking = [n for n, v in asked.items() if v > offered.get(n, 0)]
@@ -214,6 +223,7 @@ class Scheduler(Part):
         try:
             if conditions.is_down or (fault is not None and not fault.drop_answer):
                 raise Refusal(503, "ServiceUnavailable", "no binding")
+            volumes.bind(self.server.store, pod, node)
             bind(self.server, key, objects.uid(pod), node)
         except Refusal:
             await asyncio.sleep(conditions.way_seconds(back=True))

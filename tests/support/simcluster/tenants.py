@@ -19,7 +19,7 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.simcluster import objects, pod_status
+from tests.support.simcluster import objects, pod_status, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES
 from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.node_faults import MISSING_IMAGE
@@ -57,6 +57,8 @@ class Tenants:
         self._cluster.put(QUEUES, queue("default"))
         self._cluster.put(QUEUES, queue("small", limit=limit, userPriority=90))
         self._cluster.put(NAMESPACES, {"kind": "Namespace", "metadata": {"name": SPACE}})
+        if self._cluster.world.jobs_have_volumes:
+            volumes.furnish(self._store, SPACE)
         self._cluster.put(CLASSES, priority_class("low", 1))
         self._cluster.put(CLASSES, priority_class("high", 1000))
 
@@ -131,6 +133,9 @@ class Tenants:
         return training_job(name, task("worker", replicas, **shape), **spec)
 
     def _put_job(self, job: Object) -> None:
+        if self._cluster.world.jobs_have_volumes and self._lengths.random() < 0.8:
+            nodes = [f"n{index}" for index in range(NODES)]
+            volumes.give(self._store, job, SPACE, nodes, self._lengths)
         if self._cluster.world.nodes_are_tainted and self._lengths.random() < 0.25:
             for each in job["spec"]["tasks"]:
                 each["template"]["spec"]["tolerations"] = [TOLERATION]

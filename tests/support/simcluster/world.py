@@ -25,6 +25,8 @@ class World:
     """Taints come between plan and bind, or drive pods out, and go again; some jobs tolerate."""
     pods_are_gated: bool = False
     """Admission puts another controller's scheduling gate on pods, lifted soon or after long."""
+    jobs_have_volumes: bool = False
+    """Some jobs use volumes of one node, bound before or by their pods, or compete for one."""
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
