@@ -120,20 +120,22 @@ def test_node_with_finished_pods_does_not_go_in_place_of_a_busy_one(tenant: Tena
 
 
 def test_karpenter_moves_no_gang_together_to_save_a_node(tenant: Tenant) -> None:
-    tenant.create(*dynamic_pool("packed"))
-    of_pool = {NODE_POOL_LABEL: "packed"}
+    # Where it is run again, the pool of the first run is still there.
+    pool = f"packed-{tenant.namespace}"
+    tenant.create(*dynamic_pool(pool))
+    of_pool = {NODE_POOL_LABEL: pool}
     for name in ("first", "second"):
         tenant.create(pod(name, 5, nodeSelector=of_pool))
-    both = await_nodes(tenant, "packed", 2)
+    both = await_nodes(tenant, pool, 2)
     spec = pod_spec(2, nodeSelector=of_pool)
     tenant.create(training_job("spread", task(replicas=2, spec=spec)))
     tenant.await_phase("spread", "Running")
     assert set(nodes_of(tenant.pods("spread")).values()) == both
     for name in ("first", "second"):
         tenant.delete("Pod", name)
-    tenant.patch("NodePool", "packed", {"spec": {"disruption": {"consolidateAfter": "1s"}}})
+    tenant.patch("NodePool", pool, {"spec": {"disruption": {"consolidateAfter": "1s"}}})
     always(
-        lambda: {node["metadata"]["name"] for node in nodes_of_pool(tenant, "packed")},
+        lambda: {node["metadata"]["name"] for node in nodes_of_pool(tenant, pool)},
         lambda names: names == both,
         45,
         what="left alone",
