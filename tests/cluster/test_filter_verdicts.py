@@ -58,7 +58,7 @@ def test_the_cases_put_every_filter_to_the_test(tally: Tally) -> None:
     [
         (Toleration, "tolerates", lambda *_: True),
         (pods, "_larger", lambda _left, right: right),
-        (pods, "_requirements", lambda _: ()),
+        (pods, "requirements", lambda _: ()),
     ],
     ids=["taints", "requests", "node affinity"],
 )

@@ -126,18 +126,97 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Pods of some namespaces whose labels meet all requirements.
+
+    ``namespaces`` None means all of them; ``spaces`` are requirements on the labels of further
+    ones. No requirements match every pod; a requirement ``In`` without values matches none.
+    """
+
+    namespaces: tuple[str, ...] | None = None
+    spaces: tuple[Requirement, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """A label that every pod it matches has; None where there need be none."""
+        for each in self.requirements:
+            if each.operator is SelectorOperator.IN and len(each.values) == 1:
+                return each.key, each.values[0]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """Pods in the same domain of the node label ``key``."""
+
+    key: str
+    pods: PodSelector
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadLimit:
+    """A hard topology spread: at most ``most_skew`` more of ``pods`` than in any other domain.
+
+    The domains are those of the node label ``key`` on nodes that the pod's node selector and node
+    affinity allow; with ``honors_taints`` only on those of them whose taints it tolerates.
+    """
+
+    key: str
+    most_skew: int
+    pods: PodSelector
+    honors_taints: bool = False
+
+
+@dataclass(frozen=True)
 class PodKind:
-    """What rules over pods see of the pods of one template."""
+    """What rules over pods see of the pods of one template.
+
+    Attributes:
+        namespace, labels: Of the pod; of the labels those alone that some selector asks for.
+        space: Labels of its namespace, in the same way.
+        apart: Required anti-affinity: no such pod may be in the domain, nor it beside this one.
+        near: Required affinity: such pods, each matching all terms, must be in every domain.
+        spread: Hard topology spread.
+    """
 
     ports: tuple[HostPort, ...] = ()
+    namespace: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    space: tuple[tuple[str, str], ...] = ()
+    apart: tuple[PodTerm, ...] = ()
+    near: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadLimit, ...] = ()
+
+    @cached_property
+    def _hash(self) -> int:
+        identity = (self.namespace, self.labels, self.space)
+        return hash((self.ports, *identity, self.apart, self.near, self.spread))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def has_demands(self) -> bool:
+        """True if it demands anything of other pods; else only others' demands are about it."""
+        return bool(self.ports or self.apart or self.near or self.spread)
+
+    @cached_property
+    def selectors(self) -> tuple[PodSelector, ...]:
+        """The other pods that its demands are about, each selector once."""
+        terms = (term.pods for term in (*self.near, *self.apart))
+        return tuple(dict.fromkeys((*terms, *(limit.pods for limit in self.spread))))
 
     @property
     def words(self) -> tuple[str, ...]:
         """Its demands on other pods."""
-        if not self.ports:
-            return ()
         numbers = sorted({port.number for port in self.ports})
-        return (f"host port {', '.join(map(str, numbers))}",)
+        return (
+            *((f"host port {', '.join(map(str, numbers))}",) if numbers else ()),
+            *(f"required pod affinity on {term.key}" for term in self.near),
+            *(f"required pod anti-affinity on {term.key}" for term in self.apart),
+            *(f"topology spread over {limit.key}" for limit in self.spread),
+        )
 
 
 # --- gangs ---

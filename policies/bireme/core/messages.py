@@ -14,6 +14,7 @@ from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import GrowablePool, NodeTable, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
+from bireme.core.pod_rules import attracts
 from bireme.core.policy import Placer
 from bireme.core.quotas import Quota
 from bireme.core.resources import CPU, MEMORY, NODE_ONLY, PODS, Amounts, add, is_device
@@ -87,12 +88,27 @@ def never_fits(
 
     ``cluster`` is the name of ``nodes`` in the message.
     """
+    gang = _alone(gang)
     # The answer depends on nodes alone, so it outlives the cycle.
     key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
     if key not in nodes.memo:
         nodes.remember(key, _never_fits(gang, _unused(nodes), placer, cluster))
     known = nodes.memo[key]
     return known if isinstance(known, str) else None
+
+
+def _alone(gang: Gang) -> Gang:
+    """Return ``gang`` without the affinity to pods that are none of its own: they may come."""
+    own = [task.pod for task in gang.tasks if task.pod is not None]
+    if not any(kind.near for kind in own):
+        return gang
+    tasks = tuple(
+        replace(task, pod=replace(kind, near=()))
+        if (kind := task.pod) is not None and not any(attracts(other, kind) for other in own)
+        else task
+        for task in gang.tasks
+    )
+    return replace(gang, tasks=tasks)
 
 
 def _unused(nodes: NodeTable) -> FreeCapacity:

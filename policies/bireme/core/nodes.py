@@ -166,7 +166,17 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     known = nodes.memo.get(constraints)
     if isinstance(known, np.ndarray):
         return known
-    mask = nodes.is_ready & _tolerated(constraints, nodes)
+    mask = nodes.is_ready & _tolerated(constraints, nodes) & selected(constraints, nodes)
+    for demand in constraints.demands:
+        mask &= meets(demand, nodes)
+    mask.setflags(write=False)
+    nodes.remember(constraints, mask)
+    return mask
+
+
+def selected(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
+    """Return which nodes node selector and node affinity allow, shape (nodes,)."""
+    mask = np.ones(len(nodes), dtype=np.bool_)
     for key, value in constraints.node_selector:
         mask &= _matches(Requirement(key, SelectorOperator.IN, (value,)), nodes)
     if constraints.affinity_terms is not None:
@@ -174,10 +184,6 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
         for term in constraints.affinity_terms:
             any_term |= _matches_term(term, nodes)
         mask &= any_term
-    for demand in constraints.demands:
-        mask &= meets(demand, nodes)
-    mask.setflags(write=False)
-    nodes.remember(constraints, mask)
     return mask
 
 
@@ -210,11 +216,9 @@ def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
 
 def _matches(requirement: Requirement, nodes: NodeTable) -> BoolArray:
     column = nodes.label(requirement.key)
-    answers = [_accepts(requirement, value) for value in column.values]
-    # As in the API, NotIn also matches nodes without the label.
-    missing = requirement.operator in (SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST)
     # The last entry answers for code -1: nodes without the label.
-    return np.array([*answers, missing], dtype=np.bool_)[column.codes]
+    answers = [accepts(requirement, value) for value in (*column.values, None)]
+    return np.array(answers, dtype=np.bool_)[column.codes]
 
 
 def _matches_name(requirement: Requirement, nodes: NodeTable) -> BoolArray:
@@ -223,7 +227,11 @@ def _matches_name(requirement: Requirement, nodes: NodeTable) -> BoolArray:
     return mask if requirement.operator is SelectorOperator.IN else ~mask
 
 
-def _accepts(requirement: Requirement, value: str) -> bool:
+def accepts(requirement: Requirement, value: str | None) -> bool:
+    """Return whether ``requirement`` matches a label of this value; None where it is missing."""
+    if value is None:  # as in the API, NotIn also matches what has no such label
+        missing = (SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST)
+        return requirement.operator in missing
     match requirement.operator:
         case SelectorOperator.IN:
             return value in requirement.values

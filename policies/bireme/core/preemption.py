@@ -26,6 +26,7 @@ from bireme.core.policy import Placer, Ranked, TotalOrder
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray, ResourceAxis
+from bireme.core.ruled_placement import keeps_rules
 from bireme.core.running import RunningGang, RunningTable, summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -324,6 +325,16 @@ class VictimSearch:
         gone = (each.uid for each in candidates if each.kept is None)
         return self._ledger.occupants_after(self._gang, gone)
 
+    def _keeps_rules(self, chosen: Sequence[int], placement: Placement) -> bool:
+        """Return whether ``placement`` keeps the rules beside all pods but those of ``chosen``."""
+        # A gang whose places are not taken may be in the way all the same: a pod that stays counts
+        # for a spread, and for what is to be near.
+        if not self._gang.has_rules:
+            return True
+        nodes = self._ledger.now.nodes
+        room = FreeCapacity(nodes, nodes.fixed, self._occupants(chosen))
+        return keeps_rules(self._gang, placement, room)
+
     def _is_within_limits(self) -> bool:
         gang = self._gang
         return self._queues.excess(gang.queue, gang.demand, beside_reserved=True) is None
@@ -341,7 +352,7 @@ class VictimSearch:
         """Return ``chosen`` without those the gang can do without; its places may change."""
         leaving = self._count_leaving(chosen)
         needed = self._needed(chosen, leaving, placement)
-        if may(needed):
+        if may(needed) and self._keeps_rules(needed, placement):
             chosen = needed
         staying: set[str] = set()
         room = self._room(chosen)

@@ -1,21 +1,38 @@
-"""Placing gangs whose pods have rules about each other, which no placer of a policy knows.
+"""Placing gangs whose pods have rules about other pods, which no placer of a policy knows.
 
 Replica after replica goes where the rules let it go now, as kube-scheduler would do, in several
 orders until one works. Greedy, not exhaustive.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from bireme.core.gangs import Gang, Task
+from bireme.core.gangs import Gang, PodKind, SpreadLimit, Task
+from bireme.core.nodes import NodeTable
 from bireme.core.placement import FreeCapacity, Placement, keeps_affinity, make_placement, pods_at
-from bireme.core.pod_rules import NODE, conflicts, domains_of, same_domain
+from bireme.core.pod_rules import (
+    NODE,
+    attracts,
+    conflicts,
+    counted,
+    domains_of,
+    has_domains,
+    matches,
+    same_domain,
+)
 from bireme.core.resources import BoolArray, IntArray
+
+_MOST_DOMAINS = 16
+"""Domains in which a gang that must be near itself is tried."""
 
 
 def keeps_rules(gang: Gang, placement: Placement, capacity: FreeCapacity) -> bool:
-    """Return whether ``placement`` keeps the rules of all its pods, and of those that are there."""
+    """Return whether ``placement`` keeps the rules of all its pods, and of those that are there.
+
+    Affinity and spread are kept if the pods can come in some order, each allowed at its turn.
+    """
     nodes = capacity.nodes
     pods = pods_at(gang, placement)
     for at, one in enumerate(pods):
@@ -30,6 +47,29 @@ def keeps_rules(gang: Gang, placement: Placement, capacity: FreeCapacity) -> boo
             for key in conflicts(one.kind, other.kind):
                 if same_domain(key, one.rows, nodes)[other.rows].any():
                     return False
+    has_order = any(one.kind.near or one.kind.spread for one in pods)
+    return not has_order or _has_order(gang, placement, capacity)
+
+
+def _has_order(gang: Gang, placement: Placement, capacity: FreeCapacity) -> bool:
+    """Return whether there is an order in which every pod is allowed at its turn."""
+    by_name = {task.task: task for task in placement.tasks}
+    turns = _Turns(gang.tasks, capacity)
+    waiting = [
+        (at, row)
+        for at, task in enumerate(gang.tasks)
+        for row in by_name[task.name].rows_by_replica().tolist()
+    ]
+    while waiting:
+        blocked = []
+        for at, row in waiting:
+            if turns.allowed(at)[row]:
+                turns.put(at, row)
+            else:
+                blocked.append((at, row))
+        if len(blocked) == len(waiting):
+            return False
+        waiting = blocked
     return True
 
 
@@ -39,17 +79,192 @@ def place(gang: Gang, capacity: FreeCapacity) -> Placement | None:
     if any(int(r.sum()) < t.replicas for r, t in zip(room, gang.tasks, strict=True)):
         return None
     order = sorted(gang.tasks, key=lambda task: (-task.devices, task.name))
-    for tasks, choose in (
-        (order, _nearest),
-        (order[::-1], _nearest),
-        (gang.tasks, _first),
-    ):
-        filling = _Filling(tasks, capacity, choose)
-        if filling.fill():
-            placement = make_placement(gang, capacity.nodes, filling.counts)
-            if keeps_affinity(gang, placement.tasks, capacity.nodes):
-                return placement
+    for within in (None, *_homes(gang, capacity, room)):
+        for tasks, choose in (
+            (order, _nearest),
+            (order[::-1], _nearest),
+            (gang.tasks, _first),
+        ):
+            filling = _Filling(tasks, capacity, choose, within)
+            if filling.fill():
+                placement = make_placement(gang, capacity.nodes, filling.counts)
+                if keeps_affinity(gang, placement.tasks, capacity.nodes):
+                    return placement
     return None
+
+
+def _homes(
+    gang: Gang, capacity: FreeCapacity, room: Sequence[IntArray]
+) -> Iterator[dict[str, BoolArray]]:
+    """Yield domains that hold all replicas that must be near each other, the smallest first.
+
+    Each is given as the nodes of every such task, by its name, shape (nodes,).
+    """
+    own = [task.pod for task in gang.tasks if task.pod is not None]
+    near = [
+        (task, at)
+        for at, task in enumerate(gang.tasks)
+        if task.pod is not None and task.pod.near
+        if any(attracts(other, task.pod) for other in own)
+    ]
+    keys = dict.fromkeys(
+        term.key for task, _ in near if task.pod is not None for term in task.pod.near
+    )
+    for key in keys:
+        tasks = [
+            (task, at) for task, at in near if any(t.key == key for t in (task.pod or own[0]).near)
+        ]
+        codes = domains_of(key, capacity.nodes)
+        has_domain = codes >= 0
+        fits = np.ones(int(codes.max(initial=-1)) + 1, dtype=np.bool_)
+        total = np.zeros(len(fits), dtype=np.int64)
+        for task, at in tasks:
+            held = np.bincount(codes[has_domain], room[at][has_domain], len(fits)).astype(np.int64)
+            fits &= held >= task.replicas
+            total += held
+        found = np.flatnonzero(fits)
+        for code in found[np.argsort(total[found], kind="stable")][:_MOST_DOMAINS].tolist():
+            inside = codes == code
+            yield {task.name: inside for task, _ in tasks}
+
+
+class _Turns:
+    """Where the rules of a gang allow one more pod of each task, pod after pod."""
+
+    def __init__(self, tasks: Sequence[Task], capacity: FreeCapacity) -> None:
+        self._nodes = capacity.nodes
+        self._kinds = [task.pod for task in tasks]
+        self._open = [np.ones(len(self._nodes), dtype=np.bool_) for _ in tasks]
+        self._near: dict[int, _Near] = {}
+        self._spread: dict[int, list[_Spread]] = {}
+        for at, task in enumerate(tasks):
+            if (kind := task.pod) is None:
+                continue
+            self._open[at] = ~capacity.occupants.refused(kind, self._nodes)
+            self._open[at] &= has_domains(kind, self._nodes)
+            if not (kind.near or kind.spread):
+                continue
+            there = list(capacity.occupants.about(kind))
+            if kind.near:
+                self._near[at] = _Near.of(kind, self._nodes)
+                for group in there:
+                    if attracts(group.kind, kind):
+                        self._near[at].put(group.rows)
+            self._spread[at] = []
+            for limit in kind.spread:
+                counts = counted(kind, limit, task.constraints, self._nodes)
+                state = _Spread.of(kind, limit, self._nodes, counts)
+                for group in there:
+                    if matches(limit.pods, group.kind) and not group.are_leaving:
+                        state.put(group.rows)
+                self._spread[at].append(state)
+
+    def allowed(self, at: int) -> BoolArray:
+        """Return which nodes take one more pod of task ``at`` now, shape (nodes,)."""
+        mask = self._open[at]
+        if at in self._near:
+            mask = mask & self._near[at].allowed()
+        for state in self._spread.get(at, ()):
+            mask = mask & state.allowed()
+        return mask
+
+    def put(self, at: int, row: int) -> None:
+        """Put one pod of task ``at`` on ``row``."""
+        kind = self._kinds[at]
+        if kind is None:
+            return
+        rows = np.array([row])
+        for other, looking in enumerate(self._kinds):
+            if looking is None:
+                continue
+            for key in conflicts(kind, looking):
+                self._close(other, key, row)
+            if other in self._near and attracts(kind, looking):
+                self._near[other].put(rows)
+            for state in self._spread.get(other, ()):
+                if matches(state.limit.pods, kind):
+                    state.put(rows)
+
+    def _close(self, at: int, key: str, row: int) -> None:
+        """Close the domain of ``row`` to further replicas of a task."""
+        if key == NODE:
+            self._open[at][row] = False
+        else:
+            codes = domains_of(key, self._nodes)
+            self._open[at] &= (codes != codes[row]) | (codes < 0)
+
+
+@dataclass(slots=True)
+class _Near:
+    """Where required affinity of a kind is kept.
+
+    ``has_pods`` are the domains of each term that have a pod it wants near, shape (domains,).
+    """
+
+    codes: list[IntArray]
+    has_pods: list[BoolArray]
+    may_be_first: bool
+    """It is such a pod itself, so that the first of them may go anywhere."""
+    is_first: bool = True
+
+    @classmethod
+    def of(cls, kind: PodKind, nodes: NodeTable) -> "_Near":
+        codes = [domains_of(term.key, nodes) for term in kind.near]
+        # One entry more, for code -1: nodes without the label are in no domain.
+        none = [np.zeros(int(each.max(initial=-1)) + 2, dtype=np.bool_) for each in codes]
+        return cls(codes, none, attracts(kind, kind))
+
+    def put(self, rows: IntArray) -> None:
+        for codes, has_pods in zip(self.codes, self.has_pods, strict=True):
+            has_pods[codes[rows]] = True
+            has_pods[-1] = False
+            self.is_first = self.is_first and not has_pods.any()
+
+    def allowed(self) -> BoolArray:
+        mask = np.full(len(self.codes[0]), self.is_first and self.may_be_first)
+        if not self.is_first:
+            mask[:] = True
+            for codes, has_pods in zip(self.codes, self.has_pods, strict=True):
+                mask &= has_pods[codes]
+        return mask
+
+
+@dataclass(slots=True)
+class _Spread:
+    """Pods that one spread limit of a kind counts.
+
+    ``pods`` is their number by domain, shape (domains,); ``is_counted`` are the nodes on which pods
+    count, shape (nodes,), ``is_domain`` the domains these are in.
+    """
+
+    limit: SpreadLimit
+    codes: IntArray
+    is_counted: BoolArray
+    is_domain: BoolArray
+    pods: IntArray
+    own: int
+    """1 if a pod of the kind counts itself."""
+
+    @classmethod
+    def of(
+        cls, kind: PodKind, limit: SpreadLimit, nodes: NodeTable, is_counted: BoolArray
+    ) -> "_Spread":
+        codes = domains_of(limit.key, nodes)
+        size = int(codes.max(initial=-1)) + 2  # one more for nodes without the label
+        is_domain = np.zeros(size, dtype=np.bool_)
+        is_domain[codes[is_counted]] = True
+        own = int(matches(limit.pods, kind))
+        none = np.zeros(size, dtype=np.int64)
+        return cls(limit, codes, is_counted, is_domain, none, own)
+
+    def put(self, rows: IntArray) -> None:
+        np.add.at(self.pods, self.codes[rows[self.is_counted[rows]]], 1)
+
+    def allowed(self) -> BoolArray:
+        fewest = int(self.pods[self.is_domain].min(initial=2**31)) if self.is_domain.any() else 0
+        has_room = self.pods + self.own - fewest <= self.limit.most_skew
+        has_room[-1] = False
+        return has_room[self.codes]
 
 
 class _Filling:
@@ -60,15 +275,20 @@ class _Filling:
         tasks: Sequence[Task],
         capacity: FreeCapacity,
         choose: Callable[["_Filling", BoolArray], int],
+        within: dict[str, BoolArray] | None = None,
     ) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
         self._tasks = tasks
         self._choose = choose
+        self._turns = _Turns(tasks, capacity)
         self._free = capacity.free.copy()
         self._requests = [self.nodes.axis.usage(task.request) for task in tasks]
-        # Where one more replica of each task may go.
-        self._open = [capacity.replicas(task) > 0 for task in tasks]
+        # Where one more replica of each task has room.
+        self._has_room = [capacity.replicas(task) > 0 for task in tasks]
+        for task, has_room in zip(tasks, self._has_room, strict=True):
+            if within is not None and task.name in within:
+                has_room &= within[task.name]
         self.counts = {task.name: np.zeros(len(self.nodes), dtype=np.int64) for task in tasks}
         self.used: IntArray = np.zeros(len(self.nodes), dtype=np.int64)
 
@@ -86,7 +306,7 @@ class _Filling:
         return True
 
     def _place_one(self, at: int) -> bool:
-        may = self._open[at]
+        may = self._has_room[at] & self._turns.allowed(at)
         if not may.any():
             return False
         self._put(at, self._choose(self, may))
@@ -96,22 +316,10 @@ class _Filling:
         self.counts[self._tasks[at].name][row] += 1
         self.used[row] += 1
         self._free[row] -= self._requests[at]
-        kind = self._tasks[at].pod
-        for other, task in enumerate(self._tasks):
-            request = self._requests[other]
+        self._turns.put(at, row)
+        for other, request in enumerate(self._requests):
             if ((self._free[row] < request) & (request > 0)).any():
-                self._open[other][row] = False
-            if kind is not None and task.pod is not None:
-                for key in conflicts(kind, task.pod):
-                    self._close(other, key, row)
-
-    def _close(self, at: int, key: str, row: int) -> None:
-        """Close the domain of ``row`` to further replicas of a task."""
-        if key == NODE:
-            self._open[at][row] = False
-        else:
-            codes = domains_of(key, self.nodes)
-            self._open[at] &= (codes != codes[row]) | (codes < 0)
+                self._has_room[other][row] = False
 
 
 def _first(_: _Filling, may: BoolArray) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key, PodKind, Task
 from bireme.core.nodes import Node, NodeTable
-from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, conflicts
+from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, PodsOf
 from bireme.core.quotas import Quota
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, Request, add
@@ -28,6 +28,7 @@ from bireme.kube import (
     names,
     nodes,
     pod_groups,
+    pod_rules,
     pods,
     training_jobs,
     volume_objects,
@@ -39,6 +40,7 @@ from bireme.kube.devices import Devices
 from bireme.kube.mutations import Mutations
 from bireme.kube.plans import PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
+from bireme.kube.pod_rules import PodRules
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.kube.resource_quotas import ResourceQuotas
@@ -137,6 +139,8 @@ def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, R
         np.add.at(used, taken, nodes.axis.usage(request))
 
 
+_Group = tuple[PodKind, str, bool, bool]
+"""Kind of pods, uid of their gang, whether they never leave, and whether they are leaving."""
 Reserved = Mapping[Key, AssumedPlan]
 """Assumed plans of gangs that are being admitted."""
 Fault = tuple[Reason, str]
@@ -156,11 +160,13 @@ class _Basis:
     learned_seconds: float | None = None
     claims_revision: int = 0
     quotas: object = None
+    rules_revision: int = 0
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether the same follows from ``other``; objects count as new when replaced."""
         objects = self.owner is other.owner and self.view is other.view
         claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
+        claims = claims and self.rules_revision == other.rules_revision
         facts = (self.priority, self.may_preempt, self.learned_seconds)
         others = (other.priority, other.may_preempt, other.learned_seconds)
         return objects and claims and self.table is other.table and facts == others
@@ -177,10 +183,12 @@ class _WaitBasis:
     learned_seconds: float | None
     claims_revision: int
     quotas: object
+    rules_revision: int
 
     def is_same(self, other: "_WaitBasis") -> bool:
         """Return whether the same follows from ``other``; a job counts as new when replaced."""
         claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
+        claims = claims and self.rules_revision == other.rules_revision
         facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds)
         others = (other.fault, other.priority, other.may_preempt, other.learned_seconds)
         return claims and self.job is other.job and facts == others
@@ -263,8 +271,9 @@ class ClusterState:
         # Of gated pods that name claims.
         self._member_claims: dict[Key, PodClaims] = {}
         self._member_rules: dict[Key, tuple[str, ...]] = {}
-        # Of pods that rules over pods are about, by their key in the usage.
-        self._kinds: dict[Key, PodKind] = {}
+        # Its pods by their key in the usage.
+        self._rules = PodRules(self.tenancy.labels_of)
+        self.tenancy.on_namespaces = self._namespaces_changed
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
@@ -296,6 +305,10 @@ class ClusterState:
     def _tenancy_changed(self) -> None:
         self._tenancy_changes += 1
         self._on_change()
+
+    def _namespaces_changed(self) -> None:
+        if self._rules.namespaces_changed():
+            self._notice()
 
     def requeue(self, gang: Key) -> None:
         """Have the gang reconciled again, although nothing that is watched has changed."""
@@ -364,9 +377,9 @@ class ClusterState:
             self.gated[key] = pod
             if others := pods.other_gates(pod.spec):
                 self.other_gates[key] = others
-            if rules := pods.rules_over_pods(pod.spec):
+            if rules := pod_rules.left_to_scheduler(pod.spec):
                 self._member_rules[key] = rules
-        self._put_kind(key, pod)
+        self._rules.put_pod(key, key[0], pod, facts.labels)
         used = volume_objects.of_pod(pod.spec, key[1])
         if used != NO_CLAIMS and key in self.gated:
             self._member_claims[key] = used
@@ -379,6 +392,7 @@ class ClusterState:
     def delete_member(self, key: Key) -> None:
         if key in self.members:
             self._forget_member(key)
+            self._rules.delete_pod(key)
             self._usage.put(key, "")
             self.volumes.delete_pod(key)
 
@@ -389,7 +403,6 @@ class ClusterState:
         self._member_rules.pop(key, None)
         self.gated.pop(key, None)
         self.other_gates.pop(key, None)
-        self._kinds.pop(key, None)
         if facts is None:
             return
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
@@ -404,9 +417,9 @@ class ClusterState:
         request = pods.request_of_pod(pod)
         other = ("", f"{key[0]}/{key[1]}")
         if node:
-            self._put_kind(other, pod)
+            self._rules.put_pod(other, key[0], pod, pod.metadata.labels or {})
         else:
-            self._kinds.pop(other, None)
+            self._rules.delete_pod(other)
         if self._usage.put(other, node, request):
             self._notice()
         if node and (claims := volume_objects.of_pod(pod.spec, key[1]).claims):
@@ -419,15 +432,11 @@ class ClusterState:
     def delete_other_pod(self, key: Key) -> None:
         other = ("", f"{key[0]}/{key[1]}")
         self._usage.put(other, "")
-        self._kinds.pop(other, None)
+        self._rules.delete_pod(other)
         self.volumes.delete_pod(other)
         if self._fixed.put(key, ""):
             self._table = None
         self._notice()
-
-    def _put_kind(self, key: Key, pod: wire.V1Pod) -> None:
-        if (kind := pods.kind_of_spec(pod.spec)) is not None:
-            self._kinds[key] = kind
 
     def members_of(self, group: Key) -> list[PodFacts]:
         """Return all pods with the label of ``group``, trusted or not."""
@@ -450,6 +459,7 @@ class ClusterState:
         if before is None or before.generation != facts.generation or before.uid != facts.uid:
             facts = self.mutations.applied_to(facts)
         self.jobs[key] = facts
+        self._rules.put_job(key, () if facts.is_finished else (t.pod for t in facts.tasks))
         plan = facts.plan
         if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
             self._waiting_jobs.setdefault(key, None)
@@ -466,10 +476,12 @@ class ClusterState:
         for key, job in self.jobs.items():
             if key[0] == namespace and (changed := self.mutations.applied_to(job)) is not job:
                 self.jobs[key] = changed
+                self._rules.put_job(key, (task.pod for task in changed.tasks))
                 self.requeue(key)
 
     def delete_job(self, key: Key) -> None:
         self.jobs.pop(key, None)
+        self._rules.put_job(key, ())
         self._waiting_jobs.pop(key, None)
         self.start_failed.discard(key)
         self.put_job_plan(key, None)
@@ -544,7 +556,14 @@ class ClusterState:
         volumes = self._claims_revision(job)
         basis, known = (
             _WaitBasis(
-                job, fault, priority, may_preempt, learned, volumes, self.quotas.rules(key[0])
+                job,
+                fault,
+                priority,
+                may_preempt,
+                learned,
+                volumes,
+                self.quotas.rules(key[0]),
+                self._rules.revision,
             ),
             self._waiting_jobs[key],
         )
@@ -564,6 +583,7 @@ class ClusterState:
     def _with_claims(self, gang: Gang, job: JobFacts) -> Gang:
         """Return the gang of ``job`` with what its claims ask and what quotas count of it."""
         self._want_devices(gang.tasks)
+        gang = replace(gang, tasks=self._ruled(gang.tasks, job))
         if self.quotas.rules(job.key[0]) is not None:
             gang = replace(gang, tasks=self._charged(gang.tasks, job))
         if not (job.has_claims or self.devices.asks(gang.tasks)):
@@ -574,6 +594,15 @@ class ClusterState:
             tasks=found.tasks,
             fault=gang.fault or found.fault,
             left_to_scheduler=words_of((gang.left_to_scheduler, *found.left)),
+        )
+
+    def _ruled(self, tasks: tuple[Task, ...], job: JobFacts) -> tuple[Task, ...]:
+        """Return the tasks of ``job`` with what rules over pods see of their pods."""
+        if not self._rules.has_selectors:
+            return tasks
+        return tuple(
+            replace(task, pod=self._rules.seen(job.key[0], job.labels_of(place), task.pod))
+            for place, task in enumerate(tasks)
         )
 
     def _charged(self, tasks: Iterable[Task], job: JobFacts) -> tuple[Task, ...]:
@@ -643,6 +672,8 @@ class ClusterState:
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
         there = Placed.of(group.plan, self.members_of(key), newcomers)
+        if self._rules.has_selectors:
+            gated = [(pod, replace(t, pod=self._rules.of_pod(pod.key))) for pod, t in gated]
         left: tuple[str, ...] = ()
         fault = faults.get(group.uid) or missing
         self._want_devices(task for _, task in gated)
@@ -764,37 +795,41 @@ class ClusterState:
         asked = {task.pod for gang in asking for task in gang.tasks if task.pod is not None}
         if not asked:
             return NOBODY  # as in nearly every cluster
+        index = KindIndex(asked)
         matters: dict[PodKind, bool] = {}
-        rows: dict[tuple[PodKind, str, bool], list[int]] = {}
-        for kind, node, owner, is_fixed in self._ruled_pods():
+        rows: dict[_Group, list[int]] = {}
+        for group, node in self._ruled_pods():
+            kind = group[0]
             if kind not in matters:
-                matters[kind] = any(conflicts(kind, other) for other in asked)
+                matters[kind] = bool(index.about(kind))
             if matters[kind] and node in table.row:
-                rows.setdefault((kind, owner, is_fixed), []).append(table.row[node])
+                rows.setdefault(group, []).append(table.row[node])
         return Occupants(
-            PodsOf(kind, np.array(at, dtype=np.int64), owner, is_fixed)
-            for (kind, owner, is_fixed), at in rows.items()
+            PodsOf(kind, np.array(at, dtype=np.int64), owner, is_fixed, is_leaving)
+            for (kind, owner, is_fixed, is_leaving), at in rows.items()
         )
 
-    def _ruled_pods(self) -> Iterator[tuple[PodKind, str, str, bool]]:
-        """Yield kind, node, uid of the gang, and whether it stays, of pods that rules see."""
-        for key, kind in self._kinds.items():
+    def _ruled_pods(self) -> Iterator[tuple[_Group, str]]:
+        """Yield the group and the node of every pod that rules see."""
+        for key, kind in self._rules.pods():
             if node := self._usage.node_of(key):
                 is_member = key in self.members
                 owner = self._gang_of(self.members[key]) if is_member else ""
                 namespace, _, name = key[1].partition("/")
                 is_fixed = not is_member and bool(self._fixed.node_of((namespace, name)))
-                yield kind, node, owner, is_fixed
+                yield (kind, owner, is_fixed, key in self._rules.leaving), node
         for key, share in self._shares.items():
             job = self.jobs.get(key)
-            kinds = {task.name: task.pod for task in job.tasks} if job is not None else {}
-            if share.held is None or not (self._kinds or any(kinds.values())):
+            if share.held is None:
                 continue
+            # Planned members: pods that are on no node yet, or do not exist yet.
+            tasks = self._ruled(job.tasks, job) if job is not None else ()
+            kinds = {task.name: task.pod for task in tasks}
             uid = self._uid_of(share.held)
             for node, member, pod in share.held.view.kept():
-                there = self._kinds.get(pod.key) if pod is not None else kinds.get(member.task)
+                there = self._rules.of_pod(pod.key) if pod is not None else kinds.get(member.task)
                 if there is not None:
-                    yield there, node, uid, False
+                    yield (there, uid, False, False), node
 
     def _uid_of(self, held: Allocation) -> str:
         group = self.groups.get(held.key)
@@ -879,6 +914,7 @@ class ClusterState:
             self.run_times.of_job(job),
             self._claims_revision(job),
             self.quotas.rules(held.key[0]),
+            self._rules.revision,
         )
 
     def _worked_out(

@@ -57,7 +57,7 @@ class Mutations:
             ValueError: a quantity or an operator in ``spec`` cannot be read.
         """
         written = job.written[place]
-        found = with_spec(written, spec)
+        found = with_spec(written, spec, job.key[0])
         given = written.task.constraints
         constraints = _without_defaults(found.task.constraints, given)
         found = replace(found, task=replace(found.task, constraints=constraints))
@@ -108,7 +108,7 @@ class Mutations:
                     constraints=known.pods.task.constraints,
                     pod=known.pods.task.pod,
                 )
-                yield replace(known.pods, task=task)
+                yield replace(known.pods, task=task, labels=written.labels)
 
 
 def _fresh_seconds(known: _Known) -> float:

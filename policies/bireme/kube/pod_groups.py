@@ -17,7 +17,8 @@ from bireme.core.resources import Request, add, request_of
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
-from bireme.kube.pods import PodFacts, constraints_of_spec, kind_of_spec
+from bireme.kube.pod_rules import demands_of_spec
+from bireme.kube.pods import PodFacts, constraints_of_spec
 from bireme.kube.training_jobs import is_pause
 
 
@@ -282,5 +283,5 @@ def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
         1,
         role.default_priority,
         constraints_of_spec(pod.spec),
-        pod=kind_of_spec(pod.spec),
+        pod=demands_of_spec(pod.spec, facts.key[0], facts.labels),
     )

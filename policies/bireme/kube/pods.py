@@ -15,10 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bireme.core.gangs import (
-    HostPort,
     Key,
     NodeConstraints,
-    PodKind,
     Requirement,
     SelectorOperator,
     SelectorTerm,
@@ -134,16 +132,16 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         uid=meta.uid,
         node=intern(pod.spec.node_name or ""),
         phase=intern(status.phase or "Pending"),
-        request=_shared(request_of_pod(pod)),
+        request=shared(request_of_pod(pod)),
         labels={intern(name): intern(value) for name, value in (meta.labels or {}).items()},
-        owner_uids=_shared(frozenset(owner.uid for owner in owners)),
+        owner_uids=shared(frozenset(owner.uid for owner in owners)),
         job_uid=intern(owners[0].uid) if is_of_job else "",
         is_gated=is_gated,
         is_ready=is_ready,
         is_leaving=meta.deletion_timestamp is not None,
         is_disrupted=is_disrupted,
         is_rejected=not is_disrupted and _is_rejected(status),
-        disruption=_shared(_words(disrupted)) if _holds(disrupted) else "",
+        disruption=shared(_words(disrupted)) if _holds(disrupted) else "",
         failure=_failure(status) if status.phase == "Failed" else "",
         obstacles=None if is_ready or status.phase in TERMINAL else _obstacles(pod, conditions),
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
@@ -155,7 +153,7 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
 # Of a hundred thousand pods most are members of a few thousand gangs and differ in few words: what
 # is equal is kept once.
 @lru_cache(maxsize=4096)
-def _shared(value: T) -> T:
+def shared(value: T) -> T:
     """Return the first value that was equal to ``value``."""
     return value
 
@@ -199,7 +197,7 @@ def _obstacles(pod: wire.V1Pod, conditions: Mapping[str, wire.V1Condition]) -> O
     claims = any(v.persistent_volume_claim or v.ephemeral for v in pod.spec.volumes or ())
     began, ended = _pull(pod, conditions.get("PodReadyToStartContainers"))
     found = Obstacles(words, since, claims and not bound, _waiting(pod.status), began, ended)
-    return None if found == _NO_OBSTACLES else _shared(found)
+    return None if found == _NO_OBSTACLES else shared(found)
 
 
 _NO_OBSTACLES = Obstacles()
@@ -406,14 +404,19 @@ def selector_terms(selector: wire.V1NodeSelector | None) -> tuple[SelectorTerm, 
     if selector is None:
         return None
     return tuple(
-        SelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
+        SelectorTerm(requirements(term.match_expressions), requirements(term.match_fields))
         for term in selector.node_selector_terms or ()
     )
 
 
-def _requirements(
+def requirements(
     given: Iterable[wire.V1NodeSelectorRequirement] | None,
 ) -> tuple[Requirement, ...]:
+    """Return the requirements of a selector.
+
+    Raises:
+        ValueError: an operator is unknown.
+    """
     return tuple(
         Requirement(each.key, SelectorOperator(each.operator), tuple(each.values or ()))
         for each in given or ()
@@ -424,47 +427,6 @@ def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
     """Return the scheduling gates of a pod of this spec that are not Bireme's."""
     gates = (gate.name for gate in spec.scheduling_gates or ())
     return tuple(name for name in gates if name != names.PLAN_GATE)
-
-
-def kind_of_spec(spec: wire.V1PodSpec) -> PodKind | None:
-    """Return what rules over pods see of a pod of this spec; None where none looks at it."""
-    ports = _host_ports(spec)
-    return _shared(PodKind(ports)) if ports else None
-
-
-def _host_ports(spec: wire.V1PodSpec) -> tuple[HostPort, ...]:
-    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
-    found: dict[HostPort, None] = {}
-    for container in (*sidecars, *(spec.containers or ())):
-        for port in container.ports or ():
-            # On the host's network a container port is a host port (default of the API).
-            number = port.host_port or (port.container_port if spec.host_network else 0)
-            if number:
-                address = port.host_ip or HostPort(number).address
-                found[HostPort(number, port.protocol or "TCP", address)] = None
-    return tuple(found)
-
-
-def rules_over_pods(spec: wire.V1PodSpec) -> tuple[str, ...]:
-    """Return in words the demands on other pods that are not planned.
-
-    A pin would hide them from kube-scheduler in part: of a hard spread it would count the pinned
-    node's domain alone.
-    """
-    words: list[str] = []
-    affinity = spec.affinity or wire.V1Affinity()
-    for kind, given in (
-        ("pod affinity", affinity.pod_affinity),
-        ("pod anti-affinity", affinity.pod_anti_affinity),
-    ):
-        terms = given.required_during_scheduling_ignored_during_execution if given else None
-        words += [f"required {kind} on {term.topology_key}" for term in terms or ()]
-    words += [
-        f"topology spread over {each.topology_key}"
-        for each in spec.topology_spread_constraints or ()
-        if each.when_unsatisfiable == "DoNotSchedule"
-    ]
-    return tuple(words)
 
 
 def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:

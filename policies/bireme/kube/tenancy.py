@@ -19,10 +19,12 @@ from bireme.kube.api.queues import QueueSpec
 class Tenancy:
     """Queues, namespaces and priority classes by name.
 
-    ``on_change`` is called after every change that can matter to a decision.
+    ``on_change`` is called after every change that can matter to a decision, ``on_namespaces``
+    after every change of the labels of a namespace.
     """
 
     on_change: Callable[[], None]
+    on_namespaces: Callable[[], None] = lambda: None
     queues: dict[str, Queue] = field(default_factory=dict)
     queue_manifests: dict[str, wire.CustomObject] = field(default_factory=dict)
     _start_timeouts: dict[str, int] = field(default_factory=dict)
@@ -38,15 +40,21 @@ class Tenancy:
         self.queue_manifests.pop(key[1], None)
         self._read_queues()
 
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a namespace; none while it is unknown."""
+        return self._namespaces.get(namespace, {})
+
     def put_namespace(self, key: Key, namespace: wire.MetadataOnly) -> None:
         labels = namespace.metadata.labels or {}
         if self._namespaces.get(key[1]) != labels:
             self._namespaces[key[1]] = labels
             self._read_queues()
+            self.on_namespaces()
 
     def delete_namespace(self, key: Key) -> None:
         self._namespaces.pop(key[1], None)
         self._read_queues()
+        self.on_namespaces()
 
     def start_timeout_seconds(self, queue: str) -> int | None:
         """Return the least time that ``queue`` and those above it grant a start; None for none."""

@@ -11,7 +11,7 @@ Optimus) are fitted whenever the status changes.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -33,7 +33,7 @@ from bireme.core.speed import (
     fit_speed,
 )
 from bireme.core.times import LONGEST_SECONDS
-from bireme.kube import names, plans, pods, quantities, volume_objects, wire
+from bireme.kube import names, plans, pod_rules, pods, quantities, volume_objects, wire
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
     MOST_SPEEDS,
@@ -255,8 +255,10 @@ class TaskPods:
 
     task: Task
     claims: PodClaims = NO_CLAIMS
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the template."""
     rules: tuple[str, ...] = ()
-    """Demands that depend on other pods, in words: kube-scheduler keeps them."""
+    """Demands on other pods that are not planned, in words: kube-scheduler keeps them."""
     priority_class: str | None = None
     gates: tuple[str, ...] = ()
     """Scheduling gates that are not Bireme's; a template's own are left out of its pods."""
@@ -309,7 +311,7 @@ class JobFacts:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """Demands of its pods that depend on other pods, in words: kube-scheduler keeps them."""
+        """Demands of its pods on other pods that are not planned, in words."""
         return tuple(dict.fromkeys(words for pods in self.pods for words in pods.rules))
 
     @property
@@ -342,6 +344,18 @@ class JobFacts:
         facts = replace(self, tasks=tuple(each.task for each in pods), pods=pods)
         _take_over(facts, self, _OF_SPEC)
         return facts
+
+    def labels_of(self, place: int) -> dict[str, str]:
+        """Return the labels that all pods of the task at ``place`` have."""
+        known = self.pods[place]
+        return {
+            **known.labels,
+            names.JOB_LABEL: self.key[1],
+            names.POD_GROUP_LABEL: self.key[1],
+            names.TASK_LABEL: known.task.name,
+            names.ROLE_LABEL: known.task.role.value,
+            names.QUEUE_LABEL: self.spec.queue if self.spec is not None else "",
+        }
 
     @property
     def is_finished(self) -> bool:
@@ -541,7 +555,7 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
         try:
             class_name = spec.priority_class_name
             written = tuple(
-                _written(task, raw["template"], class_name)
+                _written(task, raw["template"], class_name, meta.namespace)
                 for task, raw in zip(spec.tasks, raw_tasks, strict=True)
             )
         except (ValueError, msgspec.ValidationError) as error:
@@ -602,7 +616,9 @@ def _programs(spec: dict[str, Any]) -> list[list[Any]]:
     return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
 
 
-def _written(task: TaskSpec, template: dict[str, Any], class_name: str | None) -> TaskPods:
+def _written(
+    task: TaskSpec, template: dict[str, Any], class_name: str | None, namespace: str
+) -> TaskPods:
     """Return the pods of a task as its template says them."""
     role = Role(task.role)
     made = Task(
@@ -616,7 +632,8 @@ def _written(task: TaskSpec, template: dict[str, Any], class_name: str | None) -
     )
     try:
         spec = pods.spec_of_template(template)
-        found = with_spec(TaskPods(made), spec)
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        found = with_spec(TaskPods(made, labels=labels), spec, namespace)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
     if spec.restart_policy == "Always":
@@ -627,8 +644,8 @@ def _written(task: TaskSpec, template: dict[str, Any], class_name: str | None) -
     return replace(found, priority_class=class_name, gates=())
 
 
-def with_spec(known: TaskPods, spec: wire.V1PodSpec) -> TaskPods:
-    """Return the pods of a task with what ``spec``, of one of them, asks.
+def with_spec(known: TaskPods, spec: wire.V1PodSpec, namespace: str) -> TaskPods:
+    """Return the pods of a task with what ``spec``, of one of them in ``namespace``, asks.
 
     Raises:
         ValueError: a quantity or an operator in it cannot be read.
@@ -638,10 +655,11 @@ def with_spec(known: TaskPods, spec: wire.V1PodSpec) -> TaskPods:
             known.task,
             request=pods.request_of_spec(spec, strict=True),
             constraints=pods.constraints_of_spec(spec),
-            pod=pods.kind_of_spec(spec),
+            pod=pod_rules.demands_of_spec(spec, namespace, known.labels),
         ),
         claims=volume_objects.of_pod(spec),
-        rules=pods.rules_over_pods(spec),
+        labels=known.labels,
+        rules=pod_rules.left_to_scheduler(spec),
         priority_class=spec.priority_class_name,
         gates=pods.other_gates(spec),
         charges=charges_of(spec),

@@ -118,8 +118,18 @@ class V1NodeAffinity(Wire, frozen=True):
     required_during_scheduling_ignored_during_execution: V1NodeSelector | None = None
 
 
+class V1LabelSelector(Wire, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[V1NodeSelectorRequirement, ...] | None = None
+
+
 class V1PodAffinityTerm(Wire, frozen=True):
     topology_key: str = ""
+    label_selector: V1LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: V1LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
 
 
 class V1PodAffinity(Wire, frozen=True):
@@ -137,6 +147,12 @@ class V1Affinity(Wire, frozen=True):
 class V1TopologySpreadConstraint(Wire, frozen=True):
     topology_key: str = ""
     when_unsatisfiable: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: V1LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class V1Toleration(Wire, frozen=True):
@@ -148,11 +164,6 @@ class V1Toleration(Wire, frozen=True):
 
 class V1PodSchedulingGate(Wire, frozen=True):
     name: str
-
-
-class V1LabelSelector(Wire, frozen=True):
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[V1NodeSelectorRequirement, ...] | None = None
 
 
 class V1PersistentVolumeClaimSpec(Wire, frozen=True):

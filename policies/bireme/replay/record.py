@@ -89,6 +89,7 @@ class RecordedPods(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: list[str]
     owner: str = ""
     are_fixed: bool = False
+    are_leaving: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):

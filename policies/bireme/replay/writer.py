@@ -170,6 +170,7 @@ class Encoder:
                     [names[row] for row in group.rows.tolist()],
                     group.owner,
                     group.are_fixed,
+                    group.are_leaving,
                 )
                 for group in snapshot.occupants.groups
             ],

@@ -13,12 +13,14 @@ from tests.support.scenario.manifests import Manifest
 PLANNED: Final = frozenset(
     {
         "DynamicResources",
+        "InterPodAffinity",
         "NodeAffinity",
         "NodeName",
         "NodePorts",
         "NodeResourcesFit",
         "NodeUnschedulable",
         "NodeVolumeLimits",
+        "PodTopologySpread",
         "SchedulingGates",
         "TaintToleration",
         "VolumeBinding",
@@ -28,15 +30,21 @@ PLANNED: Final = frozenset(
 )
 """Plugins whose every refusal the planner foresees, but what it says that it leaves to them."""
 MAY_BE_LEFT: Final = frozenset(
-    {"DynamicResources", "NodeVolumeLimits", "VolumeBinding", "VolumeRestrictions", "VolumeZone"}
+    {
+        "DynamicResources",
+        "InterPodAffinity",
+        "NodeVolumeLimits",
+        "PodTopologySpread",
+        "VolumeBinding",
+        "VolumeRestrictions",
+        "VolumeZone",
+    }
 )
 """Those of them of which it leaves something to kube-scheduler, and says so on the job."""
 NOT_PLANNED: Final = frozenset(
     {
         "DefaultPreemption",
-        "InterPodAffinity",
         "NodeDeclaredFeatures",
-        "PodTopologySpread",
     }
 )
 """All others of the default profile: what they refuse is no disagreement."""

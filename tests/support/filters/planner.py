@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from bireme.core import ruled_placement
 from bireme.core.gangs import Gang, Key
 from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
@@ -66,6 +69,7 @@ def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
     volumes, devices = state.volumes, state.devices
     put: Mapping[str, tuple[Callable[[Key, Any], None], type[Any]]] = {
         "Node": (state.put_node, wire.V1Node),
+        "Namespace": (state.tenancy.put_namespace, wire.MetadataOnly),
         "PersistentVolumeClaim": (volumes.put_claim, wire.V1PersistentVolumeClaim),
         "PersistentVolume": (volumes.put_volume, wire.V1PersistentVolume),
         "StorageClass": (volumes.put_class, wire.V1StorageClass),
@@ -128,7 +132,10 @@ def _of_gang(gang: Gang, pod: str, snapshot: ClusterSnapshot) -> Planned:
     nodes = snapshot.nodes
     if gang.fault is not None:
         return Planned(pod, gang.kind, dict.fromkeys(nodes.names, False), gang.fault[1])
-    (task,) = gang.tasks
-    counts = FreeCapacity(nodes, snapshot.used, snapshot.occupants).replicas(task)
-    takes = {name: bool(count) for name, count in zip(nodes.names, counts, strict=True)}
+    capacity = FreeCapacity(nodes, snapshot.used, snapshot.occupants)
+    one = np.eye(len(nodes), dtype=np.bool_)
+    takes = {
+        name: ruled_placement.place(gang, capacity.inside(one[row])) is not None
+        for row, name in enumerate(nodes.names)
+    }
     return Planned(pod, gang.kind, takes, left=gang.left_to_scheduler)

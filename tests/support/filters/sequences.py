@@ -74,7 +74,16 @@ def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
         snapshot = state.snapshot(CREATED)
         (action,) = run_cycle(snapshot, make_policy(state.settings)).actions
         factory_job = training_jobs.from_manifest(manifest)
-        if isinstance(action, Admit):
+        loose = [
+            _loose(f"{name}-{task}-{index}", pod)
+            for task, (replicas, pod) in drawn.tasks.items()
+            for index in range(replicas)
+        ]
+        if isinstance(action, Admit) and action.gang.left_to_scheduler:
+            # Its pods are not pinned, so that kube-scheduler alone decides.
+            if scheduler.bind(loose):
+                scheduler.remove(loose)
+        elif isinstance(action, Admit):
             course.admitted += 1
             plan = plans.make_plan(
                 action.gang,
@@ -94,11 +103,6 @@ def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
                 course.disputes.append(Dispute(gangs.seed, name, f"plans {places}", words))
         elif isinstance(action, Hold):
             course.held += 1
-            loose = [
-                _loose(f"{name}-{task}-{index}", pod)
-                for task, (replicas, pod) in drawn.tasks.items()
-                for index in range(replicas)
-            ]
             lost = scheduler.bind(loose)
             if not lost:
                 where = f"takes all {len(loose)}"

@@ -7,58 +7,100 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import HostPort
 from bireme.kube import wire
-from bireme.kube.pods import kind_of_spec, rules_over_pods, spec_of_template
+from bireme.kube.pod_rules import demands_of_spec, left_to_scheduler
+from bireme.kube.pods import spec_of_template
 from bireme.registry import make_policy
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import a_job, a_plan, pod_manifest, served, through_the_wire
 from tests.support.scenario.manifests import Manifest, member_template, pod, pod_spec, queue, task
 
-TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
-REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
-PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": TERM}]}
+HOST = "kubernetes.io/hostname"
+
+
+def affinity(kind: str, key: str = HOST, **labels: str) -> Manifest:
+    """Return an affinity of this kind to pods with ``labels``."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(key: str, **fields: Any) -> list[Manifest]:
+    """Return a hard spread of the pods with label ``app: a``."""
+    pods = {"labelSelector": {"matchLabels": {"app": "a"}}}
+    hard = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
+    return [{**hard, **pods, **fields}]
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
+        ({"affinity": affinity("podAffinity", app="a")}, ()),
         (
-            {"affinity": {"podAffinity": REQUIRED}},
-            ("required pod affinity on kubernetes.io/hostname",),
+            {"affinity": affinity("podAntiAffinity", **{"bireme.dev/index": "0"})},
+            (f"required pod anti-affinity on {HOST}",),
+        ),
+        ({"topologySpreadConstraints": spread("rack")}, ()),
+        (
+            {"topologySpreadConstraints": spread("rack", minDomains=2)},
+            ("topology spread over rack",),
         ),
         (
-            {"affinity": {"podAntiAffinity": REQUIRED}},
-            ("required pod anti-affinity on kubernetes.io/hostname",),
-        ),
-        ({"affinity": {"podAffinity": PREFERRED, "podAntiAffinity": PREFERRED}}, ()),
-        (
-            {
-                "topologySpreadConstraints": [
-                    {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"},
-                    {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},
-                ]
-            },
+            {"topologySpreadConstraints": spread("rack", nodeAffinityPolicy="Ignore")},
             ("topology spread over rack",),
         ),
     ],
 )
-def test_hard_demands_about_other_pods_are_named(
+def test_demands_about_other_pods_that_are_not_planned_are_named(
     spec: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    assert rules_over_pods(spec_of_template({"spec": spec})) == words
+    assert left_to_scheduler(spec_of_template({"spec": spec})) == words
 
 
-def test_gangs_of_such_pods_are_planned_without_a_pin() -> None:
-    """Of a job the rules of all tasks are named, each once; an equal job without has none."""
+def labelled(name: str, spec: Manifest, **labels: str) -> Manifest:
+    """Return a task whose pods have ``labels``."""
+    made = task(name, role=name, spec=spec)
+    made["template"]["metadata"] = {"labels": labels}
+    return made
+
+
+def with_host_names() -> ClusterStateFeed:
     cluster = ClusterStateFeed()
-    cluster.node("n0")
-    ruled = pod_spec(1, affinity={"podAntiAffinity": REQUIRED})
-    cluster.job(task("a", role="worker", spec=ruled), task("b", role="worker", spec=ruled))
-    (gang,) = cluster.waiting()
-    words = "required pod anti-affinity on kubernetes.io/hostname"
-    assert (gang.fault, gang.left_to_scheduler) == (None, words)
-    cluster.job(task("a", role="worker", spec=pod_spec(1)))
-    (gang,) = cluster.waiting()
-    assert gang.left_to_scheduler == ""
+    a_queue(cluster)
+    for name in ("n0", "n1"):
+        cluster.node(name, labels={HOST: name})
+    return cluster
+
+
+def test_a_gang_without_rules_stays_away_from_pods_that_want_it_away() -> None:
+    """Anti-affinity holds both ways; a label of the namespace can be what it selects by."""
+    cluster = with_host_names()
+    cluster.job(labelled("worker", pod_spec(1), app="a"))
+    assert not cluster.waiting()[0].has_rules
+    away = affinity("podAntiAffinity", app="a")
+    (term,) = away["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["namespaceSelector"] = {"matchLabels": {"team": "a"}}
+    made = pod("database", 0, **pod_spec(0, affinity=away), nodeName="n0")
+    read = through_the_wire(made, wire.V1Pod)
+    cluster.state.put_other_pod(("other", "database"), read)
+    assert places(cluster) == ["n0"]
+    space = {"metadata": {"name": "default", "labels": {"team": "a"}}}
+    cluster.state.tenancy.put_namespace(("", "default"), through_the_wire(space, wire.MetadataOnly))
+    assert places(cluster) == ["n1"]
+    assert cluster.waiting()[0].left_to_scheduler == ""
+    cluster.state.delete_other_pod(("other", "database"))
+    assert places(cluster) == ["n0"]
+
+
+def test_members_that_are_planned_are_seen_by_others_rules_before_they_exist() -> None:
+    cluster = with_host_names()
+    template = labelled("worker", pod_spec(1), app="a")
+    template["replicas"] = 1
+    cluster.job(template, plan=a_plan(a_job(template), ("n1",)))
+    near = member_template("group", 1, **pod_spec(1, affinity=affinity("podAffinity", app="a")))
+    gated = {"apiVersion": "v1", "kind": "Pod", **near}
+    gated["metadata"] = {**near["metadata"], "name": "w"}
+    cluster.group(queue="default")
+    cluster.member(served(gated, "w-uid"))
+    assert places(cluster) == ["n1"]
 
 
 def on_port(number: int, **port: Any) -> Manifest:
@@ -95,7 +137,7 @@ def on_port(number: int, **port: Any) -> Manifest:
 def test_host_ports_are_read_of_all_containers_that_stay(
     spec: dict[str, Any], ports: tuple[HostPort, ...] | None
 ) -> None:
-    kind = kind_of_spec(spec_of_template({"spec": spec}))
+    kind = demands_of_spec(spec_of_template({"spec": spec}), "default", {})
     assert (kind.ports if kind is not None else None) == ports
 
 

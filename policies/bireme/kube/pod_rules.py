@@ -1,0 +1,324 @@
+"""Rules over pods as Kubernetes writes them, and the pods of a cluster that they are about.
+
+Host ports, required affinity and anti-affinity, and hard topology spread are planned. Few pods have
+such rules, so nothing is worked out for pods that no rule is about.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+from bireme.core.gangs import (
+    HostPort,
+    Key,
+    PodKind,
+    PodSelector,
+    PodTerm,
+    Requirement,
+    SelectorOperator,
+    SpreadLimit,
+)
+from bireme.core.pod_rules import matches
+from bireme.kube import names, wire
+from bireme.kube.pods import requirements
+
+_NO_POD: Final = (Requirement("", SelectorOperator.IN, ()),)
+# Labels that differ between the replicas of a task: what selects by them is about single pods.
+_OF_ONE_POD: Final = (names.INDEX_LABEL, names.PLAN_LABEL, names.ATTEMPT_LABEL)
+
+
+def demands_of_spec(
+    spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]
+) -> PodKind | None:
+    """Return what a pod of this spec demands of other pods; None if nothing.
+
+    Its own labels, which others' demands are about, are not part of it.
+
+    Raises:
+        ValueError: an operator is unknown.
+    """
+    affinity = spec.affinity
+    near = _required(affinity.pod_affinity if affinity else None)
+    apart = _required(affinity.pod_anti_affinity if affinity else None)
+    limits = _hard(spec)
+    ports = _host_ports(spec)
+    if not (near or apart or limits or ports):
+        return None
+    return _shared(
+        PodKind(
+            ports,
+            # A pod is near the right ones by all of its terms, or by none.
+            near=()
+            if any(map(_is_left, near))
+            else tuple(_term(each, namespace, labels) for each in near),
+            apart=tuple(_term(each, namespace, labels) for each in apart if not _is_left(each)),
+            spread=tuple(
+                SpreadLimit(
+                    each.topology_key,
+                    each.max_skew,
+                    PodSelector(
+                        (namespace,),
+                        (),
+                        _selected(each.label_selector, labels, each.match_label_keys, ()),
+                    ),
+                    honors_taints=each.node_taints_policy == "Honor",
+                )
+                # Which nodes one of them counts depends on all.
+                for each in (() if any(map(_is_limit_left, limits)) else limits)
+            ),
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _shared(kind: PodKind) -> PodKind:
+    return kind
+
+
+def left_to_scheduler(spec: wire.V1PodSpec) -> tuple[str, ...]:
+    """Return in words the demands on other pods that are not planned.
+
+    A pin would hide them from kube-scheduler in part: of a hard spread it counts the pinned node's
+    domain alone, which ``minDomains`` then calls too few.
+    """
+    affinity = spec.affinity or wire.V1Affinity()
+    words = []
+    for kind, given in (
+        ("affinity", affinity.pod_affinity),
+        ("anti-affinity", affinity.pod_anti_affinity),
+    ):
+        words += [
+            f"required pod {kind} on {term.topology_key}"
+            for term in _required(given)
+            if _is_left(term)
+        ]
+    limits = _hard(spec)
+    if any(map(_is_limit_left, limits)):
+        words += [f"topology spread over {each.topology_key}" for each in limits]
+    return tuple(words)
+
+
+def _is_left(term: wire.V1PodAffinityTerm) -> bool:
+    return _selects_one_pod(term.label_selector)
+
+
+def _is_limit_left(each: wire.V1TopologySpreadConstraint) -> bool:
+    return (
+        (each.min_domains or 1) > 1
+        or each.node_affinity_policy == "Ignore"
+        or _selects_one_pod(each.label_selector)
+    )
+
+
+def _required(given: wire.V1PodAffinity | None) -> tuple[wire.V1PodAffinityTerm, ...]:
+    terms = given.required_during_scheduling_ignored_during_execution if given else None
+    return terms or ()
+
+
+def _hard(spec: wire.V1PodSpec) -> list[wire.V1TopologySpreadConstraint]:
+    given = spec.topology_spread_constraints or ()
+    return [each for each in given if each.when_unsatisfiable == "DoNotSchedule"]
+
+
+def _selects_one_pod(selector: wire.V1LabelSelector | None) -> bool:
+    given = selector or wire.V1LabelSelector()
+    keys = (*(given.match_labels or ()), *(each.key for each in given.match_expressions or ()))
+    return any(key in _OF_ONE_POD for key in keys)
+
+
+def _term(term: wire.V1PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
+    keys = term.match_label_keys, term.mismatch_label_keys
+    asked = _selected(term.label_selector, labels, *keys)
+    named, selector = tuple(sorted(term.namespaces or ())), term.namespace_selector
+    if selector is None:
+        return PodTerm(term.topology_key, PodSelector(named or (namespace,), (), asked))
+    wanted = _requirements(selector)
+    # One without requirements is all namespaces.
+    pods = PodSelector(named, wanted, asked) if wanted else PodSelector(None, (), asked)
+    return PodTerm(term.topology_key, pods)
+
+
+def _requirements(selector: wire.V1LabelSelector) -> tuple[Requirement, ...]:
+    pairs = sorted((selector.match_labels or {}).items())
+    plain = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in pairs)
+    return (*plain, *requirements(selector.match_expressions))
+
+
+def _selected(
+    selector: wire.V1LabelSelector | None,
+    labels: Mapping[str, str],
+    same: Iterable[str] | None,
+    other: Iterable[str] | None,
+) -> tuple[Requirement, ...]:
+    """Return the requirements of a selector; without a selector no pod meets them.
+
+    The pods have the values of ``labels``, the pod's own, under ``same``, and not under ``other``.
+    The API server writes both into the selector of a pod when it is created.
+    """
+    if selector is None:
+        return _NO_POD
+    found = [*_requirements(selector)]
+    for keys, operator in ((same, SelectorOperator.IN), (other, SelectorOperator.NOT_IN)):
+        found += [Requirement(k, operator, (labels[k],)) for k in keys or () if k in labels]
+    return tuple(dict.fromkeys(found))
+
+
+def _host_ports(spec: wire.V1PodSpec) -> tuple[HostPort, ...]:
+    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
+    found: dict[HostPort, None] = {}
+    for container in (*sidecars, *(spec.containers or ())):
+        for port in container.ports or ():
+            # On the host's network a container port is a host port (default of the API).
+            number = port.host_port or (port.container_port if spec.host_network else 0)
+            if number:
+                address = port.host_ip or HostPort(number).address
+                found[HostPort(number, port.protocol or "TCP", address)] = None
+    return tuple(found)
+
+
+_Source = tuple[str, Key]
+
+
+class PodRules:
+    """The rules of a cluster's pods and gangs, and the pods that could be among those they name.
+
+    ``labels_of`` returns the labels of a namespace.
+
+    Attributes:
+        revision: Number of changes to which pods the rules are about.
+        leaving: Pods that are being deleted.
+    """
+
+    def __init__(self, labels_of: Callable[[str], Mapping[str, str]]) -> None:
+        self.revision = 0
+        self._labels_of = labels_of
+        # Namespace, labels and demands by pod.
+        self._pods: dict[Key, tuple[str, Mapping[str, str], PodKind | None]] = {}
+        self.leaving: set[Key] = set()
+        self._selectors_of: dict[_Source, tuple[PodSelector, ...]] = {}
+        self._count: Counter[PodSelector] = Counter()
+        self._by_pair: dict[tuple[str, str] | None, dict[PodSelector, None]] = {}
+        # Labels of pods, and of their namespaces, that selectors ask for.
+        self._keys: Counter[str] = Counter()
+        self._space_keys: Counter[str] = Counter()
+        # What is seen of each pod, at a revision.
+        self._seen: dict[Key, PodKind | None] = {}
+        self._with_demands: set[Key] = set()
+
+    def put_pod(self, key: Key, namespace: str, pod: wire.V1Pod, labels: Mapping[str, str]) -> None:
+        """Take in a pod with its ``labels``, which are kept as they are.
+
+        Raises:
+            ValueError: an operator in its rules is unknown.
+        """
+        demands = demands_of_spec(pod.spec, namespace, labels)
+        if pod.metadata.deletion_timestamp is None:
+            self.leaving.discard(key)
+        else:
+            self.leaving.add(key)
+        if self._pods.get(key) == (namespace, labels, demands):
+            return
+        self._pods[key] = (namespace, labels, demands)
+        self._seen.pop(key, None)
+        self._put(("Pod", key), demands)
+        if demands is None:
+            self._with_demands.discard(key)
+        else:
+            self._with_demands.add(key)
+
+    def delete_pod(self, key: Key) -> None:
+        """Forget a pod."""
+        if self._pods.pop(key, None) is not None:
+            self._seen.pop(key, None)
+            self._with_demands.discard(key)
+            self.leaving.discard(key)
+            self._put(("Pod", key), None)
+
+    def put_job(self, key: Key, demands: Iterable[PodKind | None]) -> None:
+        """Take in the demands of the tasks of a job; none where it is gone."""
+        self._put(("TrainingJob", key), *demands)
+
+    def _put(self, source: _Source, *demands: PodKind | None) -> None:
+        found = tuple(pods for kind in demands if kind is not None for pods in kind.selectors)
+        before = self._selectors_of.pop(source, ())
+        if found:
+            self._selectors_of[source] = found
+        if before == found:
+            return
+        for pods in found:
+            self._count[pods] += 1
+            if self._count[pods] == 1:
+                self._by_pair.setdefault(pods.pair, {})[pods] = None
+                self._keys.update(each.key for each in pods.requirements)
+                self._space_keys.update(each.key for each in pods.spaces)
+                self._changed()
+        for pods in before:
+            self._count[pods] -= 1
+            if not self._count[pods]:
+                del self._count[pods]
+                del self._by_pair[pods.pair][pods]
+                self._keys.subtract(each.key for each in pods.requirements)
+                self._space_keys.subtract(each.key for each in pods.spaces)
+                self._changed()
+
+    def namespaces_changed(self) -> bool:
+        """Take note that labels of namespaces have changed; return whether rules ask for any."""
+        if not any(self._space_keys.values()):
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.revision += 1
+        self._seen.clear()
+
+    @property
+    def has_selectors(self) -> bool:
+        """True if any rule names other pods."""
+        return bool(self._count)
+
+    def seen(
+        self, namespace: str, labels: Mapping[str, str], demands: PodKind | None
+    ) -> PodKind | None:
+        """Return what rules see of a pod; None where none is about it and it has none."""
+        if not self._count:
+            return demands
+        spaces = self._labels_of(namespace) if self._space_keys else {}
+        plain = PodKind(
+            namespace=namespace,
+            labels=_asked(labels, self._keys),
+            space=_asked(spaces, self._space_keys),
+        )
+        return self._narrowed(plain, demands)
+
+    def _narrowed(self, plain: PodKind, demands: PodKind | None) -> PodKind | None:
+        if demands is not None:
+            identity = (plain.namespace, plain.labels, plain.space)
+            return _shared(
+                PodKind(demands.ports, *identity, demands.apart, demands.near, demands.spread)
+            )
+        for pair in (None, *plain.labels):
+            for pods in self._by_pair.get(pair, ()):
+                if matches(pods, plain):
+                    return _shared(plain)
+        return None
+
+    def pods(self) -> Iterator[tuple[Key, PodKind]]:
+        """Yield every pod that some rule is about, and what rules see of it."""
+        # Without selectors no more than host ports are left, which only these pods have.
+        for key in self._pods if self._count else sorted(self._with_demands):
+            if key not in self._seen:
+                self._seen[key] = self.seen(*self._pods[key])
+            kind = self._seen[key]
+            if kind is not None:
+                yield key, kind
+
+    def of_pod(self, key: Key) -> PodKind | None:
+        """Return what rules see of a pod; None where none is about it."""
+        known = self._pods.get(key)
+        return self.seen(*known) if known is not None else None
+
+
+def _asked(labels: Mapping[str, str], keys: Counter[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, value) for key, value in labels.items() if keys[key] > 0))
