@@ -16,11 +16,14 @@ from bireme.core.gangs import (
     HostPort,
     NodeConstraints,
     PodKind,
+    PodSelector,
+    PodTerm,
     Requirement,
     Role,
     RoleAffinity,
     SelectorOperator,
     SelectorTerm,
+    SpreadLimit,
     Taint,
     Task,
     Toleration,
@@ -61,11 +64,22 @@ QUOTAS = (
     Quota("team", "pods", hard={PODS: 4}, used={}),
     Quota("team", "full", hard={"cpu": 10_000}, used={"cpu": 11_000}),
 )
-PORTS = (
+_ANY_POD = PodSelector(None)
+_APP_A = PodSelector(("default",), (), (Requirement("app", SelectorOperator.IN, ("a",)),))
+_A = (("app", "a"),)
+KINDS = (
     PodKind((HostPort(7000),)),
     PodKind((HostPort(7000, "TCP", "10.0.0.1"), HostPort(7001, "UDP"))),
     PodKind((HostPort(7000, "UDP"), HostPort(7001))),
+    PodKind(namespace="default", labels=_A),
+    PodKind(namespace="default", labels=_A, near=(PodTerm(RACK, _APP_A),)),
+    PodKind(namespace="team", near=(PodTerm(RACK, _APP_A), PodTerm(BLOCK, _APP_A))),
+    PodKind(namespace="default", labels=_A, apart=(PodTerm(HOST, _APP_A),)),
+    PodKind(namespace="team", apart=(PodTerm(RACK, _ANY_POD),)),
+    PodKind(namespace="default", labels=_A, spread=(SpreadLimit(RACK, 1, _APP_A),)),
+    PodKind(namespace="default", labels=_A, spread=(SpreadLimit(HOST, 2, _ANY_POD, True),)),
 )
+"""Kinds of pods that have rules about each other."""
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))
 
 
@@ -164,9 +178,9 @@ def gangs(draw: st.DrawFn, uid: str) -> Gang:
 
 
 @st.composite
-def with_ports(draw: st.DrawFn, gang: Gang) -> Gang:
-    """``gang``, some of whose tasks have ports of their nodes."""
-    kinds = st.sampled_from((None, None, None, *PORTS))
+def with_rules(draw: st.DrawFn, gang: Gang) -> Gang:
+    """``gang``, some of whose tasks have rules about other pods."""
+    kinds = st.sampled_from((None, None, None, *KINDS))
     return replace(gang, tasks=tuple(replace(task, pod=draw(kinds)) for task in gang.tasks))
 
 
@@ -194,7 +208,7 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
         topology_levels=draw(st.sampled_from(LEVELS)),
     )
     usage = {"small": {GPU: draw(st.integers(0, 7)), "cpu": 1000}}
-    waiting = [draw(with_ports(gang)) for gang in waiting]
+    waiting = [draw(with_rules(gang)) for gang in waiting]
     quotas = draw(st.sampled_from(((), QUOTAS)))
     if quotas:
         waiting = [charged(gang) for gang in waiting]
@@ -215,7 +229,7 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
     )
     there = [
         PodsOf(kind, np.array([draw(st.integers(0, len(nodes) - 1))]))
-        for kind in PORTS
+        for kind in KINDS
         if draw(st.booleans()) and nodes
     ]
     return SnapshotCase(nodes, replace(snapshot, occupants=Occupants(there)))
