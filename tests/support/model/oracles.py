@@ -4,7 +4,8 @@ They follow from the Kubernetes API and from the promises of the scheduling cycl
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bireme.core.decision import Admit, Decision, Hold, Resize
 from bireme.core.gangs import (
@@ -13,6 +14,7 @@ from bireme.core.gangs import (
     HostPort,
     NodeConstraints,
     PodKind,
+    PodSelector,
     Requirement,
     Role,
     SelectorOperator,
@@ -130,23 +132,94 @@ def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[s
     }
     yield from over_limits(limits, parents, usage)
     yield from _over_quotas(snapshot, decision)
-    yield from _shared_ports(snapshot, decision)
+    yield from _broken_rules(snapshot, decision)
 
 
-def _shared_ports(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str]:
-    names = snapshot.nodes.names
-    taken: list[tuple[str, PodKind]] = []
+_Pod = tuple[Node, PodKind]
+
+
+def _broken_rules(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str]:
+    """Yield rules over pods that an admitted gang breaks, gang after gang as they were admitted."""
+    by_name = {node.name: node for node in snapshot.nodes.nodes}
+    there: list[_Pod] = []
     for group in snapshot.occupants.groups:
-        taken += [(names[row], group.kind) for row in group.rows.tolist()]
+        there += [(snapshot.nodes.nodes[row], group.kind) for row in group.rows.tolist()]
     for action in decision.actions:
-        if isinstance(action, Admit):
-            spots = action.placement.by_task(snapshot.nodes)
-            pods = [(node, t.pod) for t in action.gang.tasks for node in spots.get(t.name, ())]
-            for node, kind in pods:
-                if kind is not None:
-                    clash = [other for at, other in taken if at == node and _clash(other, kind)]
-                    yield from (f"{action.gang.uid}: {other} is on {node}" for other in clash)
-                    taken.append((node, kind))
+        if not isinstance(action, Admit):
+            continue
+        spots, gang = action.placement.by_task(snapshot.nodes), action.gang
+        pods = [(task, by_name[name]) for task in gang.tasks for name in spots.get(task.name, ())]
+        placed = [(node, task.pod) for task, node in pods if task.pod is not None]
+        for at, (node, kind) in enumerate(placed):
+            others = [*there, *placed[:at]]
+            clash = [each for each in others if _keeps_apart((node, kind), each)]
+            yield from (f"{gang.uid} on {node.name}: {other[1]} is there" for other in clash)
+            beside = [*there, *placed[:at], *placed[at + 1 :]]
+            if kind.near and not _is_near((node, kind), beside):
+                yield f"{gang.uid} on {node.name}: nothing is near it"
+        there += placed
+        for task, node in pods:
+            if task.pod is not None:
+                yield from _skewed(task, task.pod, node, by_name.values(), there)
+
+
+def _keeps_apart(one: _Pod, other: _Pod) -> bool:
+    if one[0] is other[0] and _clash(one[1], other[1]):
+        return True
+    return any(
+        _selects(term.pods, b[1]) and _is_same(term.key, a[0], b[0])
+        for a, b in ((one, other), (other, one))
+        for term in a[1].apart
+    )
+
+
+def _is_near(pod: _Pod, others: Sequence[_Pod]) -> bool:
+    node, kind = pod
+    wanted = [
+        (at, other) for at, other in others if all(_selects(t.pods, other) for t in kind.near)
+    ]
+    # One that matches itself may be the first of them.
+    is_first = all(_selects(t.pods, kind) for t in kind.near) and not any(
+        term.key in at.labels for at, _ in wanted for term in kind.near
+    )
+    has_labels = all(term.key in node.labels for term in kind.near)
+    return has_labels and (
+        is_first or all(any(_is_same(t.key, node, at) for at, _ in wanted) for t in kind.near)
+    )
+
+
+def _skewed(
+    task: Task, kind: PodKind, node: Node, nodes: Iterable[Node], pods: Sequence[_Pod]
+) -> Iterator[str]:
+    plain = replace(task.constraints, demands=())
+    for limit in kind.spread:
+        counted = []
+        for each in nodes:
+            taints = each.taints if limit.honors_taints else ()
+            untainted = replace(each, is_ready=True, is_cordoned=False, taints=taints)
+            if may_use(untainted, plain) and all(one.key in each.labels for one in kind.spread):
+                counted.append(each)
+        found = Counter({each.labels[limit.key]: 0 for each in counted})
+        for at, other in pods:
+            if at in counted and _selects(limit.pods, other):
+                found[at.labels[limit.key]] += 1
+        domain = node.labels.get(limit.key)
+        if domain is None:
+            yield f"{task.name} on {node.name}: no domain of {limit.key}"
+        elif _selects(limit.pods, kind):
+            skew = found[domain] - min(found.values(), default=found[domain])
+            if skew > limit.most_skew:
+                yield f"{task.name} on {node.name}: {dict(found)} over {limit.key}"
+
+
+def _selects(pods: PodSelector, kind: PodKind) -> bool:
+    labels = dict(kind.labels)
+    is_there = pods.namespaces is None or kind.namespace in pods.namespaces
+    return is_there and all(_holds(each, labels.get(each.key)) for each in pods.requirements)
+
+
+def _is_same(key: str, one: Node, other: Node) -> bool:
+    return key in one.labels and one.labels[key] == other.labels.get(key)
 
 
 def _clash(left: PodKind, right: PodKind) -> bool:
