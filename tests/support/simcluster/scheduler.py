@@ -1,8 +1,8 @@
 """kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender.
 
-Its rules are those that matter to Bireme: gates, taints, cordons, pins, host ports, volumes, room
-beside what is bound and assumed; an ``ignorable`` extender; a binding that the API server may
-refuse. Where no node is left it says so on the pod.
+Its rules are those that matter to Bireme: gates, taints, cordons, pins, host ports, volumes, rules
+over other pods, room beside what is bound and assumed; an ``ignorable`` extender; a binding that
+the API server may refuse. Where no node is left it says so on the pod.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import msgspec
 
 from tests.support.fakeapi.store import Change, Key, Object, Refusal
 from tests.support.history.amounts import Amounts, amounts, request_of, total
-from tests.support.simcluster import objects, volumes
+from tests.support.simcluster import objects, pod_rules, volumes
 from tests.support.simcluster.network import WORLD, ApiServer, Part
 from tests.support.simcluster.objects import NODES, PODS
 from tests.support.simcluster.processes import ExtenderProcess
@@ -144,7 +144,7 @@ class Scheduler(Part):
             del self._queue[key]
             # By name: the order in which the extender answers must not change what a seed draws.
             node = self.chance.choice(sorted(names))
-            self._assumed[objects.uid(pod)] = (node, pod["spec"])
+            self._assumed[objects.uid(pod)] = (node, pod)
             self.loop.create_task(self._bind(key, pod, node, waiting), context=WORLD.copy())
 
     def _against(self, pod: Object, request: Amounts, node: Object) -> str:
@@ -163,7 +163,7 @@ class Scheduler(Part):
             for p in self._pods.values()
             if objects.node_of(p) == name and objects.phase(p) not in objects.ENDED
         ]
-        here = bound + [spec for at, spec in self._assumed.values() if at == name]
+        here = bound + [each["spec"] for at, each in self._assumed.values() if at == name]
         if objects.host_ports(pod["spec"]) & set().union(*map(objects.host_ports, here)):
             return "node(s) didn't have free ports for the requested pod ports"
         if pod["spec"].get("volumes"):
@@ -172,13 +172,25 @@ class Scheduler(Part):
                 for p in self._pods.values()
                 if objects.node_of(p) and objects.phase(p) not in objects.ENDED
             ]
-            others += [spec for _, spec in self._assumed.values()]
+            others += [each["spec"] for _, each in self._assumed.values()]
             if words := volumes.against(self.server.store, pod, node, others):
                 return words
+        if words := pod_rules.against(pod, node, list(self._nodes.values()), self._placed()):
+            return words
         offered = amounts(node["status"]["allocatable"])
         asked = total([*map(request_of, here), request])
         lacking = [n for n, v in asked.items() if v > offered.get(n, 0)]
         return ", ".join(f"Insufficient {n}" for n in lacking)
+
+    def _placed(self) -> list[pod_rules.Placed]:
+        """Return the pods that hold a node or are assumed there, each with the node."""
+        found = list(self._assumed.values())
+        found += [
+            (objects.node_of(pod), pod)
+            for pod in self._pods.values()
+            if objects.node_of(pod) and objects.phase(pod) not in objects.ENDED
+        ]
+        return [(node, pod) for name, pod in found if (node := self._nodes.get(("", name)))]
 
     def _say(self, key: Key, pod: Object, words: dict[str, str]) -> None:
         """Write onto the pod that no node is left; the way there takes its time."""

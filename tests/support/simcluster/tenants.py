@@ -19,11 +19,12 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.simcluster import objects, pod_status, volumes
+from tests.support.simcluster import objects, pod_rules, pod_status, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES
 from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.node_faults import MISSING_IMAGE
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
+from tests.support.simcluster.pod_rules import SHY, of_job, of_other
 from tests.support.simcluster.taints import TOLERATION
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -46,6 +47,7 @@ class Tenants:
         self._chance = cluster.chance("tenants")
         self._ports = cluster.chance("ports")
         self._lengths = cluster.chance("lengths")
+        self._rules = cluster.chance("rules")
         self._foreign: dict[str, tuple[int, float]] = {}
         self._made = 0
         self.most_foreign = 100
@@ -120,6 +122,12 @@ class Tenants:
             # Of every task: with parameter servers or a master there would be too few nodes.
             shape["spec"] = with_port(shape.pop("gpus"), self._ports.choice((7000, 7001)))
             return training_job(name, task("worker", replicas, **shape), **spec)
+        if self._cluster.world.pods_have_rules and self._rules.random() < 0.5:
+            # One rack of two nodes must hold it whole.
+            shape["spec"] = {**pod_spec(min(shape.pop("gpus"), 4)), **of_job(name, self._rules)}
+            made = task("worker", replicas, **shape)
+            made["template"].setdefault("metadata", {})["labels"] = dict(SHY)
+            return training_job(name, made, **spec)
         if kind < 0.25:
             shape["gpus"] = min(shape["gpus"], 4)
             most = replicas + drawn.randint(1, 2)
@@ -133,7 +141,11 @@ class Tenants:
         return training_job(name, task("worker", replicas, **shape), **spec)
 
     def _put_job(self, job: Object) -> None:
-        if self._cluster.world.jobs_have_volumes and self._lengths.random() < 0.8:
+        # A volume of one node and replicas on several would be too much to ask.
+        takes_volume = not any(
+            pod_rules.has_rules(each["template"]["spec"]) for each in job["spec"]["tasks"]
+        )
+        if self._cluster.world.jobs_have_volumes and self._lengths.random() < 0.8 and takes_volume:
             nodes = [f"n{index}" for index in range(NODES)]
             volumes.give(self._store, job, SPACE, nodes, self._lengths)
         if self._cluster.world.nodes_are_tainted and self._lengths.random() < 0.25:
@@ -179,6 +191,10 @@ class Tenants:
         other = pod(f"{name}-other", self._chance.choice((1, 4)), fake=fake)
         if self._ports.random() < 0.5:
             other["spec"] = {**other["spec"], **with_port(1, 7000)}
+        if self._cluster.world.pods_have_rules:
+            labels, rules = of_other(self._rules)
+            other["metadata"]["labels"] = {**other["metadata"].get("labels", {}), **labels}
+            other["spec"] = {**other["spec"], **rules}
         self._cluster.put(PODS, other, SPACE)
 
     # --- interference ----------------------------------------------------------------------

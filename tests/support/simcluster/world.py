@@ -27,6 +27,8 @@ class World:
     """Admission puts another controller's scheduling gate on pods, lifted soon or after long."""
     jobs_have_volumes: bool = False
     """Some jobs use volumes of one node, bound before or by their pods, or compete for one."""
+    pods_have_rules: bool = False
+    """Half of the jobs have affinity, anti-affinity or spread, and so have pods of others."""
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:

@@ -62,17 +62,10 @@ def labelled(name: str, spec: Manifest, **labels: str) -> Manifest:
     return made
 
 
-def with_host_names() -> ClusterStateFeed:
-    cluster = ClusterStateFeed()
-    a_queue(cluster)
-    for name in ("n0", "n1"):
-        cluster.node(name, labels={HOST: name})
-    return cluster
-
-
 def test_a_gang_without_rules_stays_away_from_pods_that_want_it_away() -> None:
     """Anti-affinity holds both ways; a label of the namespace can be what it selects by."""
-    cluster = with_host_names()
+    cluster = ClusterStateFeed()
+    a_queue(cluster)
     cluster.job(labelled("worker", pod_spec(1), app="a"))
     assert not cluster.waiting()[0].has_rules
     away = affinity("podAntiAffinity", app="a")
@@ -91,7 +84,8 @@ def test_a_gang_without_rules_stays_away_from_pods_that_want_it_away() -> None:
 
 
 def test_members_that_are_planned_are_seen_by_others_rules_before_they_exist() -> None:
-    cluster = with_host_names()
+    cluster = ClusterStateFeed()
+    a_queue(cluster)
     template = labelled("worker", pod_spec(1), app="a")
     template["replicas"] = 1
     cluster.job(template, plan=a_plan(a_job(template), ("n1",)))
