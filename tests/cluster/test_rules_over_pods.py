@@ -66,6 +66,7 @@ def test_more_replicas_apart_than_nodes_never_fit_and_say_how_many_do(tenant: Te
     tenant.create(training_job("many", task(replicas=5, spec=spec)))
     held = tenant.await_reason("many", "NeverFits")
     assert "holds at most 4" in held["message"]
+    assert f"required pod anti-affinity on {HOST}" in held["message"]
     assert tenant.pods("many") == []
 
 

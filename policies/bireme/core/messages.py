@@ -66,8 +66,19 @@ def _demanding(gang: Gang) -> str:
     """Return what narrows the nodes of ``gang`` beside its template, as the end of a message."""
     sources = dict.fromkeys(d.source for task in gang.tasks for d in task.constraints.demands)
     text = f"; only nodes that can have {' and '.join(sources)} count" if sources else ""
-    rules = dict.fromkeys(word for t in gang.tasks if t.pod is not None for word in t.pod.words)
-    return f"{text}; other pods can be in the way of its {', '.join(rules)}" if rules else text
+    rules = _rules(gang)
+    return f"{text}; other pods can be in the way of its {rules}" if rules else text
+
+
+def _rules(gang: Gang) -> str:
+    words = (word for task in gang.tasks if task.pod is not None for word in task.pod.words)
+    return ", ".join(dict.fromkeys(words))
+
+
+def _ruled(gang: Gang) -> str:
+    """Return which rules over pods the pods of ``gang`` have, as a part of a message."""
+    rules = _rules(gang)
+    return f", with its {rules}" if rules else ""
 
 
 def _lacks_beside_devices(task: Task, capacity: FreeCapacity) -> str:
@@ -138,10 +149,11 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -
 
     most = _largest(fits, largest_task.replicas)
     if not most:
-        return f"asks {composition(gang)}; {cluster} cannot hold them together"
+        return f"asks {composition(gang)}; {cluster} cannot hold them together{_ruled(gang)}"
     return (
         f"asks {largest_task.replicas} {largest_task.name} replicas; {cluster} holds "
-        f"at most {most} beside the job's other tasks; lower replicas to {most} or add nodes"
+        f"at most {most} beside the job's other tasks{_ruled(gang)}; lower replicas to {most} or "
+        "add nodes"
     )
 
 
