@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bireme.core.gangs import Toleration
 from bireme.kube import pods
-from tests.support.filters.comparison import NOT_PLANNED, PLANNED, Tally, compared
+from tests.support.filters.comparison import DISABLED, PLANNED, Tally, compared
 from tests.support.filters.judge import Judge
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheduler-plugins.md"
+CONFIG = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
 CASES = 500
 NEVER_ALONE = {
     "NodeName": "a pod that names its node is bound, and never queued",
@@ -44,7 +46,14 @@ def test_the_page_tells_how_every_plugin_of_the_default_profile_is_treated(tally
     rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", PAGE.read_text(), re.MULTILINE)
     assert {plugin for plugin, _ in rows} == tally.plugins
     assert {plugin for plugin, word in rows if word == "planned"} == PLANNED
-    assert {plugin for plugin, word in rows if word == "not planned"} == NOT_PLANNED
+    assert {plugin for plugin, word in rows if word == "disabled"} == DISABLED
+
+
+def test_the_profile_of_our_scheduler_has_all_plugins_that_are_planned() -> None:
+    [profile] = yaml.safe_load(CONFIG.read_text())["profiles"]
+    assert {each["name"] for each in profile["plugins"]["multiPoint"]["disabled"]} == DISABLED
+    assert {each["name"] for each in profile["plugins"]["score"]["disabled"]}.isdisjoint(PLANNED)
+    assert profile["plugins"].keys() == {"multiPoint", "score"}
 
 
 def test_the_cases_put_every_filter_to_the_test(tally: Tally) -> None:

@@ -2,7 +2,7 @@
 
 from bireme.core.gangs import Taint
 from bireme.core.nodes import Node
-from bireme.kube import quantities, wire
+from bireme.kube import node_features, quantities, wire
 
 
 def from_manifest(node: wire.V1Node) -> Node:
@@ -18,10 +18,12 @@ def from_manifest(node: wire.V1Node) -> Node:
         for taint in node.spec.taints or ()
         if taint.effect in ("NoSchedule", "NoExecute")  # PreferNoSchedule keeps no pod away
     )
+    labels = node.metadata.labels or {}
+    features = node_features.labels(node.status.declared_features)
     return Node(
         name=node.metadata.name,
         allocatable=allocatable,
-        labels=node.metadata.labels or {},
+        labels={**labels, **features} if features else labels,
         taints=taints,
         is_ready=is_ready(node),
         is_cordoned=bool(node.spec.unschedulable),

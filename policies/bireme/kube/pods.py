@@ -23,7 +23,7 @@ from bireme.core.gangs import (
     Toleration,
 )
 from bireme.core.resources import PODS, Request, add, request_of
-from bireme.kube import names, wire
+from bireme.kube import names, node_features, wire
 from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity, parse_timestamp
 
 T = TypeVar("T")
@@ -392,6 +392,7 @@ def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
             Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
             for t in spec.tolerations or ()
         ),
+        demands=node_features.demands(spec),
     )
 
 

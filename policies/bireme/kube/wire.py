@@ -73,6 +73,7 @@ class V1Condition(Wire, frozen=True):
 class V1NodeStatus(Wire, frozen=True):
     allocatable: Quantities | None = None
     conditions: tuple[V1Condition, ...] | None = None
+    declared_features: tuple[str, ...] | None = None
 
 
 class V1Node(MetadataOnly, frozen=True):
@@ -92,11 +93,16 @@ class V1ContainerPort(Wire, frozen=True):
     protocol: str | None = None
 
 
+class V1ContainerRestartRule(Wire, frozen=True):
+    action: str | None = None
+
+
 class V1Container(Wire, frozen=True):
     name: str = ""
     ports: tuple[V1ContainerPort, ...] | None = None
     resources: V1ResourceRequirements | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[V1ContainerRestartRule, ...] | None = None
 
 
 class V1NodeSelectorRequirement(Wire, frozen=True):
@@ -227,6 +233,7 @@ class V1PodSpec(Wire, frozen=True):
     affinity: V1Affinity | None = None
     topology_spread_constraints: tuple[V1TopologySpreadConstraint, ...] | None = None
     host_network: bool | None = None
+    host_users: bool | None = None
     tolerations: tuple[V1Toleration, ...] | None = None
     priority_class_name: str | None = None
     priority: int | None = None

@@ -15,6 +15,7 @@ PLANNED: Final = frozenset(
         "DynamicResources",
         "InterPodAffinity",
         "NodeAffinity",
+        "NodeDeclaredFeatures",
         "NodeName",
         "NodePorts",
         "NodeResourcesFit",
@@ -41,13 +42,8 @@ MAY_BE_LEFT: Final = frozenset(
     }
 )
 """Those of them of which it leaves something to kube-scheduler, and says so on the job."""
-NOT_PLANNED: Final = frozenset(
-    {
-        "DefaultPreemption",
-        "NodeDeclaredFeatures",
-    }
-)
-"""All others of the default profile: what they refuse is no disagreement."""
+DISABLED: Final = frozenset({"DefaultPreemption"})
+"""All others of the default profile: Bireme's has them not."""
 
 
 @dataclass(frozen=True, slots=True)

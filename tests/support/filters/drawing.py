@@ -779,7 +779,7 @@ class _Drawing:
         pod["spec"]["schedulingGates"] = [{"name": "example.com/budget"}]
 
     def new_feature(self, pod: Manifest) -> None:
-        """Need what only nodes of a newer version declare."""
+        """Need what only some nodes declare."""
         codes = {"operator": "In", "values": [42]}
         rule = {"action": "RestartAllContainers", "exitCodes": codes}
         pod["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
