@@ -323,11 +323,12 @@ class AdmissionPass:
         self, victims: Sequence[Candidate], beneficiary: Gang
     ) -> Iterator[Preempt | Resize]:
         for victim in victims:
+            gang = victim.running.gang
             if victim.kept is None:
-                message = self._text(messages.making_room, "stopped", beneficiary)
+                message = self._text(messages.making_room, gang, "stopped", beneficiary)
                 yield Preempt(victim.running, beneficiary, message)
             else:
-                message = self._text(messages.making_room, "shrunk", beneficiary)
+                message = self._text(messages.making_room, gang, "shrunk", beneficiary)
                 yield Resize(victim.running, victim.kept, message, Reason.SHRUNK)
 
     def _hold(self, entry: Ranked, gang: Gang) -> Hold:
@@ -379,7 +380,7 @@ class AdmissionPass:
             reservation = self.ledger.reservation
             message = self._text(messages.would_delay, gang, blocked, reservation, ahead)
         else:
-            message = self._text(messages.would_pass_limit, blocked, ahead)
+            message = self._text(messages.would_pass_limit, gang, blocked, ahead)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _wait_for_capacity(
@@ -405,7 +406,7 @@ class AdmissionPass:
         if reason := self._never_fits(entry.gang.at_minimum):
             return Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)
         self.position += 1
-        message = self._text(messages.held_back, barrier, self.position - 1)
+        message = self._text(messages.held_back, entry.gang, barrier, self.position - 1)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _may_resize(self, running: RunningGang) -> bool:

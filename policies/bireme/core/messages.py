@@ -2,6 +2,9 @@
 
 Two answers are kept apart: the gang does not fit *now*, and it would not fit an empty cluster
 either, that is, one without all pods but those that never leave.
+
+Messages stand in the status of gangs, which only users of their namespace may read: gangs of other
+namespaces are never named.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -242,7 +245,7 @@ def left_to_scheduler(gang: Gang) -> str:
 
 def ahead_of(passed: Gang, gang: Gang) -> str:
     """Return which gang ``gang`` is started before."""
-    message = f"ahead of {passed.namespace}/{passed.name} without delaying it"
+    message = f"ahead of {_named(passed, gang)} without delaying it"
     return f"{message}; {expected(gang)}" if gang.is_learned_estimate else message
 
 
@@ -330,7 +333,7 @@ def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
 
 def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
     """Return why ``gang``, which would fit now, must wait for the reservation."""
-    message = f"fits now, but would take places kept for {blocked.namespace}/{blocked.name}"
+    message = f"fits now, but would take places kept for {_named(blocked, gang)}"
     if reservation is not None and not reservation.is_closed:
         message += f" from {clock_time(reservation.start)} on"
         if gang.is_learned_estimate:
@@ -339,25 +342,22 @@ def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahea
     return f"{message}; {ahead} ahead"
 
 
-def would_pass_limit(blocked: Gang, ahead: int) -> str:
+def would_pass_limit(gang: Gang, blocked: Gang, ahead: int) -> str:
     """Return why a gang that would fit now waits: its queue's limit is kept for ``blocked``."""
     return (
-        f"fits now, but what its queue may still hold is kept for {blocked.namespace}/"
-        f"{blocked.name}; {ahead} ahead"
-    )
-
-
-def held_back(barrier: Gang, ahead: int) -> str:
-    """Return which overdue gang a queue keeps its room for."""
-    return (
-        f"held back for {barrier.namespace}/{barrier.name}, which has waited past its bound; "
+        f"fits now, but what its queue may still hold is kept for {_named(blocked, gang)}; "
         f"{ahead} ahead"
     )
 
 
-def making_room(done: str, beneficiary: Gang) -> str:
-    """Return for which gang another was ``done``, that is, "stopped" or "shrunk"."""
-    return f"{done} to make room for {beneficiary.namespace}/{beneficiary.name}"
+def held_back(gang: Gang, barrier: Gang, ahead: int) -> str:
+    """Return which overdue gang a queue keeps its room for."""
+    return f"held back for {_named(barrier, gang)}, which has waited past its bound; {ahead} ahead"
+
+
+def making_room(gang: Gang, done: str, beneficiary: Gang) -> str:
+    """Return for which gang ``gang`` was ``done``, that is, "stopped" or "shrunk"."""
+    return f"{done} to make room for {_named(beneficiary, gang)}"
 
 
 def grown(added: Gang) -> str:
@@ -367,9 +367,20 @@ def grown(added: Gang) -> str:
 
 def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
     """Return which gangs' places a gang is waiting for."""
-    names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]
-    stopping = f": {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else ""
+    own = [_named(v.gang, gang) for v in victims if v.gang.namespace == gang.namespace]
+    others = len(victims) - len(own)
+    names = own[:3] + (["..."] if len(own) > 3 else [])
+    if others:
+        names.append(f"{others} of other namespaces")
+    stopping = f": {', '.join(names)}" if names else ""
     return f"{composition(gang)} start once those have left that make room for it{stopping}"
+
+
+def _named(other: Gang, reader: Gang) -> str:
+    """Return the name of ``other`` in the message of ``reader``."""
+    if other.namespace != reader.namespace:
+        return "a job of another namespace"
+    return f"{other.namespace}/{other.name}"
 
 
 def scaling_up(nodes: Mapping[str, int], late: Iterable[GrowablePool], now: float) -> str:

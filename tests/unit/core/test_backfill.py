@@ -97,6 +97,15 @@ def test_a_gang_that_fits_but_must_wait_is_held_with_or_without_words() -> None:
     )
 
 
+def test_who_passes_or_waits_does_not_read_names_of_another_namespace() -> None:
+    ours = {"namespace": "ours"}
+    snapshot = half_full(gang("short", 8, 1.0, **ours), gang("long", 8, 500.0, **ours))
+    decision = decide(snapshot)
+    for message in (decision.admitted[0].message, decision.held[1].message):
+        assert "a job of another namespace" in message
+        assert "wide" not in message
+
+
 def test_nobody_passes_a_gang_whose_wait_is_over_its_bound_through_its_places() -> None:
     settings = SchedulingSettings(wait_bound_seconds=5)
     short = a_gang("short", a_task(8), arrived=9.0, estimated_seconds=1.0)

@@ -40,6 +40,19 @@ def test_a_gang_of_a_higher_class_stops_a_lower_one_and_waits_for_its_places() -
     assert hold.message == "1 worker start once those have left that make room for it: default/low"
 
 
+def test_neither_side_of_a_preemption_reads_names_of_another_namespace() -> None:
+    mine = a_gang("mine", a_task(4))
+    theirs = a_gang("theirs", a_task(4), namespace="theirs")
+    snapshot = runs(a_world(urgent(8), nodes=NODES[:1]), mine, {"n0": 4})
+    decision = decide(runs(snapshot, theirs, {"n0": 4}))
+    assert {action.gang.uid: action.message for action in decision.preempted} == {
+        "mine": "stopped to make room for default/urgent",
+        "theirs": "stopped to make room for a job of another namespace",
+    }
+    message = hold_of(decision, "urgent").message
+    assert message.endswith("that make room for it: default/mine, 1 of other namespaces")
+
+
 @pytest.mark.parametrize("claim", [0.4, 0.5, 0.6])
 def test_only_a_strictly_lower_claim_makes_room(claim: float) -> None:
     policy = Policy(InOrder(first=0.5, second=claim), Packing())
