@@ -23,6 +23,7 @@ from bireme.core.placement import Placement
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import quantities
 from bireme.kube.api import plan as plan_api
+from bireme.kube.api.base import MAX_REPLICAS
 from bireme.kube.api.plan import Plan
 
 Mode = Literal["Pinned", "Score"]
@@ -110,12 +111,19 @@ def from_model(plan: Plan) -> PlanFacts:
     """Return the facts of a plan that the API server returned.
 
     Raises:
-        ValueError: an index text or a quantity in it cannot be read.
+        ValueError: an index text or a quantity in it cannot be read, or it has more replicas than
+            a gang may have.
     """
     members: list[Member] = []
+    replicas = 0
     for placement in plan.placements:
         task, node = placement.task, placement.node
-        members += [Member(task, node, index) for index in plan_api.expand(placement.indices or "")]
+        indices = plan_api.expand(placement.indices or "")
+        # A few bytes name ten thousand replicas: a forged status of 64 KiB, millions.
+        replicas += len(indices)
+        if replicas > MAX_REPLICAS:
+            raise ValueError(f"more than {MAX_REPLICAS} replicas in one plan")
+        members += [Member(task, node, index) for index in indices]
         members += [Member(task, node, uid=uid) for uid in placement.pods or ()]
     return PlanFacts(
         epoch=plan.epoch,

@@ -94,6 +94,7 @@ def test_what_a_plan_asks_is_the_sum_over_its_members(plan: PlanFacts) -> None:
     [
         {"placements": [{"node": "n0", "task": "worker", "indices": "3-1"}]},
         {"placements": [{"node": "n0", "task": "worker", "indices": "0-99999"}]},
+        {"placements": [{"node": f"n{i}", "task": "worker", "indices": "0-9999"} for i in (1, 2)]},
         {"tasks": [{"name": "worker", "replicas": 1, "requests": {"cpu": "many"}}]},
         {"tasks": [{"name": "worker", "replicas": 1, "requests": {"cpu": "-1"}}]},
         {"mode": "Guess"},
