@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.objects.volumes import (
+    HOSTNAME,
     claim,
     csi_node,
     ephemeral,
@@ -128,6 +129,56 @@ def test_a_volume_for_several_is_left_to_kube_scheduler(tenant: Tenant, local: s
     plan = tenant.plan("job")
     assert plan is not None
     assert plan["mode"] == "Score"
+
+
+def provision(tenant: Tenant, claims: int, after_seconds: float) -> None:
+    """Make volumes as a provisioner does: on the nodes that kube-scheduler has chosen, and late."""
+    key = "volume.kubernetes.io/selected-node"
+
+    def chosen() -> list[Manifest]:
+        found = tenant.all("PersistentVolumeClaim")
+        return [each for each in found if key in each["metadata"].get("annotations", {})]
+
+    found = tenant.eventually(chosen, lambda found: len(found) == claims)
+    time.sleep(after_seconds)  # so long a provisioner takes
+    for each in found:
+        meta, of_class = each["metadata"], each["spec"]["storageClassName"]
+        name, node = f"pv-{meta['uid']}", meta["annotations"][key]
+        made = volume(name, of_class, host=node, claim=f"{tenant.namespace}/{meta['name']}")
+        made["spec"]["claimRef"]["uid"] = meta["uid"]
+        tenant.create(made)
+
+
+def test_volumes_that_are_being_made_fail_no_start(tenant: Tenant) -> None:
+    """A class allows one node; its volumes take longer to make than a pod may be unschedulable."""
+    of_class = f"made-{tenant.namespace}"
+    allowed = {"matchLabelExpressions": [{"key": HOSTNAME, "values": ["gpu-04"]}]}
+    tenant.create(storage_class(of_class, DRIVER, allowedTopologies=[allowed]))
+    tenant.create(training_job("job", using(ephemeral(of_class), 2)))
+    provision(tenant, 2, after_seconds=8.0)
+    assert runs_at_once(tenant) == ["gpu-04"] * 2
+    assert "startFailures" not in tenant.status("job")
+
+
+def test_a_volume_is_made_where_there_is_capacity_for_it(tenant: Tenant) -> None:
+    of_class, driver = f"small-{tenant.namespace}", f"{tenant.namespace}.example.com"
+    api = tenant.cluster.api
+    spec = {"storageCapacity": True, "attachRequired": False}
+    tenant.create({"kind": "CSIDriver", "metadata": {"name": driver}, "spec": spec})
+    tenant.create(storage_class(of_class, driver))
+    capacity = {
+        "metadata": {"name": "on-gpu-05"},
+        "storageClassName": of_class,
+        "nodeTopology": {"matchLabels": {HOSTNAME: "gpu-05"}},
+        "capacity": "5Gi",
+    }
+    path = f"/apis/storage.k8s.io/v1/namespaces/{tenant.namespace}/csistoragecapacities"
+    api.post(path, capacity)
+    tenant.create(training_job("large", using(ephemeral(of_class, gibibytes=6))))
+    waits(tenant, f"can have its volume scratch, of class {of_class}", "large")
+    tenant.create(training_job("job", using(ephemeral(of_class, gibibytes=4))))
+    provision(tenant, 1, after_seconds=0.0)
+    assert runs_at_once(tenant) == ["gpu-05"]
 
 
 def test_nodes_have_so_many_volumes_attached(tenant: Tenant) -> None:

@@ -189,7 +189,10 @@ def _obstacles(pod: wire.V1Pod, conditions: Mapping[str, wire.V1Condition]) -> O
     """Return what keeps a pod that is not ready; None where nothing is known of it."""
     bound, scheduled = bool(pod.spec.node_name), conditions.get("PodScheduled")
     words, since = "", 0.0
-    if not bound and scheduled is not None and scheduled.reason == "Unschedulable":
+    # kube-scheduler names the node while it has things made there, such as volumes. What it said
+    # of a try before stays on the pod, and is overtaken.
+    is_open = not bound and not pod.status.nominated_node_name
+    if is_open and scheduled is not None and scheduled.reason == "Unschedulable":
         message = scheduled.message or "no node fits"
         if not any(mark in message for mark in HEALING_REFUSALS):
             words = message

@@ -274,6 +274,7 @@ class V1ContainerStatus(Wire, frozen=True):
 
 class V1PodStatus(Wire, frozen=True):
     phase: str | None = None
+    nominated_node_name: str | None = None
     reason: str | None = None
     message: str | None = None
     conditions: tuple[V1Condition, ...] | None = None

@@ -39,14 +39,14 @@ def stamp(after: float = 0.0) -> str:
     return quantities.format_timestamp(CREATED + after)
 
 
-def refused(words: str, reason: str = "Unschedulable", index: int = 1) -> Pods:
+def refused(words: str, reason: str = "Unschedulable", index: int = 1, **status: str) -> Pods:
     """All replicas run but one, of which kube-scheduler said ``words`` after two seconds."""
 
     def pods(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
         made = running(job, plan)
         condition = {"type": "PodScheduled", "status": "False", "reason": reason}
         condition |= {"message": words, "lastTransitionTime": stamp(2)}
-        said = {"conditions": [condition]}
+        said = {"conditions": [condition], **status}
         made[index] = a_pod(job, plan, plan.members[index], "Pending", node="", status=said)
         return made
 
@@ -67,6 +67,15 @@ def test_a_verdict_counts_when_it_is_five_seconds_old_and_the_gang_pauses() -> N
         f"kube-scheduler cannot bind replica 1 of worker on node n1: {PORT}; tried again at "
         f"{stamp(67)}"
     )
+
+
+def test_a_verdict_is_overtaken_once_kube_scheduler_has_a_node_and_prepares_it() -> None:
+    """As while a volume is made: the condition of the first try stays on the pod."""
+    late = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "data"'
+    job, view = gang("Starting", pods=refused(late, nominatedNodeName="n1"))
+    assert transition(job, view, situation(after=29.0)) is None
+    job, view = gang("Starting", pods=refused(late))
+    assert moved(job, view, situation(after=29.0)) == ("Restarting", Reason.UNSCHEDULABLE)
 
 
 def test_a_verdict_older_than_the_plan_counts_from_the_plan_on() -> None:
