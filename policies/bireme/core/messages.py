@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Task
-from bireme.core.nodes import GrowablePool, NodeTable, feasible, meets
+from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.pod_rules import attracts
 from bireme.core.policy import Placer
@@ -152,12 +152,26 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -
 
     most = _largest(fits, largest_task.replicas)
     if not most:
-        return f"asks {composition(gang)}; {cluster} cannot hold them together{_ruled(gang)}"
+        together = f"asks {composition(gang)}; {cluster} cannot hold them together"
+        return together + _ruled(gang) + _closed(gang.tasks, empty.nodes)
     return (
         f"asks {largest_task.replicas} {largest_task.name} replicas; {cluster} holds "
-        f"at most {most} beside the job's other tasks{_ruled(gang)}; lower replicas to {most} or "
-        "add nodes"
+        f"at most {most} beside the job's other tasks{_ruled(gang)}"
+        f"{_closed(gang.tasks, empty.nodes)}; lower replicas to {most} or add nodes"
     )
+
+
+def _closed(tasks: Iterable[Task], nodes: NodeTable) -> str:
+    """Return which taints and states keep tasks off nodes that they select, as part of a message.
+
+    Mostly empty.
+    """
+    found: dict[str, int] = {}
+    for task in tasks:
+        for word, number in closed(task.constraints, nodes).items():
+            found[word] = max(number, found.get(word, 0))
+    parts = (f"{number} {_nodes(number)}, {word}" for word, number in sorted(found.items()))
+    return f" (closed to it: {'; '.join(parts)})" if found else ""
 
 
 def _fits_alone(gang: Gang, empty: FreeCapacity) -> bool:
@@ -188,7 +202,7 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
             plain = plain & meets(demand, nodes)
         return (
             f"no node matches the node selector, affinity and tolerations of task {task.name} "
-            f"and is ready; change the template or the nodes"
+            f"and is ready{_closed([task], nodes)}; change the template or the nodes"
         )
     for name, amount in task.request:
         column = nodes.axis.column(name)

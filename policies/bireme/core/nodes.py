@@ -187,6 +187,29 @@ def selected(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     return mask
 
 
+def closed(constraints: NodeConstraints, nodes: NodeTable) -> dict[str, int]:
+    """Return what keeps pods off nodes that selector and affinity allow, and off how many."""
+    wanted = selected(constraints, nodes)
+    found: dict[str, int] = {}
+    for code, taints in enumerate(nodes.taint_sets):
+        there = wanted & (nodes.taint_codes == code)
+        # Taints of a node that is not ready say so; it stays away also from who tolerates them.
+        strict = [t for t in taints if not any(c.tolerates(t) for c in constraints.tolerations)]
+        if not strict:
+            there &= ~nodes.is_ready
+        if number := int(np.count_nonzero(there)):
+            word = _described(strict[0]) if strict else "not ready"
+            found[word] = found.get(word, 0) + number
+    return found
+
+
+def _described(taint: Taint) -> str:
+    if taint == CORDON:
+        return "cordoned"
+    value = f"={taint.value}" if taint.value else ""
+    return f"taint {taint.key}{value}:{taint.effect}"
+
+
 def meets(demand: NodeDemand, nodes: NodeTable) -> BoolArray:
     """Return which nodes ``demand`` allows, shape (nodes,)."""
     mask = np.zeros(len(nodes), dtype=np.bool_)

@@ -7,7 +7,7 @@ import pytest
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Task
+from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Taint, Task, Toleration
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -129,3 +129,26 @@ def test_required_affinity_that_cannot_be_kept_holds_the_gang() -> None:
         role_affinity=RoleAffinity(AffinityMode.REQUIRED),
     )
     assert decide(a_snapshot(nodes, gang)).held[0].reason is Reason.NEVER_FITS
+
+
+def test_what_closes_nodes_to_a_gang_that_never_fits_is_named_with_their_number() -> None:
+    speech = Taint("dedicated", "speech", "NoSchedule")
+    nodes = [
+        a_node("open"),
+        a_node("tainted", taints=[speech]),
+        a_node("cordoned", is_cordoned=True),
+        a_node("away", is_ready=False),
+        a_node("elsewhere", taints=[speech], labels={"pool": "b"}),
+    ]
+    tolerant = replace(a_task().constraints, tolerations=(Toleration("dedicated", "Exists"),))
+    in_b = replace(a_task().constraints, node_selector=(("pool", "b"),))
+    shut = "1 node, cordoned; 1 node, not ready"
+    for constraints, closed in (
+        (a_task().constraints, f"{shut}; 2 nodes, taint dedicated=speech:NoSchedule"),
+        (tolerant, shut),
+        (in_b, "1 node, taint dedicated=speech:NoSchedule"),
+    ):
+        gang = a_gang("job", a_task(9, 8, constraints=constraints))
+        (hold,) = decide(a_snapshot(nodes, gang)).held
+        assert hold.reason is Reason.NEVER_FITS
+        assert f"(closed to it: {closed})" in hold.message
