@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
-from tests.support.history.amounts import Amounts, amounts, shown, total
+from tests.support.history.amounts import Amounts, amounts, request_of, shown, total
 from tests.support.history.observed import (
     ENDED,
     GANGS,
@@ -359,15 +359,124 @@ def job_lost(removed: Collection[Key], world: ObservedCluster, record: Record) -
 def unsettled(world: ObservedCluster) -> Findings:
     """Yield jobs that at the end are neither finished nor waiting for a stated reason."""
     for key, job in world.objects.get("TrainingJob", {}).items():
-        status = job.get("status", {})
-        phase = phase_of(job)
-        # A gang that was stopped, as by a preemption, waits again once it has a place in the queue.
-        is_queued = phase == "Restarting" and "queuePosition" in status
-        waits = is_queued or phase in ("Pending", "Suspended")
-        waits = waits and status.get("reason") and status.get("message")
-        if phase not in ENDED and not waits:
-            state = f"{phase}, reason {status.get('reason')}, message {status.get('message')!r}"
-            yield LOST, key, f"at the end {state}"
+        if phase_of(job) == "Running":
+            yield LOST, key, f"at the end {_state(job)}"
+    yield from restless(world)
+
+
+# --- rest ---------------------------------------------------------------------------------
+#
+# Once nobody changes anything, a gang has ended, runs whole, or waits and says why. What waits
+# holds nothing, and does not wait for room that is there.
+
+NO_ROOM: Final = ("WaitingForCapacity", "NeverFits")
+_LIMITS: Final = ("ResourceQuota", "queue ")
+"""In messages of what room is not the matter of."""
+_RULES: Final = frozenset(
+    {"nodeSelector", "affinity", "topologySpreadConstraints", "resourceClaims", "volumes"}
+    | {"runtimeClassName", "hostNetwork"}
+)
+"""Fields of a pod's spec by which it may not fit where there is room for what it asks."""
+
+
+def restless(world: ObservedCluster, namespace: str = "") -> Findings:
+    """Yield gangs, of one namespace or of all, that have not come to rest."""
+    for kind in GANGS:
+        for key, owner in world.objects.get(kind, {}).items():
+            # The members of a group of a job's name are the job's.
+            is_apart = kind == "TrainingJob" or world.job(key) is None
+            if namespace in ("", key[0]) and is_apart:
+                yield from _restless(world, kind, key, owner)
+
+
+def _restless(world: ObservedCluster, kind: str, key: Key, owner: Manifest) -> Findings:
+    status, phase = owner.get("status", {}), phase_of(owner)
+    if phase in (*ENDED, "Completed"):
+        return
+    if phase == "Running":
+        if wrong := partial(world, key):
+            yield "gang-partial", key, f"at the end {wrong}"
+        elif wrong := deserted(world, key):
+            yield LOST, key, f"at the end {wrong}"
+        return
+    # A gang that was stopped waits again once it has a place in the queue or a time to try again.
+    is_queued = phase in ("Restarting", "Interrupted") and status.keys() & {
+        "queuePosition",
+        "retryTime",
+    }
+    waits = is_queued or phase in ("Pending", "Interrupted", "Suspended")
+    if not waits or not status.get("reason") or not status.get("message"):
+        yield LOST, key, f"at the end {_state(owner)}"
+    elif held := _held(world, key, owner):
+        yield "places-kept", key, f"{_state(owner)}, and holds {held}"
+    elif kind == "TrainingJob" and _waits_in_vain(world, owner):
+        yield "waits-in-vain", key, f"its replicas fit as they are, but {_state(owner)}"
+
+
+def _state(owner: Manifest) -> str:
+    status = owner.get("status", {})
+    words = f"reason {status.get('reason')}, message {status.get('message')!r}"
+    return f"{phase_of(owner)}, {words}"
+
+
+def _held(world: ObservedCluster, key: Key, owner: Manifest) -> str:
+    """Name what a gang that waits holds; empty when it is nothing."""
+    on_nodes = sorted(p.name for p in world.members(key) if p.is_active and p.is_ours)
+    return "a plan" if "plan" in owner.get("status", {}) else ", ".join(on_nodes)
+
+
+def _waits_in_vain(world: ObservedCluster, job: Manifest) -> bool:
+    """Return whether a job waits for room, is the next in line, and would fit as it is.
+
+    False where more than its request decides where its pods may be, or others are on their way.
+    """
+    status, spec = job["status"], job["spec"]
+    reason, message = status.get("reason"), status.get("message", "")
+    is_next = reason == "NeverFits" or status.get("queuePosition") == 1
+    if reason not in NO_ROOM or not is_next or any(word in message for word in _LIMITS):
+        return False
+    tasks = [(int(t.get("minReplicas", t["replicas"])), t["template"]) for t in spec["tasks"]]
+    others = (pod["spec"].get("affinity") or {} for pod in world.objects.get("Pod", {}).values())
+    has_rules = any(map(_has_rules, (template["spec"] for _, template in tasks)))
+    has_rules |= spec.get("roleAffinity", {}).get("mode") == "Required"
+    has_rules |= any("podAntiAffinity" in affinity for affinity in others)
+    if has_rules or _under_way(world):
+        return False
+    asked = [request_of(template["spec"]) for count, template in tasks for _ in range(count)]
+    # First fit, the largest first: where it finds places, there are some.
+    asked.sort(key=lambda request: sorted(request.items()), reverse=True)
+    free = _free(world)
+    for request in asked:
+        node = next((name for name, there in free.items() if not _excess(request, there)), "")
+        if not node:
+            return False
+        free[node] = {n: left - request.get(n, Fraction(0)) for n, left in free[node].items()}
+    return True
+
+
+def _has_rules(spec: Manifest) -> bool:
+    containers = (*spec["containers"], *(spec.get("initContainers") or ()))
+    ports = (port for container in containers for port in container.get("ports") or ())
+    return bool(_RULES & spec.keys()) or any("hostPort" in port for port in ports)
+
+
+def _under_way(world: ObservedCluster) -> bool:
+    """Return whether a gang has places that its pods have not taken yet, or leaves them."""
+    phases = {phase_of(o) for kind in GANGS for o in world.objects.get(kind, {}).values()}
+    return bool(phases & {"Starting", "Inqueue"}) or any(p.is_leaving for p in world.pods.values())
+
+
+def _free(world: ObservedCluster) -> dict[str, Amounts]:
+    """Return what is free on nodes that take every pod."""
+    free: dict[str, Amounts] = {}
+    for (_, name), node in world.objects.get("Node", {}).items():
+        spec, conditions = node.get("spec", {}), node.get("status", {}).get("conditions", ())
+        is_ready = any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
+        if is_ready and not spec.get("unschedulable") and not spec.get("taints"):
+            here = [p.request for p in world.pods.values() if p.node == name and p.holds_node]
+            used, offered = total(here), world.allocatable(name) or {}
+            free[name] = {n: amount - used.get(n, Fraction(0)) for n, amount in offered.items()}
+    return free
 
 
 # --- all of them ----------------------------------------------------------------------------
@@ -384,6 +493,8 @@ INVARIANTS: Final = {
     "epoch-went-back": "a deposed leader writes no plan",
     "job-went-back": "a finished job stays finished, attempts count up",
     "job-lost": "every job finishes, or waits and says why",
+    "places-kept": "what waits holds no place",
+    "waits-in-vain": "nothing waits for room that is there",
 }
 
 

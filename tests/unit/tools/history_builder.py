@@ -31,7 +31,10 @@ class HistoryBuilder:
     def node(self, name: str = "n0", gpus: int = 8, rack: str = "r0") -> None:
         """A node with the label ``rack``."""
         labels = {"rack": rack}
-        status = {"allocatable": {"cpu": "8", "nvidia.com/gpu": str(gpus), "pods": "110"}}
+        status = {
+            "allocatable": {"cpu": "8", "nvidia.com/gpu": str(gpus), "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
         self.add("Node", meta(name, namespace="", labels=labels) | {"status": status})
 
     def queue(self, name: str, gpus: int) -> None:

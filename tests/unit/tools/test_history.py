@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.history.amounts import amount, request_of, shown
-from tests.support.history.observer import INVARIANTS, check
-from tests.support.history.records import Manifest, in_order, read, to_line
+from tests.support.history.observed import ObservedCluster
+from tests.support.history.observer import INVARIANTS, check, restless
+from tests.support.history.records import Key, Manifest, in_order, read, to_line
 from tests.unit.tools.history_builder import HistoryBuilder, meta, plan, pod
 
 
@@ -138,6 +140,31 @@ def runs_without_replicas(history: HistoryBuilder) -> None:
     history.wait(11)
 
 
+def waiting(replicas: int = 2, gpus: int = 1, phase: str = "Pending", **fields: Any) -> Manifest:
+    """The first job in line, which waits for room."""
+    container = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    template = {"spec": {"containers": [container], **fields}}
+    status: Manifest = {"phase": phase, "reason": "WaitingForCapacity", "message": "full"}
+    status["queuePosition"] = 1
+    workers = {"name": "worker", "replicas": replicas, "template": template}
+    return meta("waits") | {"spec": {"tasks": [workers]}, "status": status}
+
+
+def keeps_its_places(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.plan(None)
+    history.job("Pending")
+
+
+def keeps_its_plan(history: HistoryBuilder) -> None:
+    history.plan({"0": "n0", "1": "n1"})
+
+
+def waits_for_what_is_there(history: HistoryBuilder) -> None:
+    history.pod("2", "n0", "Running", gpus=7, gang="", plan="")
+    history.add("TrainingJob", waiting(9))
+
+
 SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (overcommit, "node-overcommitted"),
     (overcommit_of_pods_that_end_slowly, "node-overcommitted"),
@@ -157,6 +184,9 @@ SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (counts_down, "job-went-back"),
     (vanishes, "job-lost"),
     (runs_without_replicas, "job-lost"),
+    (keeps_its_places, "places-kept"),
+    (keeps_its_plan, "places-kept"),
+    (waits_for_what_is_there, "waits-in-vain"),
 ]
 
 
@@ -165,7 +195,7 @@ def test_seeded_violation_is_caught(
     history: HistoryBuilder, tell: Callable[[HistoryBuilder], None], invariant: str
 ) -> None:
     tell(history)
-    assert invariant in history.broken()
+    assert invariant in history.broken(settled=True)
 
 
 def test_every_invariant_has_a_seeded_violation() -> None:
@@ -206,10 +236,11 @@ def test_job_left_halfway_at_the_end_is_lost(history: HistoryBuilder, phase: str
 
 
 def test_preempted_job_that_waits_for_its_turn_is_not_lost(history: HistoryBuilder) -> None:
-    status = {"phase": "Restarting", "reason": "WaitingForCapacity", "message": "full"}
-    history.add("TrainingJob", meta("j") | {"spec": {}, "status": status})
+    job = waiting(replicas=17, phase="Restarting")
+    position = job["status"].pop("queuePosition")
+    history.add("TrainingJob", job)
     assert history.broken(settled=True) == {"job-lost"}, "it has no place in the queue"
-    history.add("TrainingJob", meta("j") | {"spec": {}, "status": {**status, "queuePosition": 1}})
+    history.add("TrainingJob", job | {"status": job["status"] | {"queuePosition": position}})
     assert history.broken(settled=True) == set()
 
 
@@ -219,6 +250,44 @@ def test_job_that_waits_must_say_why(history: HistoryBuilder) -> None:
     history.add("TrainingJob", meta("mute") | {"spec": {}}, "DELETED")
     history.job("Pending")
     assert history.broken(settled=True, removed={("ns", "mute")}) == set()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        waiting(10),
+        waiting(2, gpus=8),
+        waiting(nodeSelector={"rack": "r2"}),
+        waiting() | {"status": waiting()["status"] | {"queuePosition": 2}},
+        waiting() | {"status": waiting()["status"] | {"reason": "OverQueueLimit"}},
+    ],
+    ids=["one too many", "too large", "choosy", "second in line", "over its limit"],
+)
+def test_job_may_wait_for_what_is_not_there_for_it(history: HistoryBuilder, job: Manifest) -> None:
+    history.pod("2", "n0", "Running", gpus=7, gang="", plan="")
+    history.add("TrainingJob", job)
+    assert history.broken(settled=True) == set()
+
+
+def rest(history: HistoryBuilder) -> list[tuple[str, str | Key, str]]:
+    """What has not come to rest at the end."""
+    world = ObservedCluster()
+    for record in history.records:
+        world.apply(record)
+    return list(restless(world))
+
+
+def test_a_gang_is_at_rest_while_it_runs_whole(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    assert rest(history) == []
+    history.pod("1", "n1", "Failed")
+    assert rest(history) == [
+        ("gang-partial", ("ns", "j"), "at the end only 1 of 2 members on nodes")
+    ]
+    history.pod("0", "n0", "Failed")
+    history.job("Starting")
+    (found,) = rest(history)
+    assert found == ("job-lost", ("ns", "j"), "at the end Starting, reason R, message 'because'")
 
 
 def test_replica_may_come_back_with_a_new_plan(history: HistoryBuilder) -> None:
