@@ -26,11 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a cluster, and run what waits for real programs a second time if it fails.
 
     Three workers share two cores, so a program may be late; the summary names each such test as
-    RERUN. What only computes fails at once.
+    RERUN. What only computes fails at once, and so does a broken promise.
     """
     for item in items:
         if item.nodeid.startswith(RUN_AGAIN):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except=["BrokenPromisesError"]))
         if item.nodeid.startswith(CLUSTER_FOLDERS):
             item.add_marker(pytest.mark.cluster)
 

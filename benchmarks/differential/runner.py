@@ -21,6 +21,7 @@ from bireme.settings_source import variable_of
 from tests.support.history.recorder import Recorder
 from tests.support.scenario.clusters import install_api
 from tests.support.scenario.manifests import priority_class
+from tests.support.scenario.promises import judged
 from tests.support.scenario.tenant import ENDED, Tenant
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.stack import BiremeStack
@@ -53,7 +54,8 @@ def ground(folder: Path) -> Iterator[BiremeStack]:
         for class_name, value in CLASSES.items():
             manifest = priority_class(class_name, value)
             cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
-        with BiremeStack(cluster, folder, {**ENVIRONMENT, **OPERATOR}) as stack:
+        env = {**ENVIRONMENT, **OPERATOR}
+        with judged(cluster), BiremeStack(cluster, folder, env) as stack:
             yield stack.start()
 
 

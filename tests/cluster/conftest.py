@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.scenario import promises
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.stack import BiremeStack
@@ -54,3 +55,24 @@ def tenant(stack: BiremeStack) -> Iterator[Tenant]:
     """A user of the stack whose first operator runs; its errors tell the story."""
     with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
+
+
+@pytest.fixture(autouse=True)
+def name_the_test() -> None:
+    """Violations name the test in which they happened."""
+    promises.begin_test()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_where_it_is_observed() -> Iterator[None]:
+    """Bireme runs on no cluster whose history is not judged."""
+    start = BiremeStack.start
+
+    def start_observed(stack: BiremeStack, timeout_seconds: float = 60.0) -> BiremeStack:
+        if promises.history_of(stack.cluster) is None:
+            raise AssertionError("start Bireme within promises.judged(cluster)")
+        return start(stack, timeout_seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BiremeStack, "start", start_observed)
+        yield

@@ -23,6 +23,7 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
+from tests.support.scenario.promises import history_of
 from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.stack import BiremeStack
 
@@ -262,6 +263,8 @@ def test_pod_group_of_the_name_of_a_running_job_is_told_to_be_renamed(tenant: Te
 def test_crds_removed_while_jobs_run_are_survived(stack: BiremeStack, tenant: Tenant) -> None:
     tenant.create(torch_job("lost"))
     tenant.await_phase("lost", "Running")
+    if history := history_of(tenant.cluster):
+        history.forgive(tenant.namespace)
     crds = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "crds"
     tenant.cluster.kubectl("delete", "-f", str(crds), "--timeout=60s")
     tenant.eventually(tenant.pods, lambda pods: pods == [])

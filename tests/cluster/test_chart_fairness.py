@@ -1,13 +1,12 @@
 """What the API server does with the requests of an installed release where it limits requests."""
 
 import re
-import secrets
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.support.scenario.helm import Helm, install, running
+from tests.support.scenario.helm import Helm, installed, running
 from tests.support.scenario.manifests import task, training_job
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.kwokctl import FAIRNESS
@@ -32,9 +31,8 @@ def dispatched(cluster: Cluster) -> Counter[tuple[str, str]]:
 def test_requests_of_a_release_are_of_its_own_level_and_its_leases_of_that_for_leases(
     tmp_path: Path,
 ) -> None:
-    with Cluster.start(f"fairness-{secrets.token_hex(3)}", arguments=FAIRNESS) as cluster:
-        cluster.add_nodes(fake_nodes(4))
-        install(cluster, Helm(tmp_path / "helm"))
+    helm = Helm(tmp_path / "helm")
+    with installed("fairness", fake_nodes(4), helm, arguments=FAIRNESS) as cluster:
         before = dispatched(cluster)
         with running(cluster, tmp_path / "programs"):
             path = "/apis/bireme.dev/v1alpha1/namespaces/default/trainingjobs"

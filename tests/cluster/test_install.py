@@ -5,13 +5,13 @@ configuration that their pods would have, so that a missing permission fails her
 """
 
 import json
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.scenario import helm as scenario_helm
 from tests.support.scenario.helm import (
     NAMESPACE,
     Helm,
@@ -33,7 +33,6 @@ from tests.support.scenario.manifests import (
     training_job,
 )
 from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
 
@@ -51,10 +50,8 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Iterator[BiremeStack]:
     """A cluster with nodes onto which the chart was installed, by its default values."""
-    with Cluster.start(f"install-{secrets.token_hex(4)}") as cluster:
-        cluster.add_nodes(fake_nodes(2, gpus=8, racks=2))
+    with scenario_helm.installed("install", fake_nodes(2, gpus=8, racks=2), helm) as cluster:
         cluster.kubectl("apply", "-f", "-", input=json.dumps(priority_class("urgent", 1000)))
-        install(cluster, helm)
         with running(cluster, tmp_path_factory.mktemp("stack")) as stack:
             yield stack
 
@@ -245,9 +242,7 @@ def test_an_upgrade_touches_no_running_pod(
 def test_uninstall_leaves_jobs_and_pods_and_reinstall_adopts_them(
     tmp_path: Path, helm: Helm
 ) -> None:
-    with Cluster.start(f"uninstall-{secrets.token_hex(4)}") as cluster:
-        cluster.add_nodes(fake_nodes(1, gpus=8, racks=1))
-        install(cluster, helm)
+    with scenario_helm.installed("uninstall", fake_nodes(1, gpus=8, racks=1), helm) as cluster:
         tenant = Tenant(cluster, cluster.create_namespace("team"))
         with running(cluster, tmp_path / "first"):
             tenant.create(training_job("long", task("worker", 2, gpus=1)))

@@ -1,11 +1,10 @@
 """Preemption on the real control plane: whole gangs stop, budgets hold, and all run in the end."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
-from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
@@ -23,13 +22,10 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     folder = tmp_path_factory.mktemp("stack")
-    env = {**PATIENT, "BIREME_MIN_RUNTIME_SECONDS": "0"}
-    with ExitStack() as open_until_end:
-        enter = open_until_end.enter_context
-        cluster = enter(gpu_cluster("preemption", nodes=2))
-        cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("high", 1000))
-        enter(kept_promises(cluster, folder))
-        yield enter(BiremeStack(cluster, folder, env)).start()
+    with gpu_stack("preemption", folder, {"BIREME_MIN_RUNTIME_SECONDS": "0"}) as stack:
+        classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        stack.cluster.api.post(classes, priority_class("high", 1000))
+        yield stack
 
 
 def urgent(workers: int) -> Manifest:

@@ -1,12 +1,11 @@
 """On the real control plane: what like runs took lets a job pass a blocked one, and it says so."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from bireme.core.estimates import FEWEST_RUNS
-from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import Manifest, annotations, task, training_job
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.stack import BiremeStack
@@ -17,11 +16,8 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     folder = tmp_path_factory.mktemp("stack")
-    with ExitStack() as open_until_end:
-        enter = open_until_end.enter_context
-        cluster = enter(gpu_cluster("history", nodes=2))
-        enter(kept_promises(cluster, folder))
-        yield enter(BiremeStack(cluster, folder, PATIENT)).start()
+    with gpu_stack("history", folder) as stack:
+        yield stack
 
 
 def short(name: str) -> Manifest:

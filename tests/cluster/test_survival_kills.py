@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from tests.support.faultproxy import FaultProxy, Write, not_lease_nor_event
-from tests.support.scenario.clusters import gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_cluster
 from tests.support.scenario.manifests import Manifest, annotations, torch_job
 from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.cluster import Cluster
@@ -26,7 +26,7 @@ MOST_WRITES = 40
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with gpu_cluster("kills", nodes=2) as started:
+    with gpu_cluster("kills", nodes=2, grace_seconds=10.0) as started:
         yield started
 
 
@@ -76,7 +76,6 @@ def killed_often(
     with ExitStack() as open_until_end:
         enter = open_until_end.enter_context
         folder = tmp_path_factory.mktemp("stack")
-        enter(kept_promises(cluster, folder, grace_seconds=10, except_for=()))
         proxy = enter(FaultProxy(cluster.kubeconfig, is_counted=is_about_a_gang))
         stack = BiremeStack(cluster, folder, kubeconfigs={"operator-a": proxy.kubeconfig})
         yield KilledOften(enter(stack).start(), proxy)

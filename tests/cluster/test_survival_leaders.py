@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.faultproxy import FaultProxy, Write
-from tests.support.scenario.clusters import gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_cluster
 from tests.support.scenario.manifests import annotations, task, torch_job, training_job
 from tests.support.scenario.tenant import Tenant, uids_of
 from tests.support.scenario.waiting import always, eventually
@@ -56,7 +56,6 @@ def rivals(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with ExitStack() as open_until_end:
         enter = open_until_end.enter_context
         folder = tmp_path_factory.mktemp("stack")
-        enter(kept_promises(cluster, folder))
         proxies = {name: enter(FaultProxy(cluster.kubeconfig)) for name in "ab"}
         kubeconfigs = {f"operator-{name}": proxy.kubeconfig for name, proxy in proxies.items()}
         stack = enter(BiremeStack(cluster, folder, SETTINGS, kubeconfigs))

@@ -1,11 +1,10 @@
 """The ground shifts between plan and bind, or later: the gang moves as a whole or not at all."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
-from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import (
     Manifest,
     annotations,
@@ -28,12 +27,8 @@ NODES = [node["metadata"]["name"] for node in fake_nodes(3, racks=2)]
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     folder = tmp_path_factory.mktemp("stack")
-    env = {**PATIENT, "BIREME_NODE_LOST_SECONDS": "3"}
-    with ExitStack() as open_until_end:
-        enter = open_until_end.enter_context
-        cluster = enter(gpu_cluster("nodes", nodes=3))
-        enter(kept_promises(cluster, folder))
-        yield enter(BiremeStack(cluster, folder, env)).start()
+    with gpu_stack("nodes", folder, {"BIREME_NODE_LOST_SECONDS": "3"}, nodes=3) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.faultproxy import FaultProxy
-from tests.support.scenario.clusters import gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_cluster
 from tests.support.scenario.manifests import annotations, pod, task, torch_job, training_job
 from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
 from tests.support.scenario.waiting import eventually
@@ -39,7 +39,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         enter = open_until_end.enter_context
         cluster = enter(gpu_cluster("outages", nodes=3))
         folder = tmp_path_factory.mktemp("stack")
-        enter(kept_promises(cluster, folder))
         proxy = enter(FaultProxy(cluster.kubeconfig))
         kubeconfigs = {"operator-a": proxy.kubeconfig}
         stack = enter(BiremeStack(cluster, folder, SETTINGS | SHORT_LEASE, kubeconfigs)).start()

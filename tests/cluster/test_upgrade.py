@@ -1,16 +1,14 @@
 """helm upgrade and rollback of a busy cluster touch nothing that runs; nobody loses a place."""
 
-import secrets
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.scenario.helm import CHART, NAMESPACE, RELEASE, Helm, install, running
+from tests.support.scenario.helm import CHART, NAMESPACE, RELEASE, Helm, install, installed, running
 from tests.support.scenario.manifests import task, training_job
 from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
 
 pytestmark = pytest.mark.cluster
@@ -57,9 +55,8 @@ def line(tenant: Tenant) -> list[str]:
 
 
 def test_upgrade_and_rollback_touch_nothing_that_runs(tmp_path: Path, helm: Helm) -> None:
-    with Cluster.start(f"upgrade-{secrets.token_hex(4)}") as cluster:
-        cluster.add_nodes(fake_nodes(NODES, gpus=GPUS, racks=1))
-        install(cluster, helm, chart=earlier_chart(tmp_path))
+    nodes = fake_nodes(NODES, gpus=GPUS, racks=1)
+    with installed("upgrade", nodes, helm, chart=earlier_chart(tmp_path)) as cluster:
         tenant = Tenant(cluster, cluster.create_namespace("team"))
         with running(cluster, tmp_path / "earlier"):
             for number in range(RUNNING + WAITING):

@@ -1,17 +1,16 @@
-"""A fresh cluster with GPU nodes, Bireme's API and an open queue, and its history checked."""
+"""A fresh cluster with GPU nodes, Bireme's API and an open queue, and its history judged."""
 
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bireme.kube import crd
-from tests.support.history.observer import check
-from tests.support.history.recorder import Recorder
 from tests.support.scenario.manifests import queue
+from tests.support.scenario.promises import judged
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.stack import BiremeStack
@@ -21,10 +20,11 @@ PATIENT: Final[Mapping[str, str]] = {"BIREME_LEASE_DURATION_SECONDS": "60"}
 
 
 @contextmanager
-def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8) -> Iterator[Cluster]:
+def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8, **terms: Any) -> Iterator[Cluster]:
     """``nodes`` nodes named ``gpu-00``, ... of ``gpus`` GPUs in two racks; gone afterwards.
 
-    With ``nodes=0`` the cluster has none, for tests that bring their own.
+    With ``nodes=0`` the cluster has none, for tests that bring their own. Its history is judged,
+    by the ``terms`` of :func:`tests.support.scenario.promises.judged`.
     """
     name = f"{purpose}-{os.getpid()}-{secrets.token_hex(2)}"
     with Cluster.start(name) as cluster:
@@ -35,8 +35,9 @@ def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8) -> Iterator[Cluster
         controllers = cluster.component("kube-controller-manager")
         controllers.stop()
         controllers.start()
-        cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("default")))
-        yield cluster
+        with judged(cluster, **terms):
+            cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("default")))
+            yield cluster
 
 
 @contextmanager
@@ -47,13 +48,14 @@ def gpu_stack(
     *,
     nodes: int = 2,
     gpus: int = 8,
+    **terms: Any,
 ) -> Iterator[BiremeStack]:
     """Bireme running on a :func:`gpu_cluster`; logs go to ``folder``, ``env`` are its settings.
 
     A killed operator's lease holds for a minute; ``env`` may shorten it.
     """
     with (
-        gpu_cluster(purpose, nodes, gpus) as cluster,
+        gpu_cluster(purpose, nodes, gpus, **terms) as cluster,
         BiremeStack(cluster, folder, {**PATIENT, **(env or {})}) as stack,
     ):
         yield stack.start()
@@ -62,25 +64,3 @@ def gpu_stack(
 def install_api(cluster: Cluster) -> None:
     """Apply the CRDs and return when objects of them are taken."""
     cluster.install(crd.DIRECTORY)
-
-
-@contextmanager
-def kept_promises(
-    cluster: Cluster,
-    folder: Path,
-    *,
-    grace_seconds: float = 20.0,
-    except_for: Collection[str] = ("job-lost",),
-) -> Iterator[Recorder]:
-    """Record every revision within the block and check the whole history at its end.
-
-    An AssertionError lists every broken invariant that is not in ``except_for``. Jobs may vanish by
-    default: tests delete what they made.
-    """
-    with Recorder(cluster.kubeconfig, folder / "history.jsonl") as recorder:
-        yield recorder
-        recorder.settle()
-    found = check(recorder.records(), grace_seconds=grace_seconds)
-    broken = [str(one) for one in found if one.invariant not in except_for]
-    if broken:
-        raise AssertionError("\n".join(broken))

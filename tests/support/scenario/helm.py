@@ -5,17 +5,20 @@ missing permission or an unknown setting fails a test. Addresses and ports alone
 """
 
 import json
+import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from tests.support.scenario.promises import judged
 from tools.controlplane.api import Manifest, kubeconfig
 from tools.controlplane.binaries import HELM, build
 from tools.controlplane.cluster import Cluster
+from tools.controlplane.kwokctl import Arguments
 from tools.controlplane.process import free_ports
 from tools.controlplane.stack import BiremeStack
 
@@ -98,6 +101,27 @@ def install(
     if done.returncode:
         raise AssertionError(f"helm upgrade --install failed: {done.stderr}")
     return done.stdout
+
+
+@contextmanager
+def installed(
+    purpose: str,
+    nodes: Sequence[Manifest],
+    helm: Helm,
+    *,
+    chart: Path = CHART,
+    arguments: Arguments | None = None,
+) -> Iterator[Cluster]:
+    """A cluster with ``nodes`` onto which the chart was installed, and its history judged.
+
+    ``arguments`` are more flags for its components.
+    """
+    name = f"{purpose}-{secrets.token_hex(4)}"
+    with Cluster.start(name, arguments=arguments) as cluster:
+        cluster.add_nodes(nodes)
+        install(cluster, helm, chart=chart)
+        with judged(cluster):
+            yield cluster
 
 
 def uninstall(cluster: Cluster, helm: Helm) -> None:

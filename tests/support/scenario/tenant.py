@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.scenario.manifests import Manifest
+from tests.support.scenario.promises import history_of
 from tests.support.scenario.waiting import PATIENCE_SECONDS, eventually
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.errors import ControlPlaneError
@@ -62,10 +63,17 @@ class Tenant:
     @classmethod
     @contextmanager
     def staying(cls, cluster: Cluster, explain: Callable[[], str] = str) -> Iterator["Tenant"]:
-        """A tenant with a new namespace, which is cleared at the end of the block."""
+        """A tenant with a new namespace, which is cleared at the end of the block.
+
+        Where Bireme runs, its gangs must have come to rest by then.
+        """
         tenant = cls(cluster, cluster.create_namespace(f"tenant-{secrets.token_hex(3)}"), explain)
         yield tenant
-        tenant.leave()
+        try:
+            if history := history_of(cluster):
+                history.await_rest(tenant.namespace)
+        finally:
+            tenant.leave()
 
     def leave(self) -> None:
         self.clear()
@@ -73,6 +81,8 @@ class Tenant:
 
     def clear(self) -> None:
         """Delete what the tenant has, and return when none of its pods is left."""
+        if history := history_of(self.cluster):
+            history.forgive(self.namespace)
         everything = ("--all", "-n", self.namespace, "--wait=false")
         kinds = "trainingjobs,podgroups,jobs,statefulsets,services"
         self.cluster.kubectl("delete", kinds, *everything, check=False)
@@ -125,6 +135,8 @@ class Tenant:
 
     def delete(self, kind: str, name: str, grace_seconds: int | None = None) -> None:
         """Delete an object with its dependents, and wait for neither."""
+        if kind == "TrainingJob" and (history := history_of(self.cluster)):
+            history.forgive(self.namespace, name)
         options: Manifest = {"propagationPolicy": "Background"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
