@@ -14,13 +14,18 @@ from tests.support.scenario.manifests import (
     pod_group,
     stateful_set,
 )
+from tests.support.scenario.promises import history_of
 from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
 from tests.support.scenario.waiting import always
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 
-HURRIED = {"BIREME_STATUS_REFRESH_SECONDS": "1", "BIREME_BIND_TIMEOUT_SECONDS": "3"}
+HURRIED = {
+    "BIREME_STATUS_REFRESH_SECONDS": "1",
+    "BIREME_BIND_TIMEOUT_SECONDS": "3",
+    "BIREME_NODE_LOST_SECONDS": "3",
+}
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +168,30 @@ def test_pods_that_a_budget_keeps_are_waited_for(tenant: Tenant) -> None:
         tenant.cluster.kubectl("uncordon", node)
     tenant.await_group("ring", phase="Running")
     assert len(nodes_of(tenant.pods("ring"))) == 4
+
+
+def test_a_pod_whose_budget_is_not_asked_is_marked_as_disrupted_before_it_is_deleted(
+    tenant: Tenant,
+) -> None:
+    """That of a lost node: the budget keeps it, and no kubelet ends it."""
+    tenant.create(disruption_budget("keep", 2, **{POD_GROUP_LABEL: "pair"}))
+    tenant.create(pod_group("pair", 2), stateful_set("pair", 2, member_template("pair", 8)))
+    tenant.await_group("pair", phase="Running")
+    first = uids_of(tenant.pods("pair"))
+    node, rest = lose_a_pod(tenant, "pair")
+    ((left, lost),) = rest.items()
+    tenant.cluster.kubectl("annotate", "node", lost, "fake.bireme.dev/not-ready=1")
+    try:
+        tenant.eventually(lambda: uids_of(tenant.pods("pair")).get(left) != first[left])
+    finally:
+        tenant.cluster.kubectl("annotate", "node", lost, "fake.bireme.dev/not-ready-")
+        tenant.cluster.kubectl("uncordon", node)
+    tenant.await_group("pair", phase="Running")
+    history = history_of(tenant.cluster)
+    assert history is not None
+    seen = [
+        r for r in history.records() if r.manifest.get("metadata", {}).get("uid") == first[left]
+    ]
+    last = max(seen, key=lambda record: record.revision).manifest
+    marks = [c for c in last["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert [mark["reason"] for mark in marks] == ["NodeLost"]
