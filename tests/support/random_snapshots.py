@@ -78,6 +78,9 @@ KINDS = (
     PodKind(namespace="team", apart=(PodTerm(RACK, _ANY_POD),)),
     PodKind(namespace="default", labels=_A, spread=(SpreadLimit(RACK, 1, _APP_A),)),
     PodKind(namespace="default", labels=_A, spread=(SpreadLimit(HOST, 2, _ANY_POD, True),)),
+    PodKind(
+        namespace="default", labels=_A, spread=(SpreadLimit(RACK, 1, _APP_A, False, False, 2),)
+    ),
 )
 """Kinds of pods that have rules about each other."""
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))

@@ -158,14 +158,17 @@ class PodTerm:
 class SpreadLimit:
     """A hard topology spread: at most ``most_skew`` more of ``pods`` than in any other domain.
 
-    The domains are those of the node label ``key`` on nodes that the pod's node selector and node
-    affinity allow; with ``honors_taints`` only on those of them whose taints it tolerates.
+    The domains are those of the node label ``key``, with ``honors_affinity`` only on nodes that the
+    pod's node selector and node affinity allow, with ``honors_taints`` only on nodes whose taints
+    it tolerates. While there are fewer than ``least_domains``, an empty one counts beside them.
     """
 
     key: str
     most_skew: int
     pods: PodSelector
     honors_taints: bool = False
+    honors_affinity: bool = True
+    least_domains: int = 1
 
 
 @dataclass(frozen=True)

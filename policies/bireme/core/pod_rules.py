@@ -11,7 +11,14 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from bireme.core.gangs import NodeConstraints, PodKind, PodSelector, Requirement, SpreadLimit
+from bireme.core.gangs import (
+    ANYWHERE,
+    NodeConstraints,
+    PodKind,
+    PodSelector,
+    Requirement,
+    SpreadLimit,
+)
 from bireme.core.nodes import NodeTable, accepts, selected
 from bireme.core.resources import BoolArray, IntArray
 
@@ -95,7 +102,7 @@ def counted(
     kind: PodKind, limit: SpreadLimit, constraints: NodeConstraints, nodes: NodeTable
 ) -> BoolArray:
     """Return on which nodes pods count for ``limit`` of a pod of ``kind``, shape (nodes,)."""
-    mask = selected(constraints, nodes)
+    mask = selected(constraints if limit.honors_affinity else ANYWHERE, nodes)
     for each in kind.spread:
         mask &= domains_of(each.key, nodes) >= 0
     if limit.honors_taints:

@@ -261,7 +261,8 @@ class _Spread:
         np.add.at(self.pods, self.codes[rows[self.is_counted[rows]]], 1)
 
     def allowed(self) -> BoolArray:
-        fewest = int(self.pods[self.is_domain].min(initial=2**31)) if self.is_domain.any() else 0
+        is_enough = np.count_nonzero(self.is_domain) >= max(1, self.limit.least_domains)
+        fewest = int(self.pods[self.is_domain].min()) if is_enough else 0
         has_room = self.pods + self.own - fewest <= self.limit.most_skew
         has_room[-1] = False
         return has_room[self.codes]

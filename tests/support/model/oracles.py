@@ -194,10 +194,11 @@ def _skewed(
     plain = replace(task.constraints, demands=())
     for limit in kind.spread:
         counted = []
+        asked = plain if limit.honors_affinity else NodeConstraints(tolerations=plain.tolerations)
         for each in nodes:
             taints = each.taints if limit.honors_taints else ()
             untainted = replace(each, is_ready=True, is_cordoned=False, taints=taints)
-            if may_use(untainted, plain) and all(one.key in each.labels for one in kind.spread):
+            if may_use(untainted, asked) and all(one.key in each.labels for one in kind.spread):
                 counted.append(each)
         found = Counter({each.labels[limit.key]: 0 for each in counted})
         for at, other in pods:
@@ -207,7 +208,8 @@ def _skewed(
         if domain is None:
             yield f"{task.name} on {node.name}: no domain of {limit.key}"
         elif _selects(limit.pods, kind):
-            skew = found[domain] - min(found.values(), default=found[domain])
+            fewest = min(found.values(), default=found[domain])
+            skew = found[domain] - (fewest if len(found) >= limit.least_domains else 0)
             if skew > limit.most_skew:
                 yield f"{task.name} on {node.name}: {dict(found)} over {limit.key}"
 

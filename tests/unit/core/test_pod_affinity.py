@@ -123,6 +123,29 @@ def test_a_domain_that_the_template_excludes_does_not_count_for_its_spread() -> 
     assert used_racks(found) == {"a": 4}
 
 
+@pytest.mark.parametrize(("least", "replicas", "fits"), [(2, 4, True), (3, 2, True), (3, 3, False)])
+def test_with_fewer_domains_than_least_an_empty_one_counts_for_a_spread(
+    least: int, replicas: int, fits: bool
+) -> None:
+    limit = replace(OVER_RACKS[0], least_domains=least)
+    gang = a_gang("g", a_task(replicas, pod=of("a", spread=(limit,))))
+    found = decided(a_world(gang, nodes=racks(a0=8, b0=8)))
+    assert bool(found) is fits
+
+
+@pytest.mark.parametrize(("honors", "replicas"), [(True, 4), (False, 1)])
+def test_a_domain_that_the_template_excludes_counts_where_its_spread_ignores_that(
+    honors: bool, replicas: int
+) -> None:
+    limit = replace(OVER_RACKS[0], honors_affinity=honors)
+    only = NodeConstraints(node_selector=((RACK, "a"),))
+    tasks = [a_task(n, pod=of("a", spread=(limit,)), constraints=only) for n in (4, 1)]
+    world = a_world(*(a_gang(f"g{t.replicas}", t) for t in tasks), nodes=racks(a0=8, b0=8))
+    found = {name: used_racks(places) for name, places in decided(world).items()}
+    assert found[f"g{replicas}"] == {"a": replicas}
+    assert ("g4" in found) is honors
+
+
 def test_the_victim_is_who_closes_the_rack_even_if_its_place_is_not_taken() -> None:
     kind = of("a", apart=(PodTerm(RACK, pods("x")),))
     gang = urgent(1)
