@@ -1,6 +1,6 @@
 """Admission of TrainingJobs: makes the plan of an admitted job, and hands it over."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.core.decision import Admit
 from bireme.core.nodes import NodeTable
@@ -9,7 +9,7 @@ from bireme.kube import plans
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlanFacts
-from bireme.kube.training_jobs import JobFacts
+from bireme.kube.training_jobs import JobFacts, TaskPods
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.dry_runs import DryRuns
@@ -42,7 +42,7 @@ class JobAdmission:
         await self.dry_runs.learn(job)
         # What was learned may have changed its demand: then it is decided on again with that.
         current = self.state.jobs.get(job.key)
-        if current is not None and is_same_demand(current, job):
+        if current is not None and is_same_demand(self.state, current, job):
             wanted = status.admitted(current, plan, admit, nodes)
             await self.actuator.admit(current, plan, wanted)
 
@@ -73,7 +73,14 @@ class JobAdmission:
         )
 
 
-def is_same_demand(job: JobFacts, seen: JobFacts) -> bool:
+def is_same_demand(state: ClusterState, job: JobFacts, seen: JobFacts) -> bool:
     """Return whether what was decided on ``seen`` may still be done to ``job``."""
     is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
-    return is_same and job.pods == seen.pods and not (job.is_leaving or job.is_finished)
+    # Most labels that admission adds to pods are of no rule.
+    is_same = is_same and [*map(_unlabelled, job.pods)] == [*map(_unlabelled, seen.pods)]
+    is_over = job.is_leaving or job.is_finished
+    return is_same and not is_over and state.are_seen_alike(job, seen)
+
+
+def _unlabelled(pods: TaskPods) -> TaskPods:
+    return replace(pods, labels={})

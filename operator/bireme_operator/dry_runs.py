@@ -8,7 +8,7 @@ so that a template the API server rejects is reported at once and not only when 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -101,8 +101,8 @@ class DryRuns:
     async def _try(self, job: JobFacts, place: int) -> None:
         try:
             answer = await self.writes.try_pod(job.key[0], lambda: self._manifest(job, place))
-            spec = msgspec.json.decode(answer, type=wire.V1Pod).spec
-            self._mutations.put(job, place, spec, self.clock())
+            pod = msgspec.json.decode(answer, type=wire.V1Pod)
+            self._mutations.put(job, place, pod, self.clock())
         except ApiError as error:
             if _UNSUPPORTED in error.message:
                 await self._cannot_tell(job, place, error.message)
@@ -166,12 +166,19 @@ class DryRuns:
                 self.work.rejections.add(current, rejected)
                 self.state.requeue(job.key)
 
-    def learn_from_pods(self, job: JobFacts, requests: dict[str, Request]) -> None:
-        """Take in what pods of ``job`` that exist ask, by task."""
+    def learn_from_pods(
+        self,
+        job: JobFacts,
+        requests: Mapping[str, Request],
+        labels: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """Take in what pods of ``job`` ask and which labels they have, where not as planned."""
         for place, task in enumerate(job.tasks):
-            if (request := requests.get(task.name)) is not None:
-                self._mutations.put_request(job, place, request, self.clock())
-        self.state.apply_mutations(job.key[0])
+            changed = requests.get(task.name, ()), labels.get(task.name, {})
+            if any(changed):
+                self._mutations.put_created(job, place, *changed, self.clock())
+        if requests or labels:
+            self.state.apply_mutations(job.key[0])
 
     async def close(self) -> None:
         for run in self._under_way.values():

@@ -87,7 +87,7 @@ class DecisionExecutor:
                 self.pod_groups.admit(group, admit, plan, self.now())
             return
         job, seen = self.state.jobs.get(key), basis.jobs.get(key)
-        if job is not None and seen is not None and is_same_demand(job, seen):
+        if job is not None and seen is not None and is_same_demand(self.state, job, seen):
             self.metrics.count_admission(admit, snapshot)
             self.admission.admit(job, admit, snapshot)
 

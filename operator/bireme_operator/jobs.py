@@ -25,6 +25,8 @@ from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
+# When all that pods of a gang tell is known: they differ from what was planned, or all are there.
+_TELLING = (Reason.PODS_CHANGED, Reason.GANG_RUNNING)
 # A gang that runs within this time after its pods were made is not reported meanwhile.
 _STARTING_SECONDS = 5.0
 # Times in objects have whole seconds.
@@ -58,8 +60,10 @@ class JobReconciler:
         # 1. Is it time for another phase?
         seen = None if view is None else lifecycle.going_on(job, view, at)
         move = lifecycle.transition(job, seen, at)
-        if move is not None and move.reason is Reason.PODS_CHANGED and view is not None:
-            self.admission.dry_runs.learn_from_pods(job, lifecycle.changed_requests(view))
+        if move is not None and move.reason in _TELLING and view is not None:
+            labels = self.state.unplanned_labels(job, view)
+            requests = lifecycle.changed_requests(view)
+            self.admission.dry_runs.learn_from_pods(job, requests, labels)
         elif move is not None and move.start_failures:
             self.state.mutations.forget(job)
         if move is not None:

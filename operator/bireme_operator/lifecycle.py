@@ -8,7 +8,7 @@ from recorded state alone, so a crash between any two writes loses nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.core.gangs import Key, Role, Toleration
@@ -54,6 +54,8 @@ class Situation:
     """Says that others have taken the room planned on a node; empty where they have not."""
     is_emptying: Callable[[str], bool]
     """Tells whether pods of gangs are still leaving a node."""
+    unplanned_labels: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
+    """Gives by task the labels of pods by which rules over pods see them other than planned."""
     seconds_since: Callable[[Key, float], float]
     """The age of a time written for a gang (POSIX seconds), whether clocks were set back or not."""
 
@@ -173,8 +175,10 @@ def _rejected(job: JobFacts, member: Member, pod: PodFacts, at: Situation) -> Tr
 
 
 def _changed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
-    """Plan a gang again whose pods ask for more than was planned, which is known from now on."""
-    for member, pod in view.members if job.phase != "Running" else ():
+    """Plan a gang again whose pods are others than were planned, which is known from now on."""
+    if job.phase == "Running":
+        return None
+    for member, pod in view.members:
         more = _excess(view.plan, member, pod)
         if more:
             message = (
@@ -184,6 +188,16 @@ def _changed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
             if job.last_stop == Reason.PODS_CHANGED:  # admission makes it ever larger
                 return _failed_start(job, Reason.PODS_CHANGED, message, member.node, at)
             return Transition("Restarting", Reason.PODS_CHANGED, message, interruptions=1)
+    # Only once: labels may differ from pod to pod, and kube-scheduler keeps most rules itself.
+    if not view.unbound or job.last_stop == Reason.PODS_CHANGED:
+        return None
+    for task, labels in at.unplanned_labels(job, view).items():
+        pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        message = (
+            f"the API server admitted replicas of {task} with labels {pairs[:600]}, which rules "
+            "over pods ask for; planned again with them"
+        )
+        return Transition("Restarting", Reason.PODS_CHANGED, message, interruptions=1)
     return None
 
 

@@ -207,6 +207,7 @@ class GangReconciler:
             unusable_node=self.health.unusable,
             taken_node=self.health.taken,
             is_emptying=self.state.is_emptying,
+            unplanned_labels=self.state.unplanned_labels,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
         for key in keys:

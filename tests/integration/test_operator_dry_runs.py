@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bireme.kube import mutations, names
+from bireme.kube import mutations, names, plans
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.faults import DRY_RUN, dry_runs
 from tests.support.fakeapi.store import Object, Refusal
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
-from tests.support.scenario.manifests import task, training_job
+from tests.support.scenario.manifests import pod, pod_spec, task, training_job
 from tests.support.simcluster.objects import PODS
 
 NO_DRY_RUN = 'admission webhook "sidecars.example.com" does not support dry run'
@@ -108,3 +108,60 @@ async def test_a_job_starts_once_admission_no_longer_gates_its_pods(
         assert "example.com/budget" in status(api, "job")["message"]
         api.store.admission["Pod"] = []
         await until(lambda: status(api, "job").get("phase") == "Running")
+
+
+def guarded(api: FakeApi) -> None:
+    """Have a pod of nobody on n0 keep pods with the label ``tier: gpu`` away."""
+    selector = {"matchLabels": {"tier": "gpu"}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    spec = pod_spec(0, affinity={"podAntiAffinity": required}, nodeName="n0")
+    api.put("/api/v1/namespaces/default/pods/guard", pod("guard", 0) | {"spec": spec})
+
+
+def planned_nodes(api: FakeApi, name: str, attempt: int = 0) -> set[str]:
+    plan = plans.read(status(api, name))
+    if plan is None or plan.attempt != attempt:
+        return set()
+    return {member.node for member in plan.members}
+
+
+async def test_labels_that_admission_adds_are_what_rules_over_pods_select_by(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    guarded(api)
+    api.store.admission["Pod"] = [lambda pod, _: pod["metadata"]["labels"].update(tier="gpu")]
+    submit(api, training_job("job", task(replicas=4)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: status(api, "job").get("phase") == "Running")
+    assert planned_nodes(api, "job") == {"n1"}
+    assert status(api, "job").get("interruptions", 0) == 0
+
+
+async def test_labels_that_only_pods_tell_are_planned_once_again_and_for_the_next_gang(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    numbers = count(1)
+
+    def label(pod: Object, dry_run: bool) -> None:
+        if dry_run:
+            raise Refusal(400, "BadRequest", NO_DRY_RUN)
+        # No rule asks for the second one, which no two pods have alike.
+        pod["metadata"]["labels"] |= {"tier": "gpu", "number": f"{next(numbers)}"}
+
+    furnish(api)
+    guarded(api)
+    api.store.admission["Pod"] = [label]
+    submit(api, training_job("job", task(replicas=4)))
+    async with FakeKubelets(api, runs, binds=False), leading(api, tmp_path):
+        await until(lambda: planned_nodes(api, "job", attempt=1))
+        assert planned_nodes(api, "job", attempt=1) == {"n1"}
+        submit(api, training_job("next", task(replicas=4)))
+        await until(lambda: planned_nodes(api, "next"))
+        assert planned_nodes(api, "next") == {"n1"}
+        await until(lambda: len(pods(api)) == 9)
+        assert [status(api, name).get("interruptions", 0) for name in ("job", "next")] == [1, 0]
+    (event,) = [each for each in reasons(api) if each.startswith("PodsChanged")]
+    assert "labels number=" in event
+    assert "tier=gpu" in event

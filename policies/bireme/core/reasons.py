@@ -100,8 +100,8 @@ class Reason(StrEnum):
     """A replica failed by itself; the message has its exit code. The whole gang starts again, which
     counts against backoffLimit."""
     PODS_CHANGED = "PodsChanged"
-    """The API server made pods of its templates that ask for more than was planned. The whole gang
-    is planned again with what they ask."""
+    """The API server made pods of its templates that ask for more than was planned, or have labels
+    by which rules over pods see them otherwise. The whole gang is planned again with that."""
     DRY_RUN_UNSUPPORTED = "DryRunUnsupported"
     """An admission webhook refuses dry runs, so that its changes are known only once pods exist.
     The gang is planned as it is written. An event alone."""

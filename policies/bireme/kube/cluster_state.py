@@ -605,6 +605,27 @@ class ClusterState:
             for place, task in enumerate(tasks)
         )
 
+    def are_seen_alike(self, job: JobFacts, other: JobFacts) -> bool:
+        """Return whether rules over pods see the same in the pods of two versions of a job."""
+        return self._ruled(job.tasks, job) == self._ruled(other.tasks, other)
+
+    def unplanned_labels(self, job: JobFacts, view: GangView) -> dict[str, dict[str, str]]:
+        """Return by task labels of pods of ``job`` by which rules see them other than planned."""
+        if not self._rules.has_selectors:
+            return {}
+        found: dict[str, dict[str, str]] = {}
+        planned = {task.name: job.labels_of(place) for place, task in enumerate(job.tasks)}
+        for member, pod in view.members:
+            known = planned.get(member.task)
+            if pod is None or known is None or member.task in found:
+                continue
+            more = {key: value for key, value in pod.labels.items() if known.get(key) != value}
+            more = {key: value for key, value in more.items() if key not in names.POD_LABELS}
+            seen = (self._rules.seen(job.key[0], each, None) for each in (known, {**known, **more}))
+            if more and next(seen) != next(seen):
+                found[member.task] = more
+        return found
+
     def _charged(self, tasks: Iterable[Task], job: JobFacts) -> tuple[Task, ...]:
         counted, namespace = self.quotas.counted, job.key[0]
         return tuple(

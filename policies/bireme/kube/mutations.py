@@ -1,16 +1,18 @@
 """What mutating admission makes of the pods of a task: learned from dry runs, and from pods.
 
 A LimitRange, a RuntimeClass with overhead or a webhook may change a pod when it is created: it
-asks for more, tolerates or selects other nodes, has another priority. Gangs are planned with what
+asks for more, tolerates or selects other nodes, has another priority, or labels that rules over
+pods select by. Gangs are planned with what
 comes back. Pods of one shape (namespace, PriorityClass and template) are changed alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bireme.core.gangs import NodeConstraints, Toleration
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
+from bireme.kube.pods import spec_of_template
 from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
 
 FRESH_SECONDS = 600.0
@@ -50,14 +52,14 @@ class Mutations:
             seen.add(shape)
         return places
 
-    def put(self, job: JobFacts, place: int, spec: wire.V1PodSpec, now: float) -> None:
-        """Take in what the API server makes of a pod of the task at ``place`` of ``job``.
+    def put(self, job: JobFacts, place: int, pod: wire.V1Pod, now: float) -> None:
+        """Take in ``pod``, what the API server makes of one of the task at ``place`` of ``job``.
 
         Raises:
-            ValueError: a quantity or an operator in ``spec`` cannot be read.
+            ValueError: a quantity or an operator in its spec cannot be read.
         """
-        written = job.written[place]
-        found = with_spec(written, spec, job.key[0])
+        written, template = job.written[place], spec_of_template(job.raw_tasks[place]["template"])
+        found = with_spec(written, pod.spec, job.key[0], pod.metadata.labels or {}, template)
         given = written.task.constraints
         constraints = _without_defaults(found.task.constraints, given)
         found = replace(found, task=replace(found.task, constraints=constraints))
@@ -70,11 +72,17 @@ class Mutations:
         """Take note that nothing can be learned of the task at ``place`` before its pods exist."""
         self._store(job.pod_shapes[place], _Known(now, None))
 
-    def put_request(self, job: JobFacts, place: int, request: Request, now: float) -> None:
-        """Take in that a pod of the task at ``place`` of ``job`` exists and asks ``request``."""
+    def put_created(
+        self, job: JobFacts, place: int, request: Request, labels: Mapping[str, str], now: float
+    ) -> None:
+        """Take in that a pod of the task at ``place`` of ``job`` asks ``request``, has ``labels``.
+
+        Either may be empty, where it is as planned.
+        """
         known = job.pods[place]
         task = replace(known.task, request=_most(known.task.request, request))
-        self._store(job.pod_shapes[place], _Known(now, replace(known, task=task)))
+        found = replace(known, task=task, labels={**known.labels, **labels})
+        self._store(job.pod_shapes[place], _Known(now, found))
 
     def _store(self, shape: PodShape, known: _Known) -> None:
         self._known.pop(shape, None)
@@ -108,7 +116,7 @@ class Mutations:
                     constraints=known.pods.task.constraints,
                     pod=known.pods.task.pod,
                 )
-                yield replace(known.pods, task=task, labels=written.labels)
+                yield replace(known.pods, task=task)
 
 
 def _fresh_seconds(known: _Known) -> float:

@@ -27,6 +27,10 @@ PLAN_LABEL: Final = f"{GROUP}/plan"
 """The plan a pod was created from, ``<epoch>.<attempt>``; the extender refuses any other."""
 QUEUE_LABEL: Final = f"{GROUP}/queue"
 """The queue a pod was admitted in; its usage counts there for as long as it runs."""
+OF_ONE_START: Final = (INDEX_LABEL, PLAN_LABEL, ATTEMPT_LABEL)
+"""Labels that differ between the replicas of a task, or between its starts."""
+POD_LABELS: Final = (JOB_LABEL, POD_GROUP_LABEL, TASK_LABEL, ROLE_LABEL, QUEUE_LABEL, *OF_ONE_START)
+"""Labels of every pod of a TrainingJob, whatever its template says."""
 SUSPENDED_LABEL: Final = f"{GROUP}/suspended-for"
 """Marks a Job or JobSet of others that Bireme has suspended for a moment: the PodGroup's name."""
 

@@ -17,6 +17,7 @@ from bireme.core.gangs import Key, Role, Task
 from bireme.kube import names, pods
 from bireme.kube.allocations import pod_name
 from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_rules import spread_under_pin
 from bireme.kube.training_jobs import JobFacts
 
 TORCH_PORT = 29500
@@ -339,6 +340,8 @@ class PodFactory:
             spec["containers"] = [_with(c, environment) for c in spec["containers"]]
         if self._plan.mode == "Pinned":
             spec["affinity"] = pods.pinned_affinity(given, member.node)
+            if limits := given.get("topologySpreadConstraints"):
+                spec["topologySpreadConstraints"] = [*map(spread_under_pin, limits)]
         return spec
 
 

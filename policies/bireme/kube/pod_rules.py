@@ -7,7 +7,8 @@ such rules, so nothing is worked out for pods that no rule is about.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 from bireme.core.gangs import (
     HostPort,
@@ -23,17 +24,20 @@ from bireme.core.pod_rules import matches
 from bireme.kube import names, wire
 from bireme.kube.pods import requirements
 
+_HARD: Final = "DoNotSchedule"
 _NO_POD: Final = (Requirement("", SelectorOperator.IN, ()),)
-# Labels that differ between the replicas of a task: what selects by them is about single pods.
-_OF_ONE_POD: Final = (names.INDEX_LABEL, names.PLAN_LABEL, names.ATTEMPT_LABEL)
 
 
 def demands_of_spec(
-    spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]
+    spec: wire.V1PodSpec,
+    namespace: str,
+    labels: Mapping[str, str],
+    template: wire.V1PodSpec | None = None,
 ) -> PodKind | None:
     """Return what a pod of this spec demands of other pods; None if nothing.
 
-    Its own labels, which others' demands are about, are not part of it.
+    Its own labels, which others' demands are about, are not part of it. ``template`` is the one
+    that Bireme makes such pods of; None for pods of others.
 
     Raises:
         ValueError: an operator is unknown.
@@ -63,9 +67,11 @@ def demands_of_spec(
                         _selected(each.label_selector, labels, each.match_label_keys, ()),
                     ),
                     honors_taints=each.node_taints_policy == "Honor",
+                    honors_affinity=each.node_affinity_policy != "Ignore",
+                    least_domains=each.min_domains or 1,
                 )
                 # Which nodes one of them counts depends on all.
-                for each in (() if any(map(_is_limit_left, limits)) else limits)
+                for each in (() if _are_left(limits, template) else limits)
             ),
         )
     )
@@ -76,11 +82,12 @@ def _shared(kind: PodKind) -> PodKind:
     return kind
 
 
-def left_to_scheduler(spec: wire.V1PodSpec) -> tuple[str, ...]:
+def left_to_scheduler(
+    spec: wire.V1PodSpec, template: wire.V1PodSpec | None = None
+) -> tuple[str, ...]:
     """Return in words the demands on other pods that are not planned.
 
-    A pin would hide them from kube-scheduler in part: of a hard spread it counts the pinned node's
-    domain alone, which ``minDomains`` then calls too few.
+    ``template`` is the one that Bireme makes pods of this spec of; None for pods of others.
     """
     affinity = spec.affinity or wire.V1Affinity()
     words = []
@@ -94,21 +101,57 @@ def left_to_scheduler(spec: wire.V1PodSpec) -> tuple[str, ...]:
             if _is_left(term)
         ]
     limits = _hard(spec)
-    if any(map(_is_limit_left, limits)):
+    if _are_left(limits, template):
         words += [f"topology spread over {each.topology_key}" for each in limits]
     return tuple(words)
 
 
+def spread_under_pin(constraint: dict[str, Any]) -> dict[str, Any]:
+    """Return a raw spread constraint of a template as a pinned pod has it.
+
+    Of a pinned pod kube-scheduler counts the pinned node's domain alone, which ``minDomains`` would
+    call too few; with ``nodeAffinityPolicy: Ignore`` it counts all, in the order in which it binds.
+    Both are for the plan to keep.
+    """
+    if constraint.get("whenUnsatisfiable") != _HARD:
+        return constraint
+    kept = {key: value for key, value in constraint.items() if key != "minDomains"}
+    return kept | {"nodeAffinityPolicy": "Honor"} if "nodeAffinityPolicy" in kept else kept
+
+
+def names_own_labels(spec: wire.V1PodSpec) -> bool:
+    """Return whether pods of one template select others by labels that Bireme gives its pods."""
+    affinity = spec.affinity or wire.V1Affinity()
+    terms = (*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity))
+    keys = [keys for term in terms for keys in (term.match_label_keys, term.mismatch_label_keys)]
+    keys += [each.match_label_keys for each in _hard(spec)]
+    return any(key in names.POD_LABELS for key in chain(*filter(None, keys)))
+
+
 def _is_left(term: wire.V1PodAffinityTerm) -> bool:
-    return _selects_one_pod(term.label_selector)
+    keys = term.match_label_keys, term.mismatch_label_keys
+    return _selects_one_pod(term.label_selector, *keys)
 
 
-def _is_limit_left(each: wire.V1TopologySpreadConstraint) -> bool:
-    return (
-        (each.min_domains or 1) > 1
-        or each.node_affinity_policy == "Ignore"
-        or _selects_one_pod(each.label_selector)
+def _are_left(
+    limits: Iterable[wire.V1TopologySpreadConstraint], template: wire.V1PodSpec | None
+) -> bool:
+    # Only what stands in a template is under a pin as the plan needs it (spread_under_pin).
+    own = {_counting(each) for each in _hard(template)} if template is not None else set()
+    return any(
+        _selects_one_pod(each.label_selector, each.match_label_keys)
+        or not (_is_plain(each) or _counting(each) in own)
+        for each in limits
     )
+
+
+def _is_plain(each: wire.V1TopologySpreadConstraint) -> bool:
+    return (each.min_domains or 1) == 1 and each.node_affinity_policy != "Ignore"
+
+
+def _counting(each: wire.V1TopologySpreadConstraint) -> tuple[str, int | None, str | None]:
+    # A template has one hard constraint of a topology key.
+    return each.topology_key, each.min_domains, each.node_affinity_policy
 
 
 def _required(given: wire.V1PodAffinity | None) -> tuple[wire.V1PodAffinityTerm, ...]:
@@ -118,13 +161,15 @@ def _required(given: wire.V1PodAffinity | None) -> tuple[wire.V1PodAffinityTerm,
 
 def _hard(spec: wire.V1PodSpec) -> list[wire.V1TopologySpreadConstraint]:
     given = spec.topology_spread_constraints or ()
-    return [each for each in given if each.when_unsatisfiable == "DoNotSchedule"]
+    return [each for each in given if each.when_unsatisfiable == _HARD]
 
 
-def _selects_one_pod(selector: wire.V1LabelSelector | None) -> bool:
+def _selects_one_pod(
+    selector: wire.V1LabelSelector | None, *label_keys: Iterable[str] | None
+) -> bool:
     given = selector or wire.V1LabelSelector()
     keys = (*(given.match_labels or ()), *(each.key for each in given.match_expressions or ()))
-    return any(key in _OF_ONE_POD for key in keys)
+    return any(key in names.OF_ONE_START for key in chain(keys, *filter(None, label_keys)))
 
 
 def _term(term: wire.V1PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:

@@ -256,7 +256,9 @@ class TaskPods:
     task: Task
     claims: PodClaims = NO_CLAIMS
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the template."""
+    """Labels of the template and of admission, without those that all pods of a job get."""
+    names_own_labels: bool = False
+    """Its rules select pods by values of labels that Bireme gives its pods."""
     rules: tuple[str, ...] = ()
     """Demands on other pods that are not planned, in words: kube-scheduler keeps them."""
     priority_class: str | None = None
@@ -336,8 +338,14 @@ class JobFacts:
         """The shape of the pods of each task."""
         class_name = (self.spec.priority_class_name if self.spec is not None else None) or ""
         return tuple(
-            (self.key[0], class_name, spec_digest([raw["template"]])) for raw in self.raw_tasks
+            (self.key[0], class_name, spec_digest([raw["template"], *self._named_labels(place)]))
+            for place, raw in enumerate(self.raw_tasks)
         )
+
+    def _named_labels(self, place: int) -> tuple[dict[str, str], ...]:
+        """Return the labels by which rules of equal templates differ, if theirs do."""
+        is_named = bool(self.written) and self.written[place].names_own_labels
+        return (self._own_labels(place),) if is_named else ()
 
     def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":
         """Return the job with its tasks planned as ``pods``, one of each task."""
@@ -347,15 +355,11 @@ class JobFacts:
 
     def labels_of(self, place: int) -> dict[str, str]:
         """Return the labels that all pods of the task at ``place`` have."""
-        known = self.pods[place]
-        return {
-            **known.labels,
-            names.JOB_LABEL: self.key[1],
-            names.POD_GROUP_LABEL: self.key[1],
-            names.TASK_LABEL: known.task.name,
-            names.ROLE_LABEL: known.task.role.value,
-            names.QUEUE_LABEL: self.spec.queue if self.spec is not None else "",
-        }
+        return {**self.pods[place].labels, **self._own_labels(place)}
+
+    def _own_labels(self, place: int) -> dict[str, str]:
+        queue = self.spec.queue if self.spec is not None else ""
+        return _own_labels(self.key[1], queue, self.written[place].task)
 
     @property
     def is_finished(self) -> bool:
@@ -553,9 +557,9 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
     raw_tasks = tuple(job.spec["tasks"]) if spec is not None else ()
     if spec is not None:
         try:
-            class_name = spec.priority_class_name
+            key = meta.namespace, meta.name
             written = tuple(
-                _written(task, raw["template"], class_name, meta.namespace)
+                _written(key, spec, task, raw["template"])
                 for task, raw in zip(spec.tasks, raw_tasks, strict=True)
             )
         except (ValueError, msgspec.ValidationError) as error:
@@ -616,9 +620,17 @@ def _programs(spec: dict[str, Any]) -> list[list[Any]]:
     return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
 
 
-def _written(
-    task: TaskSpec, template: dict[str, Any], class_name: str | None, namespace: str
-) -> TaskPods:
+def _own_labels(job: str, queue: str, task: Task) -> dict[str, str]:
+    return {
+        names.JOB_LABEL: job,
+        names.POD_GROUP_LABEL: job,
+        names.TASK_LABEL: task.name,
+        names.ROLE_LABEL: task.role.value,
+        names.QUEUE_LABEL: queue,
+    }
+
+
+def _written(key: Key, spec: TrainingJobSpec, task: TaskSpec, template: dict[str, Any]) -> TaskPods:
     """Return the pods of a task as its template says them."""
     role = Role(task.role)
     made = Task(
@@ -631,21 +643,30 @@ def _written(
         priority=role.default_priority if task.priority is None else task.priority,
     )
     try:
-        spec = pods.spec_of_template(template)
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        found = with_spec(TaskPods(made, labels=labels), spec, namespace)
+        asked = pods.spec_of_template(template)
+        given = (template.get("metadata") or {}).get("labels") or {}
+        labels = {**given, **_own_labels(key[1], spec.queue, made)}
+        found = with_spec(TaskPods(made), asked, key[0], labels, asked)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
-    if spec.restart_policy == "Always":
+    if asked.restart_policy == "Always":
         raise ValueError(
             f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
             "use Never or OnFailure"
         )
-    return replace(found, priority_class=class_name, gates=())
+    return replace(found, priority_class=spec.priority_class_name, gates=())
 
 
-def with_spec(known: TaskPods, spec: wire.V1PodSpec, namespace: str) -> TaskPods:
+def with_spec(
+    known: TaskPods,
+    spec: wire.V1PodSpec,
+    namespace: str,
+    labels: Mapping[str, str],
+    template: wire.V1PodSpec,
+) -> TaskPods:
     """Return the pods of a task with what ``spec``, of one of them in ``namespace``, asks.
+
+    That one has ``labels`` and was made of ``template``.
 
     Raises:
         ValueError: a quantity or an operator in it cannot be read.
@@ -655,11 +676,12 @@ def with_spec(known: TaskPods, spec: wire.V1PodSpec, namespace: str) -> TaskPods
             known.task,
             request=pods.request_of_spec(spec, strict=True),
             constraints=pods.constraints_of_spec(spec),
-            pod=pod_rules.demands_of_spec(spec, namespace, known.labels),
+            pod=pod_rules.demands_of_spec(spec, namespace, labels, template),
         ),
         claims=volume_objects.of_pod(spec),
-        labels=known.labels,
-        rules=pod_rules.left_to_scheduler(spec),
+        labels={key: value for key, value in labels.items() if key not in names.POD_LABELS},
+        names_own_labels=pod_rules.names_own_labels(template),
+        rules=pod_rules.left_to_scheduler(spec, template),
         priority_class=spec.priority_class_name,
         gates=pods.other_gates(spec),
         charges=charges_of(spec),

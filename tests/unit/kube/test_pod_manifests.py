@@ -136,6 +136,25 @@ def test_every_pod_is_pinned_to_its_own_node_within_the_tenants_own_terms() -> N
         ]
 
 
+def test_a_pinned_pod_has_hard_spread_without_what_only_its_plan_can_keep() -> None:
+    hard = {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    given = [
+        hard | {"minDomains": 2, "nodeTaintsPolicy": "Honor"},
+        hard | {"topologyKey": "zone", "nodeAffinityPolicy": "Ignore"},
+        hard | {"topologyKey": "host"},
+        hard | {"whenUnsatisfiable": "ScheduleAnyway", "nodeAffinityPolicy": "Ignore"},
+    ]
+    job = a_job(templated(topologySpreadConstraints=given))
+    (pinned,) = made(job)
+    assert pinned["spec"]["topologySpreadConstraints"] == [
+        hard | {"nodeTaintsPolicy": "Honor"},
+        hard | {"topologyKey": "zone", "nodeAffinityPolicy": "Honor"},
+        *given[2:],
+    ]
+    (scored,) = made(job, replace(a_plan(job, ("n0",)), mode="Score"))
+    assert scored["spec"]["topologySpreadConstraints"] == given
+
+
 def test_pods_of_a_scored_plan_carry_no_pin() -> None:
     job = a_job(task())
     (pod,) = made(job, a_plan(job, mode="Score"))

@@ -55,6 +55,64 @@ def test_demands_about_other_pods_that_are_not_planned_are_named(
     assert left_to_scheduler(spec_of_template({"spec": spec})) == words
 
 
+INDEX = {"labelSelector": {"matchLabels": {"bireme.dev/index": "0"}}}
+
+
+@pytest.mark.parametrize(
+    ("written", "made", "words"),
+    [
+        (spread("rack", minDomains=2), spread("rack", minDomains=2), ()),
+        (
+            spread("rack", nodeAffinityPolicy="Ignore"),
+            # As the API server returns it: it completes selectors.
+            spread("rack", nodeAffinityPolicy="Ignore", matchLabelKeys=["version"]),
+            (),
+        ),
+        (spread("rack"), spread("rack", minDomains=2), ("topology spread over rack",)),
+        (
+            [],
+            [*spread("rack"), *spread("zone", nodeAffinityPolicy="Ignore")],
+            ("topology spread over rack", "topology spread over zone"),
+        ),
+        (spread("rack", **INDEX), spread("rack", **INDEX), ("topology spread over rack",)),
+        (
+            spread("rack", matchLabelKeys=["bireme.dev/plan"]),
+            spread("rack", matchLabelKeys=["bireme.dev/plan"]),
+            ("topology spread over rack",),
+        ),
+    ],
+)
+def test_a_spread_is_left_where_no_template_of_ours_has_it_so_or_it_is_about_one_pod(
+    written: list[Manifest], made: list[Manifest], words: tuple[str, ...]
+) -> None:
+    template, spec = (
+        spec_of_template({"spec": {"topologySpreadConstraints": given}})
+        for given in (written, made)
+    )
+    assert left_to_scheduler(spec, template) == words
+    kind = demands_of_spec(spec, "default", {}, template)
+    assert kind is not None
+    assert bool(kind.spread) is not bool(words)
+
+
+def test_equal_templates_of_two_jobs_know_their_own_pods_by_the_labels_of_their_job() -> None:
+    """``matchLabelKeys`` takes the value of the pod itself, which only Bireme gives it."""
+    cluster = ClusterStateFeed()
+    a_queue(cluster)
+    limits = spread(HOST, matchLabelKeys=["bireme.dev/training-job"])
+    template = labelled("worker", pod_spec(1, topologySpreadConstraints=limits), app="a")
+    cluster.job({**template, "replicas": 2})
+    first = cluster.state.jobs["default", "job"]
+    other = a_job({**template, "replicas": 2}, name="other")
+    assert first.pod_shapes != other.pod_shapes
+    for job in (first, other):
+        assert job.tasks[0].pod is not None
+        (limit,) = job.tasks[0].pod.spread
+        (asked,) = [r for r in limit.pods.requirements if r.key == "bireme.dev/training-job"]
+        assert asked.values == (job.key[1],)
+    assert places(cluster) == ["n0", "n1"]
+
+
 def labelled(name: str, spec: Manifest, **labels: str) -> Manifest:
     """Return a task whose pods have ``labels``."""
     made = task(name, role=name, spec=spec)
