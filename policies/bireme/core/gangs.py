@@ -473,6 +473,11 @@ class Gang:
         return any(task.pod is not None for task in self.tasks)
 
     @cached_property
+    def has_spread(self) -> bool:
+        """True if its pods are to be spread over domains."""
+        return any(task.pod is not None and task.pod.spread for task in self.tasks)
+
+    @cached_property
     def at_minimum(self) -> "Gang":
         """The gang cut to the smallest size it may start with; ``self`` when it cannot shrink."""
         sizes = {task.name: task.minimum for task in self.tasks}

@@ -102,16 +102,16 @@ def never_fits(
 
     ``cluster`` is the name of ``nodes`` in the message.
     """
-    gang = _alone(gang)
+    gang = alone(gang)
     # The answer depends on nodes alone, so it outlives the cycle.
     key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
     if key not in nodes.memo:
-        nodes.remember(key, _never_fits(gang, _unused(nodes), placer, cluster))
+        nodes.remember(key, _never_fits(gang, unused(nodes), placer, cluster))
     known = nodes.memo[key]
     return known if isinstance(known, str) else None
 
 
-def _alone(gang: Gang) -> Gang:
+def alone(gang: Gang) -> Gang:
     """Return ``gang`` without the affinity to pods that are none of its own: they may come."""
     own = [task.pod for task in gang.tasks if task.pod is not None]
     if not any(kind.near for kind in own):
@@ -125,7 +125,7 @@ def _alone(gang: Gang) -> Gang:
     return replace(gang, tasks=tasks)
 
 
-def _unused(nodes: NodeTable) -> FreeCapacity:
+def unused(nodes: NodeTable) -> FreeCapacity:
     """Return the capacity of nodes on which nothing runs but what never leaves them."""
     known = nodes.memo.get(_UNUSED)
     if isinstance(known, FreeCapacity):

@@ -141,9 +141,17 @@ class FreeCapacity:
     only on the nodes it touched: a thousand gangs of a few shapes cost little more than a few.
     """
 
-    def __init__(self, nodes: NodeTable, used: IntArray, occupants: Occupants = NOBODY) -> None:
+    def __init__(
+        self,
+        nodes: NodeTable,
+        used: IntArray,
+        occupants: Occupants = NOBODY,
+        present: BoolArray | None = None,
+    ) -> None:
         self.nodes = nodes
         self.occupants = occupants
+        # Nodes that exist, shape (nodes,); None for all. The others are no domains of a spread.
+        self.present = present
         # It may be negative: allocatable may shrink while pods run, or another scheduler may have
         # put pods there. Such a node takes nothing more.
         self.free: IntArray = nodes.allocatable - used
@@ -224,12 +232,16 @@ class FreeCapacity:
         if gang.has_rules:
             self.occupants = self.occupants.plus(pods_at(gang, placement), self.nodes)
 
-    def inside(self, mask: BoolArray) -> "FreeCapacity":
-        """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,)."""
+    def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":
+        """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,).
+
+        With ``are_all`` these are all nodes that exist.
+        """
         if mask.all():
             return self
         free = np.where(mask[:, None], self.free, 0)
-        return FreeCapacity(self.nodes, self.nodes.allocatable - free, self.occupants)
+        present = mask if are_all else self.present
+        return FreeCapacity(self.nodes, self.nodes.allocatable - free, self.occupants, present)
 
     def correct(self, rows: IntArray, free: IntArray) -> None:
         """Set what is free on ``rows``, shape (rows, resources)."""

@@ -153,6 +153,8 @@ class _Turns:
             self._spread[at] = []
             for limit in kind.spread:
                 counts = counted(kind, limit, task.constraints, self._nodes)
+                if capacity.present is not None:
+                    counts &= capacity.present
                 state = _Spread.of(kind, limit, self._nodes, counts)
                 for group in there:
                     if matches(limit.pods, group.kind) and not group.are_leaving:

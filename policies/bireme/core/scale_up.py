@@ -97,7 +97,22 @@ class ScaleUp:
     def never_fits(self, gang: Gang) -> str | None:
         """Return why ``gang`` would not fit with all nodes pools may ever have, or None."""
         cluster = "the empty cluster, with its pools at their most,"
-        return messages.never_fits(gang, self._extended.table, self.placer, cluster)
+        never = messages.never_fits(gang, self._extended.table, self.placer, cluster)
+        return None if never and gang.has_spread and self._fits_on_some(gang) else never
+
+    def _fits_on_some(self, gang: Gang) -> bool:
+        """Return whether ``gang`` fits where pools get only some of the nodes they may have."""
+        table = self._extended.table
+        key = ("fits_on_some", gang.shape, getattr(self.placer, "name", ""))
+        if key not in table.memo:
+            room = messages.unused(table)
+            search = _NodeSearch(messages.alone(gang), room, self.placer, fills=False)
+            rows = [self._extended.new[p.name][: gang.replicas] for p in self._pools_for(gang)]
+            sets = (*rows, np.concatenate(rows)) if rows else ()
+            there = self._extended.existing
+            fits = any(search.fewest(there, new) is not None for new in sets)
+            table.remember(key, fits)
+        return bool(table.memo[key])
 
     def apply(
         self,
@@ -408,6 +423,8 @@ class _NodeSearch:
             return placement  # with one kind of replica, filling takes the fewest new nodes
         if placement is None:
             placement = self.place(there, new)
+        if placement is None and self.gang.has_spread:
+            placement = self._on_some(there, new, low)
         if placement is None:
             return None
         # Of several kinds the placer may need fewer nodes than filling did.
@@ -420,6 +437,18 @@ class _NodeSearch:
             else:
                 placement, high = found, self._used(found, new)
         return placement
+
+    def _on_some(self, there: IntArray, new: IntArray, low: int) -> Placement | None:
+        """Return places on the first ``low`` of ``new`` or more, where all of them are too many.
+
+        An empty node is a domain that keeps a spread from putting more on others.
+        """
+        size = max(1, low)
+        while size < len(new):
+            if (placement := self.place(there, new[:size])) is not None:
+                return placement
+            size *= 2
+        return None
 
     def _least(self, there: IntArray, new: IntArray) -> int | None:
         """Return a lower bound on the new nodes it takes; None where all of them are too few."""
@@ -460,7 +489,7 @@ class _NodeSearch:
         """Return the placer's answer for rows ``there`` and ``new``."""
         mask = np.zeros(len(self.room.nodes), dtype=np.bool_)
         mask[there] = mask[new] = True
-        return self.placer.place(self.gang, self.room.inside(mask))
+        return self.placer.place(self.gang, self.room.inside(mask, are_all=True))
 
     def _used(self, placement: Placement, new: IntArray) -> int:
         """Return how many of ``new`` the placement takes: up to the last one it uses."""

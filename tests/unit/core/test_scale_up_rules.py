@@ -14,10 +14,11 @@ from bireme.core.gangs import (
     NodeConstraints,
     Role,
     RoleAffinity,
+    SpreadLimit,
     Taint,
     Toleration,
 )
-from bireme.core.nodes import GrowablePool
+from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
@@ -37,6 +38,7 @@ from bireme.testing import (
 )
 from tests.support.decisions import hold_of
 from tests.unit.core.growth_cases import FIFO, after, asked
+from tests.unit.core.test_pod_affinity import of, pods
 
 RACK = "topology.bireme.dev/rack"
 
@@ -205,3 +207,34 @@ def test_pools_with_negative_room_or_one_name_are_refused() -> None:
         a_pool(room=-1)
     with pytest.raises(SnapshotError, match="two growable pools have the same name, 'pool'"):
         a_snapshot([], growable=[a_pool(), a_pool()])
+
+
+def spread_over_hosts(replicas: int, **fields: int) -> Gang:
+    kind = of("a", spread=(SpreadLimit(HOSTNAME_LABEL, 1, pods("a"), **fields),))  # type: ignore[arg-type]
+    return a_gang("job", a_task(replicas, pod=kind))
+
+
+@pytest.mark.parametrize(("least", "nodes"), [(1, 1), (2, 2)])
+def test_nodes_that_a_pool_could_still_add_are_no_domains_of_a_spread(
+    least: int, nodes: int
+) -> None:
+    gang = spread_over_hosts(4, least_domains=least)
+    assert asked(after([], gang, growable=[a_pool(room=8)])) == [("job", "pool", nodes)]
+
+
+def test_nodes_that_there_are_and_that_come_are_domains_of_a_spread() -> None:
+    """On the full one is none of the gang, so that every other node may have one."""
+    gang, full = spread_over_hosts(4), a_node("full", 0)
+    decision = after([full], gang, growable=[a_pool(room=8, coming=1)])
+    assert asked(decision) == [("job", "pool", 3)]
+
+
+def test_nodes_of_a_pool_that_takes_no_replica_do_not_keep_a_spread_from_fitting() -> None:
+    pools = [a_pool("gpu", room=2), a_pool("cpu", template=a_node("t", 0), room=4)]
+    assert asked(after([], spread_over_hosts(16), growable=pools)) == [("job", "gpu", 2)]
+
+
+def test_a_spread_that_few_small_nodes_keep_from_growing_takes_nodes_of_one_pool() -> None:
+    """With both pools the small nodes would be domains of which none takes two."""
+    pools = [a_pool("large", room=2), a_pool("small", template=a_node("t", 1), room=2)]
+    assert asked(after([], spread_over_hosts(16), growable=pools)) == [("job", "large", 2)]
