@@ -238,7 +238,7 @@ class AdmissionPass:
         gang = entry.gang
         # Capacity only shrinks, so the two could differ only in who may be stopped for them.
         return (
-            (gang.shape, gang.queue) in self._held
+            (self.snapshot.shape(gang), gang.queue) in self._held
             and not self.blocked_queues
             and gang.at_minimum is gang
             and not gang.charges
@@ -260,27 +260,28 @@ class AdmissionPass:
         return not gang.charges or self.quotas.excess(gang) is None
 
     def _place(self, gang: Gang) -> Placement | None:
-        room = self.ledger.room_for(gang)
+        room, shape = self.ledger.room_for(gang), self.snapshot.shape(gang)
         # What does not fit now fits still less beside the reservation.
         too_large = self._too_large[room is not self.ledger.now]
-        if gang.shape in too_large or gang.shape in self._too_large[0]:
+        if shape in too_large or shape in self._too_large[0]:
             return None
         placement = None if room.lacks(gang) else self.placer.place(gang, room)
         if placement is None:
-            too_large.add(gang.shape)
+            too_large.add(shape)
         return placement
 
     def _fits_now(self, gang: Gang) -> bool:
         """Return whether only what is reserved for the blocked gang is in the way of ``gang``."""
-        if gang.shape in self._too_large[0]:
+        shape = self.snapshot.shape(gang)
+        if shape in self._too_large[0]:
             return False
         # "It fits" ends with the next admission, unlike "it does not".
-        if self._fitting.get(gang.shape) != self.ledger.changes:
+        if self._fitting.get(shape) != self.ledger.changes:
             now = self.ledger.now
             if now.lacks(gang) or self.placer.place(gang, now) is None:
-                self._too_large[0].add(gang.shape)
+                self._too_large[0].add(shape)
                 return False
-            self._fitting[gang.shape] = self.ledger.changes
+            self._fitting[shape] = self.ledger.changes
         return True
 
     def _never_fits(self, gang: Gang) -> str | None:
@@ -346,20 +347,17 @@ class AdmissionPass:
             reservation = self._reserve(entry, gang)
         elif self._fits_now(gang):
             return self._wait_behind(entry, gang, self.blocked)
-        is_blocked = self.blocked is not None or gang.shape in self._unforeseen
+        shape = self.snapshot.shape(gang)
+        is_blocked = self.blocked is not None or shape in self._unforeseen
         # Under a limit an equal gang could be held for another reason once something changes.
-        if (
-            is_blocked
-            and gang.shape in self._too_large[0]
-            and not self.queues.is_limited(gang.queue)
-        ):
-            self._held.add((gang.shape, gang.queue))
+        if is_blocked and shape in self._too_large[0] and not self.queues.is_limited(gang.queue):
+            self._held.add((shape, gang.queue))
         return self._wait_for_capacity(entry, gang, reservation)
 
     def _reserve(self, entry: Ranked, gang: Gang) -> Reservation | None:
         """Reserve places for ``gang``, the first that capacity blocks; None if unforeseen."""
-        is_urgent = entry.gang.uid in self.urgent
-        if gang.shape in self._unforeseen and not is_urgent:
+        is_urgent, shape = entry.gang.uid in self.urgent, self.snapshot.shape(gang)
+        if shape in self._unforeseen and not is_urgent:
             return None
         reservation = reserve(
             gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
@@ -369,7 +367,7 @@ class AdmissionPass:
             self.queues.reserve(gang.queue, gang.demand)
         # One of which a part runs already does not count on that, unlike others of its shape.
         elif not is_urgent and gang.uid not in self.snapshot.running_by_uid:
-            self._unforeseen.add(gang.shape)
+            self._unforeseen.add(shape)
         return reservation
 
     def _wait_behind(self, entry: Ranked, gang: Gang, blocked: Gang) -> Hold:
@@ -395,10 +393,11 @@ class AdmissionPass:
 
     def _lacking(self, gang: Gang) -> str:
         """Return asked, free and missing of a gang that does not fit now; empty unexplained."""
-        at, text = self._missing.get(gang.shape, (-1, ""))
+        shape = self.snapshot.shape(gang)
+        at, text = self._missing.get(shape, (-1, ""))
         if at != self.ledger.changes:
             text = self._text(messages.lacking, gang, self.ledger.now)
-            self._missing[gang.shape] = self.ledger.changes, text
+            self._missing[shape] = self.ledger.changes, text
         return text
 
     def _wait_behind_barrier(self, entry: Ranked, barrier: Gang) -> Hold:

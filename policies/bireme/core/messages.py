@@ -17,7 +17,7 @@ from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
-from bireme.core.pod_rules import attracts
+from bireme.core.pod_rules import attracts, shape_alone
 from bireme.core.policy import Placer
 from bireme.core.quotas import Quota
 from bireme.core.resources import CPU, MEMORY, NODE_ONLY, PODS, Amounts, add, is_device
@@ -104,7 +104,7 @@ def never_fits(
     """
     gang = alone(gang)
     # The answer depends on nodes alone, so it outlives the cycle.
-    key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
+    key = ("never_fits", shape_alone(gang), getattr(placer, "name", type(placer).__qualname__))
     if key not in nodes.memo:
         nodes.remember(key, _never_fits(gang, unused(nodes), placer, cluster))
     known = nodes.memo[key]

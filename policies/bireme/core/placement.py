@@ -230,7 +230,7 @@ class FreeCapacity:
     def add_pods(self, gang: Gang, placement: Placement) -> None:
         """Let rules over pods see those of ``gang`` on ``placement``."""
         if gang.has_rules:
-            self.occupants = self.occupants.plus(pods_at(gang, placement), self.nodes)
+            self.occupants = self.occupants.plus(pods_at(gang, placement))
 
     def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":
         """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,).

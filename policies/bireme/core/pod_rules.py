@@ -5,18 +5,21 @@ pods that such a rule is about are known here (:class:`Occupants`); a cluster wi
 none.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 
 from bireme.core.gangs import (
     ANYWHERE,
+    Gang,
     NodeConstraints,
     PodKind,
     PodSelector,
     Requirement,
+    Shape,
     SpreadLimit,
 )
 from bireme.core.nodes import NodeTable, accepts, selected
@@ -114,6 +117,33 @@ def counted(
     return mask
 
 
+def shape_alone(gang: Gang) -> Shape:
+    """Return the shape of ``gang`` where no rules are between its pods and others.
+
+    Whatever the labels are by which its pods know each other, gangs of equal shape then fit alike.
+    """
+    if not gang.has_rules:
+        return gang.shape
+    return Shape((*gang.shape[:2], _structure(tuple(task.pod for task in gang.tasks))))
+
+
+@lru_cache(maxsize=65_536)
+def _structure(kinds: tuple[PodKind | None, ...]) -> tuple[object, ...]:
+    """Return what the rules of the pods of one gang are among each other; of tasks in order."""
+    pods = [kind for kind in kinds if kind is not None]
+    return tuple(
+        kind
+        and (
+            kind.words,
+            tuple(conflicts(kind, other) for other in pods),
+            tuple(attracts(other, kind) for other in pods),
+            tuple(replace(limit, pods=PodSelector()) for limit in kind.spread),
+            tuple(matches(limit.pods, other) for limit in kind.spread for other in pods),
+        )
+        for kind in kinds
+    )
+
+
 class KindIndex:
     """Kinds of pods, found by another kind: the rules of one are about the other."""
 
@@ -184,14 +214,94 @@ class PodsOf:
 
 
 class Occupants:
-    """Pods on the nodes of one table, as far as rules are about them; immutable."""
+    """Pods on the nodes of one table, as far as rules are about them; immutable.
 
-    def __init__(
-        self, groups: Iterable[PodsOf] = (), refused: Mapping[PodKind, BoolArray] | None = None
-    ) -> None:
-        self.groups = tuple(groups)
-        self._refused = dict(refused or {})
-        self._asked = KindIndex(self._refused)
+    They are kept in layers, each of which has at least twice as many groups as the next, so that
+    to add some pods costs little more than these.
+    """
+
+    def __init__(self, groups: Iterable[PodsOf] = ()) -> None:
+        given = tuple(groups)
+        self._layers: tuple[_Layer, ...] = (_Layer(given),) if given else ()
+        self._gone: frozenset[str] = frozenset()
+        self._refused: dict[PodKind, BoolArray] = {}
+
+    @classmethod
+    def _of(cls, layers: tuple["_Layer", ...], gone: frozenset[str]) -> "Occupants":
+        made = cls()
+        made._layers, made._gone = layers, gone
+        return made
+
+    @cached_property
+    def groups(self) -> tuple[PodsOf, ...]:
+        """All of them."""
+        every = chain.from_iterable(layer.groups for layer in self._layers)
+        return tuple(group for group in every if group.owner not in self._gone)
+
+    def about(self, kind: PodKind) -> Iterator[PodsOf]:
+        """Yield the pods that rules of ``kind`` are about, or whose rules are about it."""
+        every = chain.from_iterable(layer.about(kind) for layer in self._layers)
+        return (group for group in every if group.owner not in self._gone)
+
+    def refused(self, kind: PodKind, nodes: NodeTable) -> BoolArray:
+        """Return which nodes these pods close to a pod of ``kind``, shape (nodes,); read-only."""
+        if not self._layers:  # one object without pods serves all tables
+            return np.zeros(len(nodes), dtype=np.bool_)
+        known = self._refused.get(kind)
+        if known is None:
+            if self._gone:
+                known = _closed(kind, self.about(kind), nodes)
+            else:
+                known = np.zeros(len(nodes), dtype=np.bool_)
+                for layer in self._layers:
+                    known |= layer.closed(kind, nodes)
+            known.setflags(write=False)
+            self._refused[kind] = known
+        return known
+
+    def without(self, owners: Iterable[str]) -> "Occupants":
+        """Return all but the pods of ``owners``."""
+        gone = self._gone.union(owners)
+        return self if gone == self._gone else Occupants._of(self._layers, gone)
+
+    @cached_property
+    def fixed(self) -> "Occupants":
+        """The pods that never leave their node."""
+        return Occupants(group for group in self.groups if group.are_fixed)
+
+    def plus(self, added: Sequence[PodsOf]) -> "Occupants":
+        """Return them and ``added``."""
+        if any(group.owner in self._gone for group in added):
+            return Occupants((*self.groups, *added))
+        layers = [*self._layers, _Layer(tuple(added))]
+        while len(layers) > 1 and len(layers[-2].groups) < 2 * len(layers[-1].groups):
+            last = layers.pop()
+            layers[-1] = _Layer((*layers[-1].groups, *last.groups))
+        return Occupants._of(tuple(layers), self._gone)
+
+    def moved(self, rows: IntArray) -> "Occupants":
+        """Return them on another table, in which row ``at`` of theirs is ``rows[at]``."""
+        moved = (replace(group, rows=rows[group.rows]) for group in self.groups)
+        return Occupants(moved) if self._layers else self
+
+    def owners_against(self, pods: Iterable[PodsOf], nodes: NodeTable) -> set[str]:
+        """Return the uids of gangs whose pods keep ``pods`` from their places."""
+        found: set[str] = set()
+        for new in pods:
+            for group in self.about(new.kind):
+                if group.owner and group.owner not in found:
+                    closed = _closed(new.kind, [group], nodes)
+                    if closed[new.rows].any():
+                        found.add(group.owner)
+        return found
+
+
+class _Layer:
+    """Groups of pods, found by kinds that their rules are about, or that are about them."""
+
+    def __init__(self, groups: tuple[PodsOf, ...]) -> None:
+        self.groups = groups
+        self._closed: dict[PodKind, BoolArray] = {}
 
     @cached_property
     def _by_kind(self) -> dict[PodKind, list[PodsOf]]:
@@ -205,61 +315,27 @@ class Occupants:
         return KindIndex(self._by_kind)
 
     def about(self, kind: PodKind) -> Iterator[PodsOf]:
-        """Yield the pods that rules of ``kind`` are about, or whose rules are about it."""
+        """Yield those that rules of ``kind`` are about, or whose rules are about it."""
         for other in self._index.about(kind):
             yield from self._by_kind[other]
 
-    def refused(self, kind: PodKind, nodes: NodeTable) -> BoolArray:
-        """Return which nodes these pods close to a pod of ``kind``, shape (nodes,); read-only."""
-        known = self._refused.get(kind)
+    def closed(self, kind: PodKind, nodes: NodeTable) -> BoolArray:
+        """Return which nodes they close to a pod of ``kind``, shape (nodes,)."""
+        known = self._closed.get(kind)
         if known is None:
-            known = _closed(kind, self.about(kind), nodes)
-            if self.groups:  # one object without pods serves all tables
-                self._refused[kind] = known
-                self._asked.add(kind)
+            known = self._closed[kind] = _closed(kind, self.about(kind), nodes)
         return known
-
-    def without(self, owners: Collection[str]) -> "Occupants":
-        """Return all but the pods of ``owners``."""
-        return Occupants(group for group in self.groups if group.owner not in owners)
-
-    @property
-    def fixed(self) -> "Occupants":
-        """The pods that never leave their node."""
-        return Occupants(group for group in self.groups if group.are_fixed)
-
-    def plus(self, added: Sequence[PodsOf], nodes: NodeTable) -> "Occupants":
-        """Return them and ``added``."""
-        refused = self._refused.copy()
-        for group in added:
-            for kind in self._asked.about(group.kind):
-                refused[kind] = refused[kind] | _closed(kind, [group], nodes)
-        return Occupants((*self.groups, *added), refused)
-
-    def moved(self, rows: IntArray) -> "Occupants":
-        """Return them on another table, in which row ``at`` of theirs is ``rows[at]``."""
-        moved = (replace(group, rows=rows[group.rows]) for group in self.groups)
-        return Occupants(moved) if self.groups else self
-
-    def owners_against(self, pods: Iterable[PodsOf], nodes: NodeTable) -> set[str]:
-        """Return the uids of gangs whose pods keep ``pods`` from their places."""
-        found: set[str] = set()
-        for new in pods:
-            for group in self.groups:
-                if group.owner and group.owner not in found:
-                    closed = _closed(new.kind, [group], nodes)
-                    if closed[new.rows].any():
-                        found.add(group.owner)
-        return found
 
 
 def _closed(kind: PodKind, pods: Iterable[PodsOf], nodes: NodeTable) -> BoolArray:
     """Return which nodes ``pods`` close to a pod of ``kind``, shape (nodes,)."""
-    closed = np.zeros(len(nodes), dtype=np.bool_)
+    rows: dict[str, list[IntArray]] = {}
     for group in pods:
         for key in conflicts(kind, group.kind):
-            closed |= same_domain(key, group.rows, nodes)
-    closed.setflags(write=False)
+            rows.setdefault(key, []).append(group.rows)
+    closed = np.zeros(len(nodes), dtype=np.bool_)
+    for key, taken in rows.items():
+        closed |= same_domain(key, np.concatenate(taken), nodes)
     return closed
 
 

@@ -129,7 +129,7 @@ class Preemptor:
 
     def waits_for_leaving(self, gang: Gang) -> Placement | None:
         """Return where ``gang`` fits once those being stopped have left; None if it does not."""
-        key = (gang.shape, gang.queue)
+        key = (self.snapshot.shape(gang), gang.queue)
         if not (self._has_leaving or self.chosen) or key in self._too_large:
             return None
         placement = self._search(gang).fits(self._candidates.leaving)
@@ -147,7 +147,7 @@ class Preemptor:
         reach = self._reach(entry)
         found = self._least(gang, reach)
         if found is None:
-            self._hopeless[gang.shape, gang.queue] = reach
+            self._hopeless[self.snapshot.shape(gang), gang.queue] = reach
             return None
         chosen, placement = found
         kind = self._candidates.kind
@@ -165,7 +165,7 @@ class Preemptor:
         """Return whether it is known already that no gang makes room for a waiting one."""
         if not (self._has_elastic or self._may_stop_others(entry)) or self._is_lowest(entry):
             return True
-        known = self._hopeless.get((gang.shape, gang.queue))
+        known = self._hopeless.get((self.snapshot.shape(gang), gang.queue))
         return known is not None and known.covers(self._reach(entry))
 
     def _search(self, gang: Gang) -> "VictimSearch":

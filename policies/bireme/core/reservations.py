@@ -111,7 +111,7 @@ class CapacityLedger:
         lasting = np.minimum(self.now.free, free_then)
         occupants = self.now.occupants
         if self._reserved_pods:
-            occupants = occupants.plus(self._reserved_pods, self._nodes)
+            occupants = occupants.plus(self._reserved_pods)
         self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting, occupants)
 
     def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
@@ -135,7 +135,7 @@ class CapacityLedger:
         if not gang.has_rules:
             return NOBODY
         there = self.now.occupants.without(set(gone))
-        return there.plus(self._reserved_pods, self._nodes) if self._reserved_pods else there
+        return there.plus(self._reserved_pods) if self._reserved_pods else there
 
 
 def reserve(

@@ -293,7 +293,12 @@ class _Filling:
             if within is not None and task.name in within:
                 has_room &= within[task.name]
         self.counts = {task.name: np.zeros(len(self.nodes), dtype=np.int64) for task in tasks}
-        self.used: IntArray = np.zeros(len(self.nodes), dtype=np.int64)
+        # Of each topology level the domains that have replicas; one entry more, for code -1.
+        self._levels = [
+            (codes, np.zeros(int(codes.max(initial=-1)) + 2, dtype=np.bool_))
+            for codes in self.nodes.domains
+        ]
+        self._is_empty = True
 
     def fill(self) -> bool:
         """Place all replicas; return whether that worked."""
@@ -315,9 +320,19 @@ class _Filling:
         self._put(at, self._choose(self, may))
         return True
 
+    def near(self, may: BoolArray) -> BoolArray:
+        """Return which of ``may`` are in the narrowest domain that has replicas already."""
+        for codes, is_used in () if self._is_empty else self._levels:
+            near: BoolArray = may & is_used[codes]
+            if near.any():
+                return near
+        return may
+
     def _put(self, at: int, row: int) -> None:
         self.counts[self._tasks[at].name][row] += 1
-        self.used[row] += 1
+        self._is_empty = False
+        for codes, is_used in self._levels:
+            is_used[codes[row]] = codes[row] >= 0
         self._free[row] -= self._requests[at]
         self._turns.put(at, row)
         for other, request in enumerate(self._requests):
@@ -332,11 +347,5 @@ def _first(_: _Filling, may: BoolArray) -> int:
 
 def _nearest(filling: _Filling, may: BoolArray) -> int:
     """Return the tightest row in the narrowest domain that has replicas already."""
-    used = np.flatnonzero(filling.used)
-    for codes in filling.nodes.domains if len(used) else ():
-        near = may & (codes >= 0) & np.isin(codes, codes[used])
-        if near.any():
-            may = near
-            break
-    rows = np.flatnonzero(may)
+    rows = np.flatnonzero(filling.near(may))
     return int(rows[np.argmin(filling.capacity.tightness[rows])])

@@ -31,7 +31,7 @@ from bireme.core.placement import (
     TaskPlacement,
     keeps_affinity,
 )
-from bireme.core.pod_rules import NOBODY, Occupants
+from bireme.core.pod_rules import NOBODY, Occupants, shape_alone
 from bireme.core.policy import Placer
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
@@ -103,7 +103,7 @@ class ScaleUp:
     def _fits_on_some(self, gang: Gang) -> bool:
         """Return whether ``gang`` fits where pools get only some of the nodes they may have."""
         table = self._extended.table
-        key = ("fits_on_some", gang.shape, getattr(self.placer, "name", ""))
+        key = ("fits_on_some", shape_alone(gang), getattr(self.placer, "name", ""))
         if key not in table.memo:
             room = messages.unused(table)
             search = _NodeSearch(messages.alone(gang), room, self.placer, fills=False)
@@ -191,7 +191,7 @@ class ScaleUp:
 
     def _placed(self, gang: Gang, room: FreeCapacity) -> Placement | None:
         """Return places for ``gang``, on as few new nodes as possible."""
-        key = (gang.shape, id(room))
+        key = (self.snapshot.shape(gang), id(room))
         if key in self._hopeless:
             return None
         if key in self._last and not gang.has_rules:
@@ -255,10 +255,11 @@ class ScaleUp:
 
     def _pools_for(self, gang: Gang) -> tuple[GrowablePool, ...]:
         """Pools whose nodes take a replica of any of its tasks."""
-        found = self._takers.get(gang.shape)
+        shape = self.snapshot.shape(gang)
+        found = self._takers.get(shape)
         if found is None:
             found = tuple(pool for pool in self._pools if self._extended.takes(pool.name, gang))
-            self._takers[gang.shape] = found
+            self._takers[shape] = found
         return found
 
     def _need(self, gang: Gang, placement: Placement) -> _Need:

@@ -4,6 +4,7 @@ The operator builds it from watched objects, the simulator from its own state; e
 give equal decisions.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from bireme.core.errors import SnapshotError, repeated
-from bireme.core.gangs import Gang, Key
+from bireme.core.gangs import Gang, Key, PodKind, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
-from bireme.core.pod_rules import NOBODY, Occupants
+from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, shape_alone
 from bireme.core.queues import Queue, wait_bound_seconds
 from bireme.core.quotas import Quota
 from bireme.core.resources import Amounts, IntArray
@@ -82,6 +83,41 @@ class ClusterSnapshot:
     def memo(self) -> dict[object, object]:
         """Answers that depend on this snapshot alone, kept for as long as it is."""
         return {}
+
+    def shape(self, gang: Gang) -> Shape:
+        """Return the equivalence class of ``gang`` in this snapshot: gangs of one fit alike.
+
+        Thousands of gangs whose pods are only about each other, each by a label of its own, are of
+        few shapes.
+        """
+        if not gang.has_rules:
+            return gang.shape
+        known = self._shapes.get(gang.shape)
+        if known is None:
+            known = shape_alone(gang) if self._is_alone(gang) else gang.shape
+            self._shapes[gang.shape] = known
+        return known
+
+    @cached_property
+    def _shapes(self) -> dict[Shape, Shape]:
+        return {}
+
+    def _is_alone(self, gang: Gang) -> bool:
+        """Return whether no rules are between its pods and any that are or may come in a cycle."""
+        own = {task.pod for task in gang.tasks if task.pod is not None}
+        count, index = self._kinds
+        return all(count[kind] == 1 for kind in own) and all(
+            other in own for kind in own for other in index.about(kind)
+        )
+
+    @cached_property
+    def _kinds(self) -> tuple[Counter[PodKind], KindIndex]:
+        """How many waiting gangs, and groups of pods on nodes, are of each kind; and all kinds."""
+        count = Counter(group.kind for group in self.occupants.groups)
+        for gang in self.waiting:
+            if gang.has_rules:
+                count.update({task.pod for task in gang.tasks if task.pod is not None})
+        return count, KindIndex(count)
 
     @cached_property
     def node_pools(self) -> IntArray:
