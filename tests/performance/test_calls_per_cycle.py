@@ -13,6 +13,15 @@ import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
+from bireme.core.gangs import (
+    PodKind,
+    PodSelector,
+    PodTerm,
+    Requirement,
+    SelectorOperator,
+    SpreadLimit,
+)
+from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.running import RunningTable
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -126,3 +135,43 @@ def test_running_gangs_cost_no_calls_where_nobody_is_ever_stopped() -> None:
     few = cycle_calls(a_full_cluster(10, running=NODES), "fifo")
     many = cycle_calls(a_full_cluster(10, running=8 * NODES), "fifo")
     assert sum(many) <= sum(few) * 1.25
+
+
+def with_own_rules(snapshot: ClusterSnapshot) -> ClusterSnapshot:
+    """Have the replicas of each waiting gang be apart from each other and spread over nodes."""
+    gangs = []
+    for gang in snapshot.waiting:
+        own = (Requirement("job", SelectorOperator.IN, (gang.uid,)),)
+        pods = PodSelector(("default",), (), own)
+        kind = PodKind(
+            namespace="default",
+            labels=(("job", gang.uid),),
+            apart=(PodTerm(HOSTNAME_LABEL, pods),),
+            spread=(SpreadLimit(HOSTNAME_LABEL, 1, pods),),
+        )
+        gangs.append(replace(gang, tasks=tuple(replace(t, pod=kind) for t in gang.tasks)))
+    return replace(snapshot, waiting=tuple(gangs))
+
+
+def test_gangs_with_rules_by_labels_of_their_own_cost_no_calls_of_numpy_each() -> None:
+    few, calls_of_few = cycle_calls(with_own_rules(a_full_cluster(10)), "fifo")
+    many, calls_of_many = cycle_calls(with_own_rules(a_full_cluster(1000)), "fifo")
+    _, plain = cycle_calls(a_full_cluster(1000), "fifo")
+    assert few <= many <= few * 1.1
+    assert calls_of_few < calls_of_many <= plain * 2
+
+
+def test_each_admission_of_gangs_with_rules_of_their_own_costs_the_same() -> None:
+    """Pods that rules see are not looked at again with every one that is added."""
+
+    def cost(gangs: int) -> float:
+        machines = [a_node(f"node-{number:03d}") for number in range(NODES)]
+        waiting = [a_gang(f"g{number}", a_task(1, gpus=0)) for number in range(gangs)]
+        snapshot = with_own_rules(a_snapshot(machines, *waiting, now=10_000.0))
+        policy = make_policy(SchedulingSettings(orderer="fifo"))
+        assert len(run_cycle(snapshot, policy, explain=False).admitted) == gangs
+        fresh = replace(snapshot)
+        return sum(calls(lambda: run_cycle(fresh, policy, explain=False))) / gangs
+
+    few, many = cost(20), cost(400)
+    assert many <= few * 1.5

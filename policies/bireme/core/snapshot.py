@@ -95,7 +95,8 @@ class ClusterSnapshot:
         known = self._shapes.get(gang.shape)
         if known is None:
             known = shape_alone(gang) if self._is_alone(gang) else gang.shape
-            self._shapes[gang.shape] = known
+            # One object for all that are equal: it is the key of most caches of a cycle.
+            known = self._shapes[gang.shape] = self._shapes.setdefault(known, known)
         return known
 
     @cached_property

@@ -563,7 +563,7 @@ class ClusterState:
                 learned,
                 volumes,
                 self.quotas.rules(key[0]),
-                self._rules.revision,
+                self._rules.revision_of(job.label_pairs),
             ),
             self._waiting_jobs[key],
         )
@@ -935,7 +935,7 @@ class ClusterState:
             self.run_times.of_job(job),
             self._claims_revision(job),
             self.quotas.rules(held.key[0]),
-            self._rules.revision,
+            self._rules.revision_of(job.label_pairs),
         )
 
     def _worked_out(

@@ -77,7 +77,7 @@ def demands_of_spec(
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65_536)
 def _shared(kind: PodKind) -> PodKind:
     return kind
 
@@ -223,32 +223,37 @@ def _host_ports(spec: wire.V1PodSpec) -> tuple[HostPort, ...]:
 
 
 _Source = tuple[str, Key]
+_Pair = tuple[str, str]
 
 
 class PodRules:
     """The rules of a cluster's pods and gangs, and the pods that could be among those they name.
 
-    ``labels_of`` returns the labels of a namespace.
+    ``labels_of`` returns the labels of a namespace. Most selectors ask for a value of some label:
+    with one that comes or goes only the pods of that label are looked at again.
 
     Attributes:
-        revision: Number of changes to which pods the rules are about.
         leaving: Pods that are being deleted.
     """
 
     def __init__(self, labels_of: Callable[[str], Mapping[str, str]]) -> None:
-        self.revision = 0
         self._labels_of = labels_of
         # Namespace, labels and demands by pod.
         self._pods: dict[Key, tuple[str, Mapping[str, str], PodKind | None]] = {}
         self.leaving: set[Key] = set()
         self._selectors_of: dict[_Source, tuple[PodSelector, ...]] = {}
         self._count: Counter[PodSelector] = Counter()
-        self._by_pair: dict[tuple[str, str] | None, dict[PodSelector, None]] = {}
+        self._by_pair: dict[_Pair | None, dict[PodSelector, None]] = {}
         # Labels of pods, and of their namespaces, that selectors ask for.
         self._keys: Counter[str] = Counter()
         self._space_keys: Counter[str] = Counter()
-        # What is seen of each pod, at a revision.
-        self._seen: dict[Key, PodKind | None] = {}
+        # Number of changes to what rules are about: of any pod, and of those that have a label.
+        self._changes = 0
+        self._changes_of: Counter[_Pair] = Counter()
+        # What is seen of pods, pods that are to be looked at again, and pods by what is asked.
+        self._seen: dict[Key, PodKind] = {}
+        self._unsure: dict[Key, None] = {}
+        self._labelled: dict[_Pair, dict[Key, None]] = {}
         self._with_demands: set[Key] = set()
 
     def put_pod(self, key: Key, namespace: str, pod: wire.V1Pod, labels: Mapping[str, str]) -> None:
@@ -264,21 +269,27 @@ class PodRules:
             self.leaving.add(key)
         if self._pods.get(key) == (namespace, labels, demands):
             return
+        self._forget(key)
         self._pods[key] = (namespace, labels, demands)
-        self._seen.pop(key, None)
+        self._unsure[key] = None
         self._put(("Pod", key), demands)
-        if demands is None:
-            self._with_demands.discard(key)
-        else:
+        if demands is not None:
             self._with_demands.add(key)
 
     def delete_pod(self, key: Key) -> None:
         """Forget a pod."""
-        if self._pods.pop(key, None) is not None:
-            self._seen.pop(key, None)
-            self._with_demands.discard(key)
+        if key in self._pods:
+            self._forget(key)
             self.leaving.discard(key)
             self._put(("Pod", key), None)
+
+    def _forget(self, key: Key) -> None:
+        known = self._pods.pop(key, None)
+        for pair in known[1].items() if known is not None else ():
+            self._labelled.get(pair, {}).pop(key, None)
+        self._seen.pop(key, None)
+        self._unsure.pop(key, None)
+        self._with_demands.discard(key)
 
     def put_job(self, key: Key, demands: Iterable[PodKind | None]) -> None:
         """Take in the demands of the tasks of a job; none where it is gone."""
@@ -295,28 +306,44 @@ class PodRules:
             self._count[pods] += 1
             if self._count[pods] == 1:
                 self._by_pair.setdefault(pods.pair, {})[pods] = None
-                self._keys.update(each.key for each in pods.requirements)
-                self._space_keys.update(each.key for each in pods.spaces)
-                self._changed()
+                self._change(pods, 1)
         for pods in before:
             self._count[pods] -= 1
             if not self._count[pods]:
                 del self._count[pods]
                 del self._by_pair[pods.pair][pods]
-                self._keys.subtract(each.key for each in pods.requirements)
-                self._space_keys.subtract(each.key for each in pods.spaces)
-                self._changed()
+                self._change(pods, -1)
+
+    def _change(self, pods: PodSelector, change: int) -> None:
+        """Note a selector that is new, ``change`` 1, or gone, -1."""
+        is_about_all = pods.pair is None
+        for counts, asked in ((self._keys, pods.requirements), (self._space_keys, pods.spaces)):
+            for key in (each.key for each in asked):
+                before = counts[key]
+                counts[key] += change
+                is_about_all |= not (before and counts[key])
+        if is_about_all or pods.pair is None:
+            self._change_all()
+            return
+        self._changes_of[pods.pair] += 1
+        self._unsure.update(self._labelled.get(pods.pair, {}))
+
+    def _change_all(self) -> None:
+        self._changes += 1
+        self._seen.clear()
+        self._labelled.clear()
+        self._unsure = dict.fromkeys(self._pods)
 
     def namespaces_changed(self) -> bool:
         """Take note that labels of namespaces have changed; return whether rules ask for any."""
         if not any(self._space_keys.values()):
             return False
-        self._changed()
+        self._change_all()
         return True
 
-    def _changed(self) -> None:
-        self.revision += 1
-        self._seen.clear()
+    def revision_of(self, labels: Iterable[tuple[str, str]]) -> int:
+        """Return a number that grows when what is seen of pods with ``labels`` may have changed."""
+        return self._changes + sum(self._changes_of[pair] for pair in labels)
 
     @property
     def has_selectors(self) -> bool:
@@ -351,13 +378,24 @@ class PodRules:
 
     def pods(self) -> Iterator[tuple[Key, PodKind]]:
         """Yield every pod that some rule is about, and what rules see of it."""
-        # Without selectors no more than host ports are left, which only these pods have.
-        for key in self._pods if self._count else sorted(self._with_demands):
-            if key not in self._seen:
-                self._seen[key] = self.seen(*self._pods[key])
-            kind = self._seen[key]
-            if kind is not None:
-                yield key, kind
+        if not self._count:
+            # No more than host ports are left, which only these pods have.
+            for key in sorted(self._with_demands):
+                if (kind := self._pods[key][2]) is not None:
+                    yield key, kind
+            return
+        for key in self._unsure:
+            _, labels, _ = known = self._pods[key]
+            for pair in labels.items():
+                if self._keys[pair[0]] > 0:
+                    self._labelled.setdefault(pair, {})[key] = None
+            kind = self.seen(*known)
+            if kind is None:
+                self._seen.pop(key, None)
+            else:
+                self._seen[key] = kind
+        self._unsure.clear()
+        yield from self._seen.items()
 
     def of_pod(self, key: Key) -> PodKind | None:
         """Return what rules see of a pod; None where none is about it."""

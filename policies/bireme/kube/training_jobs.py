@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -244,7 +245,7 @@ _CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
 # Cached properties of JobFacts that follow from the spec alone, and from its tasks as planned.
 _OF_SPEC: Final = ("spec_hash", "template", "pod_shapes")
-_OF_TASKS: Final = ("claims", "has_claims", "rules")
+_OF_TASKS: Final = ("claims", "has_claims", "rules", "label_pairs")
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
 
@@ -356,6 +357,12 @@ class JobFacts:
     def labels_of(self, place: int) -> dict[str, str]:
         """Return the labels that all pods of the task at ``place`` have."""
         return {**self.pods[place].labels, **self._own_labels(place)}
+
+    @cached_property
+    def label_pairs(self) -> tuple[tuple[str, str], ...]:
+        """All labels that pods of its tasks have."""
+        labels = (self.labels_of(place).items() for place in range(len(self.pods)))
+        return tuple(dict.fromkeys(chain.from_iterable(labels)))
 
     def _own_labels(self, place: int) -> dict[str, str]:
         queue = self.spec.queue if self.spec is not None else ""
