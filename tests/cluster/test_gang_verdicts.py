@@ -152,7 +152,8 @@ def _is_settled(node: Manifest) -> bool:
 
 def test_gangs_are_judged_as_planned(judge: Judge) -> None:
     courses = [
-        followed(gangs, JudgedCluster(judge, gangs.objects)) for gangs in map(gangs_of, JUDGED)
+        followed(gangs, JudgedCluster(judge, gangs.objects), judge)
+        for gangs in map(gangs_of, JUDGED)
     ]
     assert_agreed(courses)
     assert sum(course.held for course in courses) > 0.2 * sum(c.admitted for c in courses)
@@ -163,7 +164,7 @@ def test_kube_scheduler_binds_gangs_as_planned(cluster: Cluster, judge: Judge, s
     gangs = gangs_of(seed)
     real = RealCluster(cluster, judge, gangs)
     try:
-        course = followed(gangs, real)
+        course = followed(gangs, real, judge)
     finally:
         real.close()
     assert_agreed([course])

@@ -270,7 +270,7 @@ class _Drawing:
 
     def try_one(self, name: str) -> None:
         made = self.pod(name)
-        about = self.one(_FEATURES)
+        about = self.one((*_FEATURES, *_FEATURES_OF_MANY_KINDS))
         for feature in _FEATURES:  # in this order: resources of the pod cover its containers'
             if self.chance(0.02) or feature is about:
                 feature(self, made)
@@ -463,6 +463,20 @@ class _Drawing:
                     constraint[policy] = self.one(("Honor", "Ignore"))
             made[constraint["topologyKey"], constraint["whenUnsatisfiable"]] = constraint
         pod["spec"]["topologySpreadConstraints"] = list(made.values())
+        if self.chance(0.3):  # what nodeAffinityPolicy is about
+            self.one((_Drawing.selector, _Drawing.node_affinity))(self, pod)
+        if self.chance(0.5):
+            self.twins(pod)
+
+    def twins(self, pod: Manifest) -> None:
+        """Put pods with the labels of this one on most nodes, so that no domain is empty."""
+        for node in self.node_names:
+            for _ in range(self.one((0, 1, 1, 2))):
+                made = self.pod(f"t{len(self.pods)}")
+                made["metadata"]["labels"] = dict(pod["metadata"]["labels"])
+                made["spec"]["containers"][0]["resources"] = {}
+                made["spec"]["nodeName"] = node
+                self.pods.append({**made, "status": {"phase": "Running"}})
 
     # --- features: volumes ---
 
@@ -819,3 +833,5 @@ _FEATURES: Final = (
     _Drawing.gated,
     _Drawing.new_feature,
 )
+# Rules of which each field, and each pair of fields, is to decide now and then.
+_FEATURES_OF_MANY_KINDS: Final = (_Drawing.spread,) * 4

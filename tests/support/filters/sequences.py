@@ -1,7 +1,7 @@
 """Gangs one after the other: planned by the core, created as Bireme creates them, then scheduled.
 
 A scheduler must take every planned pod on its node, and must be unable to place whole what the
-planner refuses.
+planner refuses. What a pin hides from it, spread over domains, is asked about pods without a pin.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class Course:
     disputes: list[Dispute]
 
 
-def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
+def followed(gangs: Gangs, scheduler: Scheduler, judge: Judge) -> Course:
     """Plan and bind the gangs in turn; one that is held is tried without the planner."""
     course = Course(0, 0, [])
     for drawn in gangs.gangs:
@@ -95,8 +95,11 @@ def followed(gangs: Gangs, scheduler: Scheduler) -> Course:
                 now=CREATED,
             )
             factory = PodFactory(factory_job, plan)
-            made = [factory.manifest(member) for member in factory.in_order()]
-            lost = scheduler.bind(made)
+            members = list(factory.in_order())
+            free = {pod["metadata"]["name"]: pod for pod in loose}
+            named = [(free[f"{name}-{m.task}-{m.index}"], m.node) for m in members]
+            lost = out_of_turn(judge, [*scheduler.objects(), *scheduler.pods()], named)
+            lost = lost or scheduler.bind([factory.manifest(member) for member in members])
             if lost:
                 places = ", ".join(f"{m.task}-{m.index} on {m.node}" for m in plan.members)
                 words = "; ".join(f"{pod} has no node: {why}" for pod, why in lost.items())
@@ -116,6 +119,37 @@ def _loose(name: str, template: Manifest) -> Manifest:
     """Return a pod of the template for whatever node kube-scheduler finds."""
     meta = {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
+def out_of_turn(
+    judge: Judge, there: Sequence[Manifest], pods: Sequence[tuple[Manifest, str]]
+) -> Mapping[str, str]:
+    """Return words on pods that cannot come to their nodes in any order; none if all can."""
+    waiting, placed = list(pods), list(there)
+    while waiting:
+        blocked, words = [], {}
+        for pod, node in waiting:
+            (verdict,) = judge.ask(placed, [pod]).tried
+            against = [each for each in verdict.refusals[node] if each.plugin in PLANNED]
+            if against:
+                blocked.append((pod, node))
+                words[pod["metadata"]["name"]] = _words({node: against})
+            else:
+                placed.append(_bound(pod, node))
+        if len(blocked) == len(waiting):
+            return words
+        waiting = blocked
+    return {}
+
+
+def _bound(pod: Manifest, node: str) -> Manifest:
+    """Return the pod on a node, as it was written: the judge completes it for every question."""
+    return {
+        **pod,
+        "metadata": {**pod["metadata"], "uid": f"uid-{pod['metadata']['name']}"},
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": {"phase": "Running"},
+    }
 
 
 class JudgedCluster:
@@ -156,14 +190,7 @@ class JudgedCluster:
             if is_pinned:
                 against = tuple(each for each in against if each.plugin in PLANNED)
             if not against:
-                name = pod["metadata"]["name"]
-                # As it was written: the judge completes each pod once for every question.
-                self._pods[name] = {
-                    **pod,
-                    "metadata": {**pod["metadata"], "uid": f"uid-{name}"},
-                    "spec": {**pod["spec"], "nodeName": node},
-                    "status": {"phase": "Running"},
-                }
+                self._pods[pod["metadata"]["name"]] = _bound(pod, node)
                 return ""
         return _words(verdict.refusals)
 

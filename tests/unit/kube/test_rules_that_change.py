@@ -18,7 +18,13 @@ SELECTORS: tuple[dict[str, Any], ...] = (
     {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
     {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]},
 )
-LABELS = ({}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "x"}, {"tier": "y", "more": "z"})
+LABELS: tuple[dict[str, str], ...] = (
+    {},
+    {"app": "a"},
+    {"app": "b"},
+    {"app": "a", "tier": "x"},
+    {"tier": "y", "more": "z"},
+)
 
 
 def spec_with(selector: dict[str, Any] | None, spaces: bool = False) -> dict[str, Any]:
@@ -38,7 +44,7 @@ SPECS = st.sampled_from(
         spec_with(SELECTORS[0], spaces=True),
     )
 )
-NOTHING = st.just({})
+NOTHING: st.SearchStrategy[dict[str, Any]] = st.just({})
 STEPS = st.one_of(
     st.tuples(st.just("pod"), st.integers(0, 4), st.sampled_from(LABELS), st.just({}) | SPECS),
     st.tuples(st.just("gone"), st.integers(0, 4), NOTHING, NOTHING),
