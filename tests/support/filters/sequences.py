@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Hold
 from bireme.kube import plans, training_jobs
@@ -125,7 +127,7 @@ def out_of_turn(
     judge: Judge, there: Sequence[Manifest], pods: Sequence[tuple[Manifest, str]]
 ) -> Mapping[str, str]:
     """Return words on pods that cannot come to their nodes in any order; none if all can."""
-    waiting, placed = list(pods), list(there)
+    waiting, placed = list(pods), [_as_written(made) for made in there]
     while waiting:
         blocked, words = [], {}
         for pod, node in waiting:
@@ -140,6 +142,21 @@ def out_of_turn(
             return words
         waiting = blocked
     return {}
+
+
+def _as_written(made: Manifest) -> Manifest:
+    """Return a pod without the label keys that the API server has made requirements of."""
+    if made["kind"] != "Pod":
+        return made
+    found: Manifest = msgspec.json.decode(msgspec.json.encode(made))
+    found["spec"].pop("topologySpreadConstraints", None)  # of pods on nodes nobody asks
+    affinity = found["spec"].get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+            term.pop("matchLabelKeys", None)
+            term.pop("mismatchLabelKeys", None)
+    return found
 
 
 def _bound(pod: Manifest, node: str) -> Manifest:
