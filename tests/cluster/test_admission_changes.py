@@ -36,6 +36,7 @@ CHANGES = {
         resources: Object.spec.initContainers.resources{requests: {"cpu": "2"}}}]}}""",
     "gate": """Object{spec: Object.spec{schedulingGates: [
         Object.spec.schedulingGates{name: "example.com/budget"}]}}""",
+    "label": """Object{metadata: Object.metadata{labels: {"example.com/tier": "gpu"}}}""",
 }
 
 
@@ -86,8 +87,9 @@ def changed_by(tenant: Tenant, name: str) -> None:
     def is_changed() -> bool:
         pod = {"metadata": {"name": "probe"}, "spec": pod_spec(0), "kind": "Pod"}
         path = tenant.path("Pod")
-        spec = tenant.cluster.api.post(f"{path}?dryRun=All", pod)["spec"]
-        return bool({"initContainers", "schedulingGates"} & spec.keys())
+        made = tenant.cluster.api.post(f"{path}?dryRun=All", pod)
+        changed = {"initContainers", "schedulingGates", "labels"}
+        return bool(changed & {*made["spec"], *made["metadata"]})
 
     tenant.eventually(is_changed)
 
@@ -194,6 +196,16 @@ def add_webhook_without_dry_runs(tenant: Tenant, name: str) -> None:
 
 def coded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
+
+
+def test_replicas_are_apart_by_a_label_that_admission_adds(tenant: Tenant) -> None:
+    """Without it both would be planned onto one node, where kube-scheduler refuses the second."""
+    changed_by(tenant, "label")
+    selected = {"labelSelector": {"matchLabels": {"example.com/tier": "gpu"}}}
+    term = {"topologyKey": "kubernetes.io/hostname", **selected}
+    rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    runs_at_once(tenant, "job", affinity=rules)
+    assert len({pod["spec"]["nodeName"] for pod in tenant.pods("job")}) == 2
 
 
 def test_a_gate_that_admission_puts_on_pods_is_named_and_holds_nothing(tenant: Tenant) -> None:

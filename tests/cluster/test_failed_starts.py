@@ -25,16 +25,13 @@ def with_host_port() -> Manifest:
     return spec
 
 
-def spread(job: str) -> Manifest:
+def apart(job: str) -> Manifest:
     """Return a spec whose replicas need two nodes, by a rule that Bireme does not plan."""
-    rule = {
-        "maxSkew": 1,
-        "minDomains": 2,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"bireme.dev/training-job": job}},
-    }
-    return pod_spec(4) | {"topologySpreadConstraints": [rule]}
+    has_index = {"key": "bireme.dev/index", "operator": "Exists"}
+    own = {"matchLabels": {"bireme.dev/training-job": job}, "matchExpressions": [has_index]}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": own}
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return pod_spec(4) | {"affinity": {"podAntiAffinity": rules}}
 
 
 def test_a_port_of_the_only_node_goes_to_one_pod_at_a_time(tenant: Tenant) -> None:
@@ -51,10 +48,10 @@ def test_a_port_of_the_only_node_goes_to_one_pod_at_a_time(tenant: Tenant) -> No
     tenant.delete("TrainingJob", "second")
 
 
-def test_a_gang_that_cannot_be_spread_over_one_node_holds_nothing(
+def test_a_gang_that_cannot_be_apart_on_one_node_holds_nothing(
     stack: BiremeStack, tenant: Tenant
 ) -> None:
-    tenant.create(training_job("apart", task(replicas=2, spec=spread("apart"))))
+    tenant.create(training_job("apart", task(replicas=2, spec=apart("apart"))))
     tenant.eventually(lambda: tenant.plan("apart"))
     began = time.monotonic()
     tenant.create(training_job("equal", task(replicas=2, gpus=4)))
@@ -62,7 +59,7 @@ def test_a_gang_that_cannot_be_spread_over_one_node_holds_nothing(
     assert time.monotonic() - began < 10.0
     paused = tenant.status("apart")
     assert (paused["phase"], paused["reason"]) == ("Restarting", "Unschedulable")
-    assert "didn't match pod topology spread constraints" in paused["message"]
+    assert "didn't match pod anti-affinity rules" in paused["message"]
     assert (paused["startFailures"], paused["interruptions"]) == (1, 1)
     assert (tenant.plan("apart"), tenant.pods("apart")) == (None, [])
 

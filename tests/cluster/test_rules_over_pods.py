@@ -14,6 +14,7 @@ from tools.controlplane.stack import BiremeStack
 pytestmark = pytest.mark.cluster
 
 HOST = "kubernetes.io/hostname"
+SPREAD = {"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "DoNotSchedule"}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,7 @@ def racks(tenant: Tenant, nodes: Iterable[str]) -> list[str]:
 
 def test_a_hard_spread_over_racks_is_kept_under_a_pin(tenant: Tenant) -> None:
     """All four would fit on one node; of a pinned pod kube-scheduler counts its own rack alone."""
-    rule = {"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "DoNotSchedule"}
-    spec = pod_spec(gpus=1) | {"topologySpreadConstraints": [{**rule, **of_job("spread")}]}
+    spec = pod_spec(gpus=1) | {"topologySpreadConstraints": [{**SPREAD, **of_job("spread")}]}
     tenant.create(training_job("spread", task(replicas=4, spec=spec)))
     nodes = await_first_start(tenant, "spread")
     found = racks(tenant, nodes.elements())
@@ -103,10 +103,40 @@ def test_a_gang_without_rules_keeps_away_from_pods_that_want_it_away(tenant: Ten
     assert closed not in racks(tenant, await_first_start(tenant, "plain"))
 
 
+def test_more_domains_than_there_are_keep_a_gang_from_fitting(tenant: Tenant) -> None:
+    """With ``minDomains`` the two racks are too few for more than one replica each."""
+    few = {**SPREAD, **of_job("few"), "minDomains": 3}
+    spec = pod_spec(gpus=1) | {"topologySpreadConstraints": [few]}
+    tenant.create(training_job("few", task(replicas=3, spec=spec)))
+    assert "holds at most 2" in tenant.await_reason("few", "NeverFits")["message"]
+    spec["topologySpreadConstraints"] = [{**few, **of_job("enough"), "minDomains": 2}]
+    tenant.create(training_job("enough", task(replicas=4, spec=spec)))
+    nodes = await_first_start(tenant, "enough")
+    assert sorted(Counter(racks(tenant, nodes.elements())).values()) == [2, 2]
+    assert tenant.plan("enough")["mode"] == "Pinned"  # type: ignore[index]
+
+
+def test_domains_that_a_gang_may_not_use_count_where_its_spread_says_so(tenant: Tenant) -> None:
+    wide = {**SPREAD, **of_job("wide"), "nodeAffinityPolicy": "Ignore"}
+    only = {"topologySpreadConstraints": [wide], "nodeSelector": {RACK: "rack-0"}}
+    tenant.create(training_job("wide", task(replicas=2, spec=pod_spec(gpus=1) | only)))
+    assert "holds at most 1" in tenant.await_reason("wide", "NeverFits")["message"]
+    only["topologySpreadConstraints"] = [{**SPREAD, **of_job("narrow")}]
+    tenant.create(training_job("narrow", task(replicas=2, spec=pod_spec(gpus=1) | only)))
+    nodes = await_first_start(tenant, "narrow")
+    assert racks(tenant, nodes.elements()) == ["rack-0", "rack-0"]
+    # Pinned pods that kept the policy would be refused in some orders of binding.
+    both = {**SPREAD, "nodeAffinityPolicy": "Ignore", **of_job("both")}
+    spec = pod_spec(gpus=1) | {"topologySpreadConstraints": [both]}
+    tenant.create(training_job("both", task(replicas=4, spec=spec)))
+    nodes = await_first_start(tenant, "both")
+    assert sorted(Counter(racks(tenant, nodes.elements())).values()) == [2, 2]
+
+
 def test_what_is_not_planned_is_said_and_kept_by_kube_scheduler(tenant: Tenant) -> None:
-    rule = {"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "DoNotSchedule"}
-    left = {**rule, **of_job("left"), "minDomains": 2}
-    spec = pod_spec(gpus=1) | {"topologySpreadConstraints": [left]}
+    has_index = {"key": "bireme.dev/index", "operator": "Exists"}
+    own = {"matchLabels": {"bireme.dev/training-job": "left"}, "matchExpressions": [has_index]}
+    spec = pod_spec(gpus=1) | {"topologySpreadConstraints": [{**SPREAD, "labelSelector": own}]}
     tenant.create(training_job("left", task(replicas=4, spec=spec)))
     nodes = await_first_start(tenant, "left")
     assert sorted(Counter(racks(tenant, nodes.elements())).values()) == [2, 2]

@@ -34,6 +34,8 @@ def of_job(name: str, chance: Random) -> dict[str, Any]:
             {"affinity": {"podAntiAffinity": _required(HOST, LOUD)}},
             {"affinity": {"podAffinity": _required(RACK, own)}},
             {"topologySpreadConstraints": [{**spread, **selected}]},
+            {"topologySpreadConstraints": [{**spread, **selected, "minDomains": 2}]},
+            {"topologySpreadConstraints": [{**spread, **selected, "nodeAffinityPolicy": "Ignore"}]},
         )
     )
 
@@ -124,12 +126,14 @@ def _is_skewed(
         if at["metadata"]["name"] in names and _selects(limit, pod, other):
             found[_domain(limit, at)] += not objects.is_leaving(other)
     own = _selects(limit, pod, pod)
-    skew = found[_domain(limit, node)] + own - min(found.values(), default=0)
+    is_enough = len(found) >= int(limit.get("minDomains", 1))
+    fewest = min(found.values(), default=0) if is_enough else 0
+    skew = found[_domain(limit, node)] + own - fewest
     return skew > int(limit["maxSkew"])
 
 
 def _counted(limit: Object, pod: Object, nodes: Sequence[Object]) -> Iterator[Object]:
-    pins = objects.pins(pod)
+    pins = objects.pins(pod) if limit.get("nodeAffinityPolicy") != "Ignore" else []
     for each in nodes:
         is_selected = not pins or any(each["metadata"]["name"] in pin for pin in pins)
         if is_selected and _domain(limit, each) is not None:
