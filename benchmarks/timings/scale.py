@@ -39,6 +39,7 @@ _SCENES: Final = {
     "full": "100 % in use, 5000 gangs",
     "preemptors": "100 % in use, each of 5000 gangs stops others",
     "all-different": "100 % in use, no two of 5000 gangs ask the same",
+    "rules": "100 % in use, each of 5000 gangs has rules by a label of its own",
 }
 _WIDE: Final = {
     "wide-starts": "one gang of 10,000 pods that fits",

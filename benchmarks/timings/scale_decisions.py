@@ -12,12 +12,23 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from benchmarks.machine import peak_mib
 from benchmarks.timings.cases import in_child
 from benchmarks.timings.decision import problem
 from bireme.core.cycle import run_cycle
-from bireme.core.gangs import Gang
+from bireme.core.gangs import (
+    Gang,
+    PodKind,
+    PodSelector,
+    PodTerm,
+    Requirement,
+    SelectorOperator,
+    SpreadLimit,
+)
+from bireme.core.nodes import HOSTNAME_LABEL
+from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -26,6 +37,7 @@ from bireme.testing import a_gang, a_running, a_snapshot, a_task, with_running
 
 _WARM_CYCLES: Final = 5
 _PODS_PER_GANG: Final = 16
+_RACK: Final = "topology.bireme.dev/rack"
 _HIGHEST: Final = 4
 """Of the priorities of waiting gangs."""
 
@@ -94,6 +106,39 @@ def _all_different(nodes: int, gangs: int) -> ClusterSnapshot:
     return _held(replace(snapshot, waiting=tuple(waiting)), 100, _HIGHEST)
 
 
+def _with_rules(percent: int) -> Callable[[int, int], ClusterSnapshot]:
+    """Return the queue with rules by a label of each gang's own, and pods of two in five there.
+
+    Replicas of a gang are apart by node and spread over racks; so are those that are there.
+    """
+
+    def scene(nodes: int, gangs: int) -> ClusterSnapshot:
+        snapshot = _queue(percent)(nodes, gangs)
+        waiting = tuple(
+            replace(gang, tasks=tuple(replace(task, pod=_own(gang.uid)) for task in gang.tasks))
+            for gang in snapshot.waiting
+        )
+        there = (
+            PodsOf(_own(f"there-{at // 4}"), np.array([at % nodes]), f"there-{at // 4}")
+            for at in range(gangs * 2 // 5)
+        )
+        return replace(snapshot, waiting=waiting, occupants=Occupants(there))
+
+    return scene
+
+
+def _own(gang: str) -> PodKind:
+    """Return the kind of a pod that has rules about the pods of its own gang."""
+    own = (Requirement("job", SelectorOperator.IN, (gang,)),)
+    pods = PodSelector(("default",), (), own)
+    return PodKind(
+        namespace="default",
+        labels=(("job", gang),),
+        apart=(PodTerm(HOSTNAME_LABEL, pods),),
+        spread=(SpreadLimit(_RACK, 1, pods),),
+    )
+
+
 def _preemptors(nodes: int, gangs: int) -> ClusterSnapshot:
     """Every waiting gang stops two running ones."""
     waiting = (
@@ -123,6 +168,8 @@ SCENES: Final[dict[str, Callable[[int, int], ClusterSnapshot]]] = {
     "full": _queue(100),
     "strangers": _strangers,
     "all-different": _all_different,
+    "rules": _with_rules(100),
+    "rules-start": _with_rules(97),
     "preemptors": _preemptors,
     "wide-starts": _wide(0, 0),
     "wide-waits": _wide(100, 0),
@@ -132,7 +179,8 @@ SCENES: Final[dict[str, Callable[[int, int], ClusterSnapshot]]] = {
 
 def _moments(snapshot: ClusterSnapshot) -> Iterator[ClusterSnapshot]:
     for second in range(1 + _WARM_CYCLES):
-        yield replace(snapshot, now=snapshot.now + second)
+        there = Occupants(snapshot.occupants.groups)
+        yield replace(snapshot, now=snapshot.now + second, occupants=there)
 
 
 def main(arguments: list[str]) -> None:
