@@ -214,6 +214,32 @@ def test_a_claim_for_one_pod_waits_for_the_pod_that_uses_it(tenant: Tenant, loca
     tenant.create(training_job("first", using(named("data"))))
     assert runs_at_once(tenant, "first") == ["gpu-10"]
     tenant.create(training_job("job", using(named("data"))))
-    waits(tenant, "has access mode ReadWriteOncePod and pod first-worker-0 uses it")
+    waits(tenant, f"has access mode ReadWriteOncePod and {tenant.namespace}/first uses it")
     tenant.delete("TrainingJob", "first")
     tenant.await_phase("job", "Running")
+
+
+def test_one_of_two_gangs_that_name_a_claim_for_one_pod_at_once_waits(
+    tenant: Tenant, local: str
+) -> None:
+    """Both come in one moment: one runs, and no pod of the other is created before it ends."""
+    mode = "ReadWriteOncePod"
+    of = f"pv-{tenant.namespace}"
+    made = volume(of, local, host="gpu-10", modes=(mode,), claim=f"{tenant.namespace}/data")
+    tenant.create(made, claim("data", local, mode=mode, volumeName=of))
+    bound(tenant, "data")
+    names = ("one", "two")
+    tenant.create(*(training_job(name, using(named("data"))) for name in names))
+    phases = tenant.eventually(
+        lambda: {tenant.status(name).get("phase"): name for name in names},
+        lambda found: "Running" in found,
+    )
+    first = phases["Running"]
+    (second,) = set(names) - {first}
+    waits(
+        tenant, f"has access mode ReadWriteOncePod and {tenant.namespace}/{first} uses it", second
+    )
+    assert tenant.pods(second) == []
+    tenant.delete("TrainingJob", first)
+    status = tenant.await_phase(second, "Running")
+    assert (status.get("interruptions", 0), status.get("startFailures", 0)) == (0, 0)

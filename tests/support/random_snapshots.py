@@ -81,6 +81,8 @@ KINDS = (
     PodKind(
         namespace="default", labels=_A, spread=(SpreadLimit(RACK, 1, _APP_A, False, False, 2),)
     ),
+    PodKind(alone=(("default", "data"),)),
+    PodKind((HostPort(7001),), alone=(("default", "data"), ("default", "more"))),
 )
 """Kinds of pods that have rules about each other."""
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))

@@ -13,9 +13,10 @@ import numpy as np
 from bireme.core import messages
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Reservation, Resize
 from bireme.core.elastic import larger, smaller
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, Key
 from bireme.core.guardrails import CheckedPlacer, CheckedSizer, OrderError, orderers
 from bireme.core.placement import Placement
+from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
 from bireme.core.preemption import Candidate, Preemptor
 from bireme.core.queue_tree import QueueTree
@@ -195,7 +196,12 @@ class AdmissionPass:
                 self._keep(entry, smallest, kept, victims),
             ]
 
-        # 4. Hold it. The first that capacity blocks gets the earliest places reserved (EASY):
+        # 4. Another gang has a claim that is for one pod alone: capacity would not help.
+        if (used := self._claim_in_use(smallest)) is not None:
+            message = self._text(messages.claim_in_use, *used)
+            return [Hold(gang, Reason.CLAIM_NOT_READY, message, self.position, entry)]
+
+        # 5. Hold it. The first that capacity blocks gets the earliest places reserved (EASY):
         #    later gangs take none of them unless they end before the reservation starts.
         return [self._hold(entry, smallest)]
 
@@ -292,6 +298,21 @@ class AdmissionPass:
             return messages.beyond_quota(*over)
         never = messages.never_fits(gang, self.snapshot.nodes, self.placer)
         return self.scale_up.never_fits(gang) if never and self.scale_up else never
+
+    def _claim_in_use(self, gang: Gang) -> tuple[Key, Gang | None] | None:
+        """Return a claim that ``gang`` needs for one pod alone, and the gang that uses it; or None.
+
+        The gang is None where a pod of none uses it.
+        """
+        there = self.ledger.now.occupants if gang.has_rules else NOBODY
+        kinds = [task.pod for task in gang.tasks if task.pod is not None]
+        used = min((each for kind in kinds for each in there.users_of_claims(kind)), default=None)
+        if used is None:
+            return None
+        claim, uid = used
+        held = self.snapshot.running_by_uid.get(uid)
+        waiting = (each for each in self.snapshot.waiting if each.uid == uid)
+        return claim, held.gang if held is not None else next(waiting, None)
 
     # --- actions ---
 

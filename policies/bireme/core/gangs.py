@@ -103,6 +103,10 @@ ANYWHERE = NodeConstraints()
 """No demand at all."""
 
 
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name of an object; the namespace is empty for cluster-scoped ones."""
+
+
 # --- hard demands of a pod on other pods ---
 #
 # What they mean for places is in bireme.core.pod_rules.
@@ -181,6 +185,7 @@ class PodKind:
         apart: Required anti-affinity: no such pod may be in the domain, nor it beside this one.
         near: Required affinity: such pods, each matching all terms, must be in every domain.
         spread: Hard topology spread.
+        alone: Claims of volumes that one pod of the cluster can use at a time.
     """
 
     ports: tuple[HostPort, ...] = ()
@@ -190,11 +195,12 @@ class PodKind:
     apart: tuple[PodTerm, ...] = ()
     near: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadLimit, ...] = ()
+    alone: tuple[Key, ...] = ()
 
     @cached_property
     def _hash(self) -> int:
         identity = (self.namespace, self.labels, self.space)
-        return hash((self.ports, *identity, self.apart, self.near, self.spread))
+        return hash((self.ports, *identity, self.apart, self.near, self.spread, self.alone))
 
     def __hash__(self) -> int:
         return self._hash
@@ -219,13 +225,11 @@ class PodKind:
             *(f"required pod affinity on {term.key}" for term in self.near),
             *(f"required pod anti-affinity on {term.key}" for term in self.apart),
             *(f"topology spread over {limit.key}" for limit in self.spread),
+            *(f"claim {name}, which one pod at a time can use" for _, name in self.alone),
         )
 
 
 # --- gangs ---
-
-Key: TypeAlias = tuple[str, str]
-"""Namespace and name of an object; the namespace is empty for cluster-scoped ones."""
 
 
 class Role(StrEnum):

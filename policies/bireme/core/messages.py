@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.decision import Reservation
-from bireme.core.gangs import Gang, Task
+from bireme.core.gangs import Gang, Key, Task
 from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.pod_rules import attracts, shape_alone
@@ -322,6 +322,12 @@ def _of_quota(name: str, amount: int) -> str:
     if name.startswith("limits."):
         return f"{formatted(name.removeprefix('limits.'), amount)} of limits"
     return formatted(name.removeprefix("requests."), amount)
+
+
+def claim_in_use(claim: Key, user: Gang | None) -> str:
+    """Return which claim for one pod alone is in the way, and whose pod uses it."""
+    who = f"{user.namespace}/{user.name}" if user is not None else "a pod of no gang"
+    return f'persistentvolumeclaim "{claim[1]}" has access mode ReadWriteOncePod and {who} uses it'
 
 
 def beyond_all_nodes(asked: Amounts, snapshot: ClusterSnapshot) -> str | None:

@@ -1,8 +1,8 @@
 """Rules over pods: what a pod demands of the other pods on its node.
 
-The semantics are those of kube-scheduler's NodePorts, InterPodAffinity and PodTopologySpread. Only
-pods that such a rule is about are known here (:class:`Occupants`); a cluster without rules has
-none.
+The semantics are those of kube-scheduler's NodePorts, InterPodAffinity and PodTopologySpread, and
+of VolumeRestrictions for claims of one pod. Only pods that such a rule is about are known here
+(:class:`Occupants`); a cluster without rules has none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,6 +15,7 @@ import numpy as np
 from bireme.core.gangs import (
     ANYWHERE,
     Gang,
+    Key,
     NodeConstraints,
     PodKind,
     PodSelector,
@@ -27,6 +28,8 @@ from bireme.core.resources import BoolArray, IntArray
 
 NODE = ""
 """The topology key whose domains are the nodes themselves, whatever their labels."""
+CLUSTER = "*"
+"""The topology key of which all nodes are one domain."""
 NO_LIMIT = 2**31
 """More pods than a node takes."""
 
@@ -37,6 +40,8 @@ def conflicts(kind: PodKind, other: PodKind) -> tuple[str, ...]:
     found: dict[str, None] = {}
     if any(mine.clashes(theirs) for mine in kind.ports for theirs in other.ports):
         found[NODE] = None
+    if kind.alone and not set(kind.alone).isdisjoint(other.alone):
+        found[CLUSTER] = None
     for terms, pod in ((kind.apart, other), (other.apart, kind)):
         found.update((term.key, None) for term in terms if matches(term.pods, pod))
     return tuple(found)
@@ -68,6 +73,8 @@ def domains_of(key: str, nodes: NodeTable) -> IntArray:
     """Return the domain of ``key`` of every node, shape (nodes,); -1 where it has none."""
     if key == NODE:
         return np.arange(len(nodes))
+    if key == CLUSTER:
+        return np.zeros(len(nodes), dtype=np.int64)
     return nodes.label(key).codes.astype(np.int64)
 
 
@@ -152,6 +159,7 @@ class KindIndex:
         self._labelled: dict[tuple[str, tuple[str, str]], dict[PodKind, None]] = {}
         self._asking: dict[tuple[str, str] | None, dict[PodKind, None]] = {}
         self._with_port: dict[int, dict[PodKind, None]] = {}
+        self._with_claim: dict[Key, dict[PodKind, None]] = {}
         for kind in kinds:
             self.add(kind)
 
@@ -167,6 +175,8 @@ class KindIndex:
             self._asking.setdefault(pods.pair, {})[kind] = None
         for port in kind.ports:
             self._with_port.setdefault(port.number, {})[kind] = None
+        for claim in kind.alone:
+            self._with_claim.setdefault(claim, {})[kind] = None
 
     def about(self, kind: PodKind) -> Collection[PodKind]:
         """Return the known kinds that rules of ``kind`` are about, or whose rules are about it."""
@@ -175,6 +185,8 @@ class KindIndex:
         found: dict[PodKind, None] = {}
         for port in kind.ports:
             found.update(self._with_port.get(port.number, {}))
+        for claim in kind.alone:
+            found.update(self._with_claim.get(claim, {}))
         for pods in kind.selectors:
             found.update((other, None) for other in self._candidates(pods) if matches(pods, other))
         for pair in (None, *kind.labels) if self._asking else ():
@@ -242,6 +254,14 @@ class Occupants:
         """Yield the pods that rules of ``kind`` are about, or whose rules are about it."""
         every = chain.from_iterable(layer.about(kind) for layer in self._layers)
         return (group for group in every if group.owner not in self._gone)
+
+    def users_of_claims(self, kind: PodKind) -> Iterator[tuple[Key, str]]:
+        """Yield each claim that a pod of ``kind`` needs alone and others use, and whose they are.
+
+        That is the uid of their gang, or empty.
+        """
+        for group in self.about(kind) if kind.alone else ():
+            yield from ((claim, group.owner) for claim in kind.alone if claim in group.kind.alone)
 
     def refused(self, kind: PodKind, nodes: NodeTable) -> BoolArray:
         """Return which nodes these pods close to a pod of ``kind``, shape (nodes,); read-only."""

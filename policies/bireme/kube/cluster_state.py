@@ -7,7 +7,7 @@ changed are summed again.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -672,7 +672,10 @@ class ClusterState:
         tasks = [(task, self._member_claims.get(pod.key, NO_CLAIMS)) for pod, task in gated]
         found = self._folded(key, tasks)
         with_claims = [(pod, task) for (pod, _), task in zip(gated, found.tasks, strict=True)]
-        if len({(t.name, t.request, t.constraints) for t in found.tasks}) <= MAX_PLANNED_TASKS:
+        if (
+            len({(t.name, t.request, t.constraints, t.pod) for t in found.tasks})
+            <= MAX_PLANNED_TASKS
+        ):
             return with_claims, found
         # More kinds of pods than a plan can hold, where each has a volume of its own.
         words = "volumes of their own, which are of too many kinds to be planned"
@@ -825,10 +828,37 @@ class ClusterState:
                 matters[kind] = bool(index.about(kind))
             if matters[kind] and node in table.row:
                 rows.setdefault(group, []).append(table.row[node])
-        return Occupants(
+        there = [
             PodsOf(kind, np.array(at, dtype=np.int64), owner, is_fixed, is_leaving)
             for (kind, owner, is_fixed, is_leaving), at in rows.items()
-        )
+        ]
+        claims = {claim for kind in asked for claim in kind.alone}
+        if claims and len(table):
+            anywhere = np.zeros(1, dtype=np.int64)  # the rule is about all nodes
+            for claim, owner in sorted(self._users_of(claims)):
+                there.append(PodsOf(PodKind(alone=(claim,)), anywhere, owner))
+        return Occupants(there)
+
+    def _users_of(self, claims: Set[Key]) -> set[tuple[Key, str]]:
+        """Return which of ``claims`` are in use, and by pods of which gang; empty for none."""
+        found = {
+            (claim, self._gang_of(self.members[pod]) if pod in self.members else "")
+            for claim in claims
+            for pod in self.volumes.users(claim)
+        }
+        namespaces = {namespace for namespace, _ in claims}
+        for key, share in self._shares.items():
+            if share.held is None or key[0] not in namespaces:
+                continue
+            job = self.jobs.get(key)
+            tasks = zip(job.tasks, job.claims, strict=True) if job is not None else ()
+            used_by = {task.name: used for task, used in tasks}
+            # Planned members whose pods do not exist yet, or are gated.
+            for _, member, pod in share.held.view.kept():
+                used = self._member_claims.get(pod.key) if pod else used_by.get(member.task)
+                named = {(key[0], name) for name in used.claims} if used is not None else set()
+                found.update((claim, self._uid_of(share.held)) for claim in named & claims)
+        return found
 
     def _ruled_pods(self) -> Iterator[tuple[_Group, str]]:
         """Yield the group and the node of every pod that rules see."""

@@ -16,7 +16,7 @@ from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity
 
 LOCAL_VOLUMES: Final = f"{NODE_ONLY}local-volumes-"
 """Prefix, before a storage class, of volumes that can be used on one node alone."""
-ONCE_POD: Final = "ReadWriteOncePod"
+_ONCE_POD: Final = "ReadWriteOncePod"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
@@ -55,6 +55,11 @@ class Claim:
     selected_node: str
     is_lost: bool
     is_leaving: bool
+
+    @property
+    def is_for_one_pod(self) -> bool:
+        """True if one pod of the cluster at a time can use it."""
+        return _ONCE_POD in self.spec.modes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,27 @@
 """Volumes: which nodes the claims of a gang's pods leave to it, by the rules of kube-scheduler.
 
 These are the rules of its plug-ins VolumeBinding, VolumeZone, VolumeRestrictions and
-NodeVolumeLimits (1.37). A rule becomes one of four things:
+NodeVolumeLimits (1.37). A rule becomes one of five things:
 
 * a fault, in kube-scheduler's own words: a claim that does not exist or is lost;
 * a demand on the node: the node affinity and zone labels of a bound volume, or where a volume for
   a claim without one can be made or found;
 * an amount of something that nodes offer: places for volumes of a CSI driver, local volumes;
+* a demand on other pods: that none of them uses the same claim (ReadWriteOncePod);
 * words about what is not planned, so that kube-scheduler chooses the nodes.
 
 Nothing is watched, and nothing kept, before a gang names a claim.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from bireme.core.gangs import (
     Key,
     NodeDemand,
+    PodKind,
     Requirement,
     SelectorOperator,
     SelectorTerm,
@@ -223,6 +225,10 @@ class Volumes:
         if self.is_known:
             self.on_change()
 
+    def users(self, claim: Key) -> Set[Key]:
+        """Return the pods that name a claim and have a node, or are about to have one."""
+        return self._users.get(claim, frozenset())
+
     # --- what nodes offer, and what is used of it ---
 
     def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
@@ -348,12 +354,22 @@ class Volumes:
                 task.constraints, demands=(*task.constraints.demands, *found.nodes)
             )
             request = request_of(add(dict(task.request), found.request))
-            folded.append(replace(task, request=request, constraints=constraints))
+            pod = task.pod
+            if alone := self._alone(gang[0], used.claims):
+                pod = replace(pod or PodKind(), alone=alone)
+            folded.append(replace(task, request=request, constraints=constraints, pod=pod))
         fault = next(filter(None, faults), "")
         return Folded(
             tuple(folded),
             (Reason.CLAIM_NOT_READY, fault) if fault else None,
             tuple(dict.fromkeys(left)),
+        )
+
+    def _alone(self, namespace: str, names: Iterable[str]) -> tuple[Key, ...]:
+        """Return those of the claims that one pod at a time can use."""
+        found = ((namespace, name) for name in names)
+        return tuple(
+            key for key in found if (claim := self.claims.get(key)) and claim.is_for_one_pod
         )
 
     def _of_pod(self, gang: Key, used: PodClaims, naming: Mapping[str, int]) -> Demands:
@@ -385,13 +401,14 @@ class Volumes:
             return Demands(f"{words} bound to non-existent {lost}")
         if claim.is_leaving:
             return Demands(f"{words} is being deleted")
-        if volume_objects.ONCE_POD in claim.spec.modes:
+        if claim.is_for_one_pod:
             if sharers > 1:
                 return Demands(
                     f"{words} has access mode ReadWriteOncePod and {sharers} replicas name it; "
                     "let one name it, or ask for ReadWriteMany"
                 )
-            others = (user for user in self._users.get(key, ()) if self._pods[user].gang != gang)
+            # A gang that uses it may end, or make room.
+            others = (user for user in self.users(key) if self._pods[user].gang is None)
             if other := min(others, default=None):
                 return Demands(
                     f"{words} has access mode ReadWriteOncePod and pod {other[1]} uses it"

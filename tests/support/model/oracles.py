@@ -166,6 +166,8 @@ def _broken_rules(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[str
 def _keeps_apart(one: _Pod, other: _Pod) -> bool:
     if one[0] is other[0] and _clash(one[1], other[1]):
         return True
+    if any(claim in other[1].alone for claim in one[1].alone):
+        return True
     return any(
         _selects(term.pods, b[1]) and _is_same(term.key, a[0], b[0])
         for a, b in ((one, other), (other, one))

@@ -11,10 +11,11 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import ATTACHABLE
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import plans, wire
+from bireme.kube.allocations import AssumedPlan
 from bireme.kube.volume_objects import LOCAL_VOLUMES
 from bireme.registry import make_policy
 from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.facts import CREATED, served, through_the_wire
+from tests.support.objects.facts import CREATED, pod_manifest, served, through_the_wire
 from tests.support.objects.volumes import (
     HOSTNAME,
     ZONE,
@@ -25,7 +26,7 @@ from tests.support.objects.volumes import (
     storage_class,
     volume,
 )
-from tests.support.scenario.manifests import Manifest, pod, pod_spec, task
+from tests.support.scenario.manifests import Manifest, pod, pod_spec, task, training_job
 
 DRIVER = "disks.example.com"
 
@@ -56,9 +57,9 @@ class Cluster(ClusterStateFeed):
         (gang,) = self.waiting()
         return gang
 
-    def decided(self) -> Admit | Hold:
+    def decided(self, **options: Any) -> Admit | Hold:
         self.state.tenancy.put_queue(("", "default"), QUEUE)
-        snapshot = self.snapshot()
+        snapshot = self.snapshot(**options)
         (action,) = run_cycle(snapshot, make_policy(SchedulingSettings())).actions
         assert isinstance(action, Admit | Hold)
         return action
@@ -70,8 +71,8 @@ class Cluster(ClusterStateFeed):
         by_task = action.placement.by_task(self.state.node_table)
         return sorted(node for nodes in by_task.values() for node in nodes)
 
-    def held(self) -> tuple[Reason, str]:
-        action = self.decided()
+    def held(self, **options: Any) -> tuple[Reason, str]:
+        action = self.decided(**options)
         assert isinstance(action, Hold), action
         return action.reason, action.message
 
@@ -216,6 +217,44 @@ def test_a_claim_of_one_pod_waits_for_the_pod_that_uses_it(cluster: Cluster) -> 
     assert cluster.places() == ["n0"]
 
 
+def test_a_claim_of_one_pod_is_kept_by_a_plan_and_by_the_pods_of_it(cluster: Cluster) -> None:
+    """From the plan on, when no pod exists yet, until plan and pods are gone."""
+    mode, words = "ReadWriteOncePod", "and default/job uses it"
+    cluster.put(volume("pv", claim="default/data"), claim("data", bound="pv", mode=mode))
+    gang = cluster.asks(named("data"))
+    admit = cluster.decided()
+    assert isinstance(admit, Admit)
+    plan = plan_of(cluster, gang, admit)
+    assumed = {gang.key: AssumedPlan("job-uid", plan)}
+    second = training_job("second", task("worker", spec=pod_spec(1, **named("data"))))
+    made = through_the_wire(served(second, "second-uid"), wire.CustomObject)
+    cluster.state.put_job(("default", "second"), made)
+    assert words in cluster.held(reserved=assumed)[1]
+    cluster.replan(plan)
+    assert words in cluster.held()[1]
+    (member,) = plan.members
+    replica = pod_manifest(cluster.state.jobs[gang.key], plan, member, node="n0")
+    replica["spec"] |= named("data")
+    cluster.member(replica)
+    cluster.job_gone()
+    assert cluster.held() == (
+        Reason.WAITING_FOR_PREEMPTION,
+        "1 worker start once those have left that make room for it",
+    )
+    cluster.gone(replica)
+    assert cluster.places() == ["n0"]
+
+
+def plan_of(cluster: Cluster, gang: Gang, admit: Admit) -> plans.PlanFacts:
+    return plans.make_plan(
+        *(gang, admit.placement, cluster.state.node_table),
+        epoch=1,
+        attempt=0,
+        spec_hash="h",
+        now=CREATED,
+    )
+
+
 def test_a_late_bound_claim_goes_where_a_volume_is(cluster: Cluster) -> None:
     cluster.put(volume("pv", host="n2"), claim("data"))
     gang = cluster.asks(named("data"))
@@ -349,14 +388,7 @@ def test_a_gang_that_runs_gives_no_local_volume_back(cluster: Cluster) -> None:
     assert dict(gang.tasks[0].request)[f"{LOCAL_VOLUMES}local"] == 1
     admit = cluster.decided()
     assert isinstance(admit, Admit)
-    plan = plans.make_plan(
-        *(gang, admit.placement, cluster.state.node_table),
-        epoch=1,
-        attempt=0,
-        spec_hash="h",
-        now=CREATED,
-    )
-    cluster.replan(plan)
+    cluster.replan(plan_of(cluster, gang, admit))
     snapshot = cluster.snapshot()
     (running,) = snapshot.running
     column = snapshot.nodes.axis.column(f"{LOCAL_VOLUMES}local")
