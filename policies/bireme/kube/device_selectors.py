@@ -8,22 +8,30 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from bireme.kube import wire
 from bireme.kube.quantities import parse_quantity
 
 _ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_Facts = tuple[tuple[str, str, str, Any], ...]
+Facts = tuple[tuple[str, str, str, Any], ...]
 """Kind ("attribute" or "capacity"), domain, name and value of what an expression can read."""
+_LONGEST: Final = 256
+# Macros repeat a part of the expression, in themselves without end; a pattern can take as long.
+_SLOW: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map", "matches"))
+
+
+def is_short(expression: str) -> bool:
+    """Return whether a tenant may have ``expression`` evaluated: it takes milliseconds at most."""
+    return len(expression) <= _LONGEST and _SLOW.isdisjoint(_words(expression))
 
 
 def selects(expression: str, driver: str, device: wire.V1Device) -> bool | None:
     """Return whether ``expression`` is true of ``device``; None if that cannot be told."""
-    return _selects(expression, driver, _read_by(expression, driver, device))
+    return is_true(expression, driver, read_by(expression, driver, device))
 
 
-def _read_by(expression: str, driver: str, device: wire.V1Device) -> _Facts:
+def read_by(expression: str, driver: str, device: wire.V1Device) -> Facts:
     """Return the facts of ``device`` whose names ``expression`` contains.
 
     Devices differ in serial numbers, which no selector reads: what remains of thousands is alike.
@@ -47,7 +55,8 @@ def _words(expression: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=8192)
-def _selects(expression: str, driver: str, facts: _Facts) -> bool | None:
+def is_true(expression: str, driver: str, facts: Facts) -> bool | None:
+    """Return whether ``expression`` is true of a device with ``facts``; None as in selects."""
     # Any failure is the expression's: a function that is not known here, a missing attribute.
     try:
         answer = _program(expression)(driver, facts)
@@ -57,7 +66,7 @@ def _selects(expression: str, driver: str, facts: _Facts) -> bool | None:
 
 
 @lru_cache(maxsize=1024)
-def _program(expression: str) -> Callable[[str, _Facts], Any]:
+def _program(expression: str) -> Callable[[str, Facts], Any]:
     """Return a function of driver and facts that evaluates ``expression``."""
     import celpy
     from celpy import celtypes
@@ -90,7 +99,7 @@ def _program(expression: str) -> Callable[[str, _Facts], Any]:
     environment = celpy.Environment()
     program = environment.program(environment.compile(expression), functions=functions)
 
-    def run(driver: str, facts: _Facts) -> Any:
+    def run(driver: str, facts: Facts) -> Any:
         kinds: dict[str, Any] = {"attribute": Domains(), "capacity": Domains()}
         for kind, domain, name, value in facts:
             key = celtypes.StringType(domain)

@@ -5,7 +5,9 @@ that match its selectors, less those that claims have been allocated. Its name t
 resource that it backs, or else the one that Kubernetes gives every class.
 
 Planned are claims that are made for each pod and ask for so many devices of a class, and extended
-resources. All else, and classes that share devices with others, is left to kube-scheduler.
+resources. Selectors in a claim are a demand on the node where they select all or none of the
+devices that the class has there, allocated ones included: what is allocated comes free. All else,
+and classes that share devices with others, is left to kube-scheduler.
 
 Nothing is watched before a gang names a claim or asks for a resource that no node offers.
 """
@@ -15,12 +17,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from bireme.core.gangs import Key, Task
+from bireme.core.gangs import (
+    Key,
+    NodeDemand,
+    Requirement,
+    SelectorOperator,
+    SelectorTerm,
+    Task,
+)
 from bireme.core.nodes import Node
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
-from bireme.kube.device_selectors import selects
+from bireme.kube.device_selectors import Facts, is_short, is_true, read_by, selects
 from bireme.kube.volume_objects import PodClaims
 from bireme.kube.volumes import Demands, Folded
 
@@ -30,6 +39,13 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 DeviceId = tuple[str, str, str]
 """Driver, pool and name of a device."""
+# Selectors in claims are of tenants: one of them must not keep all others waiting for a decision.
+_MOST_SELECTORS: Final = 16
+"""Different selectors in the templates of a namespace."""
+_MOST_KINDS: Final = 32
+"""Kinds of devices that a selector tells apart by what it reads of them."""
+_TEXTS_KEPT: Final = 256
+"""Selectors of which it is kept what they read of a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,21 @@ class _ClassDevices:
 
     nodes: Mapping[DeviceId, str]
     left: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """Which devices of a class some selectors select.
+
+    Attributes:
+        whole: Matches the nodes all of whose devices they select.
+        in_part: How many they select on each node of which they select some.
+        is_told: False where it is not known for all devices.
+    """
+
+    whole: tuple[SelectorTerm, ...] = ()
+    in_part: Mapping[str, int] = field(default_factory=dict)
+    is_told: bool = True
 
 
 @dataclass(slots=True)
@@ -73,6 +104,12 @@ class Devices:
     """By selectors; like the next two, of the slices and classes as they are."""
     _classes: dict[str, _ClassDevices] = field(default_factory=dict)
     _resources: dict[str, str] | None = None
+    _selectors: dict[str, Counter[str]] = field(default_factory=dict)
+    """The selectors in the templates of each namespace."""
+    _facts: dict[str, dict[str, tuple[Facts, ...]]] = field(default_factory=dict)
+    """What selectors in claims read of the devices of each slice."""
+    _selected: dict[tuple[str, tuple[str, ...]], "_Selected"] = field(default_factory=dict)
+    """By class and selectors; of the slices and classes as they are."""
     _by_plugin: frozenset[str] = frozenset()
     """Names that some node offers without Dynamic Resource Allocation."""
 
@@ -81,10 +118,12 @@ class Devices:
     def put_slice(self, key: Key, manifest: wire.V1ResourceSlice) -> None:
         if self.slices.get(key[1]) != manifest.spec:
             self.slices[key[1]] = manifest.spec
+            self._facts.pop(key[1], None)
             self._offers_changed()
 
     def delete_slice(self, key: Key) -> None:
         if self.slices.pop(key[1], None) is not None:
+            self._facts.pop(key[1], None)
             self._offers_changed()
 
     def put_class(self, key: Key, manifest: wire.V1DeviceClass) -> None:
@@ -106,10 +145,23 @@ class Devices:
             self._offers_changed()
 
     def put_template(self, key: Key, manifest: wire.V1ResourceClaimTemplate) -> None:
+        self._count_selectors(key)
         self._put(self.templates, key, manifest.spec.spec.devices)
+        self._count_selectors(key, 1)
 
     def delete_template(self, key: Key) -> None:
+        self._count_selectors(key)
         self._drop(self.templates, key)
+
+    def _count_selectors(self, key: Key, times: int = -1) -> None:
+        template, counted = self.templates.get(key), self._selectors.setdefault(key[0], Counter())
+        for asked in (template.requests if template else None) or ():
+            for text in _texts(asked.exactly.selectors or () if asked.exactly else ()):
+                counted[text] += times
+                if not counted[text]:
+                    del counted[text]
+        if not counted:
+            del self._selectors[key[0]]
 
     def put_claim(self, key: Key, manifest: wire.V1ResourceClaim) -> None:
         status, notes = manifest.status, manifest.metadata.annotations
@@ -147,6 +199,7 @@ class Devices:
 
     def _offers_changed(self) -> None:
         self._matched, self._classes, self._resources = {}, {}, None
+        self._selected.clear()
         self.offers_revision += 1
         self._changed()
 
@@ -240,11 +293,14 @@ class Devices:
             found = [self._of_claim(namespace, claim) for claim in used.devices]
             found += [self._of_extended(name) for name, _ in task.request]
             request = dict(task.request)
+            demands = dict.fromkeys(task.constraints.demands)
             for each in found:
                 request = add(request, each.request)
+                demands.update(dict.fromkeys(each.nodes))
                 faults.append(each.fault)
                 left += each.left
-            folded.append(replace(task, request=request_of(request)))
+            constraints = replace(task.constraints, demands=tuple(demands))
+            folded.append(replace(task, request=request_of(request), constraints=constraints))
         fault = next(filter(None, faults), "")
         return Folded(
             tuple(folded),
@@ -275,14 +331,16 @@ class Devices:
         if template.constraints:
             return Demands(left=(f"{source}, whose devices must be alike or unlike",))
         request: dict[str, int] = {}
+        nodes: list[NodeDemand] = []
         for asked in template.requests or ():
-            found = self._of_request(source, asked)
+            found = self._of_request(namespace, source, asked)
             if found.fault or found.left:
                 return found
             request = add(request, found.request)
-        return Demands(request=request_of(request))
+            nodes += found.nodes
+        return Demands(request=request_of(request), nodes=tuple(nodes))
 
-    def _of_request(self, source: str, asked: wire.V1DeviceRequest) -> Demands:
+    def _of_request(self, namespace: str, source: str, asked: wire.V1DeviceRequest) -> Demands:
         exactly = asked.exactly
         if exactly is None:
             return Demands(left=(f"{source}, which has alternatives",))
@@ -295,15 +353,76 @@ class Devices:
         matched = self._of_class(name)
         if matched.left:
             return Demands(left=(matched.left,))
-        # Selectors of tenants are not evaluated: with many of them one tenant could keep all others
-        # waiting for a decision.
-        if not set(_texts(exactly.selectors or ())) <= set(self._expressions(name)):
-            return Demands(left=(f"{source}, which selects among the devices of its class",))
-        resource = self.resources()[name]
+        resource, count = self.resources()[name], exactly.count or 1
         if resource in self._by_plugin:
             words = f"{source}, for {resource}, which some nodes offer without claims"
             return Demands(left=(words,))
-        return Demands(request=((resource, exactly.count or 1),))
+        own = self._expressions(name)
+        texts = tuple(text for text in _texts(exactly.selectors or ()) if text not in own)
+        nodes: tuple[NodeDemand, ...] = ()
+        if texts:
+            selected = self._of_selectors(namespace, name, texts)
+            if selected is None:
+                return Demands(left=(f"{source}, whose selectors cannot be told here",))
+            for node, number in selected.in_part.items():
+                if number >= count:
+                    words = f"{source}, which selects some devices of node {node} and not others"
+                    return Demands(left=(words,))
+            nodes = (NodeDemand(f"devices of class {name} for {source}", selected.whole),)
+        return Demands(request=((resource, count),), nodes=nodes)
+
+    def _of_selectors(
+        self, namespace: str, name: str, texts: tuple[str, ...]
+    ) -> "_Selected | None":
+        """Return what selectors of a claim select of a class; None where that cannot be told."""
+        is_much = len(self._selectors.get(namespace, ())) > _MOST_SELECTORS
+        if is_much or not all(map(is_short, texts)):
+            return None
+        if (name, texts) not in self._selected:
+            self._selected[name, texts] = self._select(name, texts)
+        found = self._selected[name, texts]
+        return found if found.is_told else None
+
+    def _select(self, name: str, texts: tuple[str, ...]) -> "_Selected":
+        own = self._of_class(name).nodes
+        kinds: dict[str, set[tuple[str, Facts]]] = {text: set() for text in texts}
+        all_of: Counter[str] = Counter()
+        selected: Counter[str] = Counter()
+        for at_slice, at in self._whole_pools():
+            facts = [self._facts_of(at_slice, at, text) for text in texts]
+            for number, device in enumerate(at.devices or ()):
+                node = own.get((at.driver, at.pool.name, device.name))
+                if node is None:
+                    continue
+                all_of[node] += 1
+                is_selected = True
+                # As in kube-scheduler: the first that is false ends it.
+                for text, of_slice in zip(texts, facts, strict=True):
+                    kinds[text].add((at.driver, of_slice[number]))
+                    if len(kinds[text]) > _MOST_KINDS:
+                        return _Selected(is_told=False)
+                    answer = is_true(text, at.driver, of_slice[number])
+                    if answer is None:
+                        return _Selected(is_told=False)
+                    is_selected = is_selected and answer
+                    if not is_selected:
+                        break
+                selected[node] += is_selected
+        whole = tuple(sorted(n for n, number in selected.items() if 0 < number == all_of[n]))
+        inside = Requirement("metadata.name", SelectorOperator.IN, whole)
+        in_part = {n: number for n, number in sorted(selected.items()) if 0 < number < all_of[n]}
+        return _Selected((SelectorTerm(names=(inside,)),), in_part)
+
+    def _facts_of(
+        self, at_slice: str, at: wire.V1ResourceSliceSpec, text: str
+    ) -> tuple[Facts, ...]:
+        """Return what ``text`` reads of each device of a slice."""
+        known = self._facts.setdefault(at_slice, {})
+        if text not in known:
+            if len(known) >= _TEXTS_KEPT:
+                known.clear()
+            known[text] = tuple(read_by(text, at.driver, device) for device in at.devices or ())
+        return known[text]
 
     # --- which devices a class has ---
 
@@ -345,7 +464,7 @@ class Devices:
     def _match(self, expressions: tuple[str, ...]) -> _ClassDevices:
         found: dict[DeviceId, str] = {}
         left = ""
-        for at in self._whole_pools():
+        for _, at in self._whole_pools():
             for device in at.devices or ():
                 answers = [selects(text, at.driver, device) for text in expressions]
                 if None in answers:
@@ -369,15 +488,15 @@ class Devices:
         )
         return not is_odd and not any(_taints(rule, at, device) for rule in self.rules.values())
 
-    def _whole_pools(self) -> Iterator[wire.V1ResourceSliceSpec]:
-        """Yield the newest slices of the pools of which all have been published."""
-        pools: dict[tuple[str, str], list[wire.V1ResourceSliceSpec]] = {}
-        for each in self.slices.values():
-            pools.setdefault((each.driver, each.pool.name), []).append(each)
+    def _whole_pools(self) -> Iterator[tuple[str, wire.V1ResourceSliceSpec]]:
+        """Yield the newest slices of the pools of which all have been published, by name."""
+        pools: dict[tuple[str, str], list[tuple[str, wire.V1ResourceSliceSpec]]] = {}
+        for name, each in self.slices.items():
+            pools.setdefault((each.driver, each.pool.name), []).append((name, each))
         for some in pools.values():
-            newest = max(each.pool.generation for each in some)
-            current = [each for each in some if each.pool.generation == newest]
-            if len(current) == current[0].pool.resource_slice_count:
+            newest = max(each.pool.generation for _, each in some)
+            current = [(name, each) for name, each in some if each.pool.generation == newest]
+            if len(current) == current[0][1].pool.resource_slice_count:
                 yield from current
 
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from bireme.core.gangs import Gang
+from bireme.core.nodes import feasible
 from bireme.core.reasons import Reason
+from bireme.core.resources import IntArray
 from bireme.kube import wire
 from bireme.kube.device_selectors import selects
 from tests.support.objects.cluster_state import ClusterStateFeed
@@ -23,6 +25,8 @@ from tests.support.scenario.manifests import Manifest, pod_spec, task
 
 CLASS = "deviceclass.resource.kubernetes.io/gpu"
 FPGA = "example.com/fpga"
+OWN = f'device.attributes["{DRIVER}"]'
+H100, L4 = f'{OWN}.model == "h100"', f'{OWN}.model == "l4"'
 _KINDS: dict[str, tuple[type[Any], str]] = {
     "ResourceSlice": (wire.V1ResourceSlice, "slice"),
     "DeviceClass": (wire.V1DeviceClass, "class"),
@@ -54,6 +58,10 @@ class Cluster(ClusterStateFeed):
         (gang,) = self.waiting()
         return gang
 
+    def offered(self, resource: str) -> IntArray:
+        table = self.state.node_table
+        return table.allocatable[:, table.axis.column(resource)]
+
     def free(self, resource: str) -> list[int]:
         snapshot = self.snapshot()
         column = snapshot.nodes.axis.column(resource)
@@ -72,6 +80,16 @@ def allocated(name: str, *devices: str, pod: str = "", node: str = "n0", **meta:
 def _rule(effect: str = "NoSchedule", **selected: str) -> Manifest:
     spec = {"deviceSelector": selected, "taint": {"key": "broken", "effect": effect}}
     return {"kind": "DeviceTaintRule", "metadata": {"name": "rule"}, "spec": spec}
+
+
+def indexed(name: str, model: str, index: int) -> Manifest:
+    return {"name": name, "attributes": {"model": {"string": model}, "index": {"int": index}}}
+
+
+def selecting(count: int, *expressions: str, name: str = "t") -> Manifest:
+    """A claim template that selects among the devices of its class."""
+    selectors = [{"cel": {"expression": text}} for text in expressions]
+    return claim_template(name, request(count=count, selectors=selectors))
 
 
 @pytest.fixture
@@ -190,13 +208,25 @@ def test_what_is_missing_is_a_fault_in_words(
             "resource claim gpus, which asks for more than so many devices",
         ),
         (
-            (
-                claim_template(
-                    "t", request(selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
-                ),
-            ),
+            (device_class("gpu"), selecting(1, H100)),
             claims("t"),
-            "resource claim gpus, which selects among the devices of its class",
+            "resource claim gpus, which selects some devices of node n0 and not others",
+        ),
+        (
+            (selecting(1, f"{OWN}.unknown()"),),
+            claims("t"),
+            "resource claim gpus, whose selectors cannot be told here",
+        ),
+        (
+            # Of a tenant: nested in itself it would keep everybody waiting.
+            (selecting(1, '["h100"].exists(m, m == device.driver)'),),
+            claims("t"),
+            "resource claim gpus, whose selectors cannot be told here",
+        ),
+        (
+            (selecting(1, "".join((H100, *(f" || {number} < 0" for number in range(40))))),),
+            claims("t"),
+            "resource claim gpus, whose selectors cannot be told here",
         ),
         (
             (claim_template("t", constraints=[{"matchAttribute": "x/y"}]),),
@@ -237,6 +267,72 @@ def test_what_is_not_counted_is_left_to_kube_scheduler_in_words(
     assert (gang.fault, gang.left_to_scheduler) == (None, words)
 
 
+@pytest.mark.parametrize(
+    ("count", "expressions", "places"),
+    [
+        (1, (H100,), ["n1"]),
+        (2, (H100,), []),
+        (2, (L4,), ["n0"]),
+        # One of three is no place for two, so that nothing is open there.
+        (2, (f"{OWN}.index > 1",), []),
+        (1, (f"{OWN}.index >= 0", f'"none" in {OWN} || {H100}'), ["n1"]),
+        # The first that is false ends it, as in kube-scheduler: the second fails on an L4.
+        (1, (H100, f"{OWN}.cores > 1"), ["n1"]),
+        (3, ('device.driver != ""',), ["n0"]),
+    ],
+)
+def test_selectors_of_all_or_none_of_a_node_s_devices_choose_nodes(
+    count: int, expressions: tuple[str, ...], places: list[str]
+) -> None:
+    """A device that is allocated comes free, so it counts too."""
+    cluster = Cluster()
+    cards = [indexed(name, "l4", at) for at, name in enumerate("abc")]
+    more = {"model": {"string": "h100"}, "index": {"int": 0}, "cores": {"int": 2}}
+    cluster.put(
+        resource_slice("n0", *cards),
+        resource_slice("n1", {"name": "a", "attributes": more}),
+        device_class("gpu"),
+        selecting(count, *expressions),
+        allocated("theirs", "a", pod="stranger"),
+    )
+    gang = cluster.asks(claims("t"))
+    (task_,) = gang.tasks
+    table = cluster.state.node_table
+    assert (gang.fault, gang.left_to_scheduler) == (None, "")
+    assert dict(task_.request)[CLASS] == count
+    fits = feasible(task_.constraints, table) & (cluster.offered(CLASS) >= count)
+    assert [name for name, is_one in zip(table.names, fits, strict=True) if is_one] == places
+
+
+def test_a_gang_is_left_to_kube_scheduler_once_a_new_slice_splits_its_selector(
+    cluster: Cluster,
+) -> None:
+    cluster.put(device_class("gpu"), selecting(1, L4), resource_slice("n0", device("c", "l4")))
+    assert cluster.asks(claims("t")).left_to_scheduler == ""
+    late = resource_slice("n0", device("a", "h100"), device("c", "l4"))
+    cluster.put(late)
+    (gang,) = cluster.waiting()
+    assert "selects some devices of node n0 and not others" in gang.left_to_scheduler
+
+
+def test_selectors_that_tell_single_devices_apart_or_are_very_many_are_not_evaluated() -> None:
+    cluster = Cluster()
+    cards = [indexed(f"d{at}", "l4", at) for at in range(40)]
+    cluster.put(resource_slice("n0", *cards), device_class("gpu"), selecting(1, L4))
+    assert cluster.asks(claims("t")).left_to_scheduler == ""
+    cluster.put(selecting(1, f"{OWN}.index >= 0"))
+    (gang,) = cluster.waiting()
+    assert "cannot be told" in gang.left_to_scheduler
+    cluster.put(selecting(1, L4))
+    for number in range(16):
+        cluster.put(selecting(1, f"{OWN}.index == {number}", name=f"t{number}"))
+    (gang,) = cluster.waiting()
+    assert "cannot be told" in gang.left_to_scheduler
+    cluster.devices.delete_template(("default", "t0"))
+    (gang,) = cluster.waiting()
+    assert gang.left_to_scheduler == ""
+
+
 A_DEVICE = through_the_wire(
     {
         "name": "d",
@@ -251,24 +347,23 @@ A_DEVICE = through_the_wire(
     },
     wire.V1Device,
 )
-_OWN = f'device.attributes["{DRIVER}"]'
 
 
 @pytest.mark.parametrize(
     ("expression", "answer"),
     [
         (f'device.driver == "{DRIVER}"', True),
-        (f'{_OWN}.model == "h100" && {_OWN}.cores > 100 && {_OWN}.ecc', True),
-        (f'{_OWN}.model in ["l4", "a100"]', False),
-        (f'{_OWN}.model.startsWith("h") || {_OWN}.cores < 3', True),
+        (f'{OWN}.model == "h100" && {OWN}.cores > 100 && {OWN}.ecc', True),
+        (f'{OWN}.model in ["l4", "a100"]', False),
+        (f'{OWN}.model.startsWith("h") || {OWN}.cores < 3', True),
         ('device.attributes["other.com"].numa == 1', True),
         ('"numa" in device.attributes["absent.com"]', False),
-        (f'{_OWN}.driverVersion.compareTo(semver("1.3.0")) > 0', True),
-        (f'{_OWN}.driverVersion.isLessThan(semver("1.3.0"))', False),
+        (f'{OWN}.driverVersion.compareTo(semver("1.3.0")) > 0', True),
+        (f'{OWN}.driverVersion.isLessThan(semver("1.3.0"))', False),
         (f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0', True),
         (f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("100Gi"))', False),
-        (f"{_OWN}.absent == 1", None),
-        (f"{_OWN}.model", None),
+        (f"{OWN}.absent == 1", None),
+        (f"{OWN}.model", None),
         ("this is no expression", None),
     ],
 )
