@@ -681,25 +681,27 @@ class _Drawing:
         plain, extended = [mine, models[0]], [mine, models[1]]
         if self.chance(0.2):  # some devices are then of both classes
             plain, extended = [mine], [mine, {"cel": {"expression": self.expression()}}]
+        elif self.chance(0.3):  # all are of one class, whatever they are
+            plain, extended = [mine], [*models]
         self.others.append(an_object("DeviceClass", "gpu", version, spec={"selectors": plain}))
         spec = {"selectors": extended, "extendedResourceName": EXTENDED}
         self.others.append(an_object("DeviceClass", "extended", version, spec=spec))
         for node in self.node_names:
             if not self.chance(0.6):
                 continue
-            devices = [
-                {
-                    "name": f"gpu-{number}",
-                    "attributes": {
-                        "model": {"string": self.one(("a100", "h200"))},
-                        "driverVersion": {"version": self.one(("1.9.0", "1.10.0"))},
-                        "index": {"int": number},
-                        "linked": {"bool": self.chance(0.5)},
-                    },
-                    "capacity": {"memory": {"value": self.one(("40Gi", "80Gi"))}},
-                }
-                for number in range(self.random.randint(1, 4))
-            ]
+            devices = [self.device(number) for number in range(self.random.randint(1, 4))]
+            if self.chance(0.6):  # as most nodes are: all devices alike but for their number
+                devices = [
+                    {
+                        **devices[0],
+                        "name": each["name"],
+                        "attributes": {
+                            **devices[0]["attributes"],
+                            "index": each["attributes"]["index"],
+                        },
+                    }
+                    for each in devices
+                ]
             pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
             content: Manifest = {"driver": DRA, "nodeName": node, "pool": pool, "devices": devices}
             made = an_object("ResourceSlice", f"{node}-gpus", version, spec=content)
@@ -707,6 +709,18 @@ class _Drawing:
             for device in devices:
                 if self.chance(0.3):
                     self.taken_device(node, str(device["name"]))
+
+    def device(self, number: int) -> Manifest:
+        return {
+            "name": f"gpu-{number}",
+            "attributes": {
+                "model": {"string": self.one(("a100", "h200"))},
+                "driverVersion": {"version": self.one(("1.9.0", "1.10.0"))},
+                "index": {"int": number},
+                "linked": {"bool": self.chance(0.5)},
+            },
+            "capacity": {"memory": {"value": self.one(("40Gi", "80Gi"))}},
+        }
 
     def expression(self) -> str:
         """Return what a claim may ask of a device, in CEL."""
@@ -717,6 +731,8 @@ class _Drawing:
                 f'{own}.model in ["h200", "b200"] || {own}.linked',
                 f'{own}.model.startsWith("h")',
                 f"{own}.index < 1",
+                f"{own}.index >= 0",
+                f'{capacity}.memory.compareTo(quantity("40Gi")) == 0',
                 f'{capacity}.memory.compareTo(quantity("64Gi")) > 0',
                 f'{own}.driverVersion.isGreaterThan(semver("1.9.5"))',
                 f'"none" in {own} && {own}.none == "x"',
@@ -756,17 +772,23 @@ class _Drawing:
         ]
         return [name for name in names if name.startswith("taken-")]
 
-    def devices_claimed(self, pod: Manifest) -> None:
+    def devices_selected(self, pod: Manifest) -> None:
+        """A claim with selectors, which most nodes pass with all of their devices or with none."""
+        if "resourceClaims" not in pod["spec"]:
+            self.devices_claimed(pod, selected=0.95)
+
+    def devices_claimed(self, pod: Manifest, selected: float = 0.1) -> None:
         """A claim made of a template, as the controller of claims leaves it."""
         name = pod["metadata"]["name"]
         asked: Manifest = {
             "deviceClassName": "gpu" if self.chance(0.95) else "none",
             "count": self.one((1, 1, 2)),
         }
-        if self.chance(0.1):
+        if self.chance(selected):
+            count = self.one((1, 1, 2))
+            asked["selectors"] = [{"cel": {"expression": self.expression()}} for _ in range(count)]
+        elif self.chance(0.1):
             asked = {"deviceClassName": "gpu", "allocationMode": "All", "count": 0}
-        if self.chance(0.25):
-            asked["selectors"] = [{"cel": {"expression": self.expression()}}]
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
         claim = self.device_claim(
             f"{name}-gpus", asked, ownerReferences=[{**owner, "controller": True}]
@@ -828,6 +850,7 @@ _FEATURES: Final = (
     _Drawing.exclusive_volume,
     _Drawing.attached_volumes,
     _Drawing.devices_claimed,
+    _Drawing.devices_selected,
     _Drawing.devices_shared,
     _Drawing.devices_as_resource,
     _Drawing.gated,
