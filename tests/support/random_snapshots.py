@@ -32,7 +32,7 @@ from bireme.core.nodes import GrowablePool, Node
 from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
-from bireme.core.resources import PODS, request_of
+from bireme.core.resources import ATTACHABLE, PODS, request_of
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GIB, GPU, a_gang, a_node, a_snapshot, a_task
@@ -64,12 +64,13 @@ QUOTAS = (
     Quota("team", "pods", hard={PODS: 4}, used={}),
     Quota("team", "full", hard={"cpu": 10_000}, used={"cpu": 11_000}),
 )
+SLOTS = f"{ATTACHABLE}disks.example.com"
 _ANY_POD = PodSelector(None)
 _APP_A = PodSelector(("default",), (), (Requirement("app", SelectorOperator.IN, ("a",)),))
 _A = (("app", "a"),)
 KINDS = (
     PodKind((HostPort(7000),)),
-    PodKind((HostPort(7000, "TCP", "10.0.0.1"), HostPort(7001, "UDP"))),
+    PodKind((HostPort(7000, "TCP", "10.0.0.1"), HostPort(7001, "UDP")), "default"),
     PodKind((HostPort(7000, "UDP"), HostPort(7001))),
     PodKind(namespace="default", labels=_A),
     PodKind(namespace="default", labels=_A, near=(PodTerm(RACK, _APP_A),)),
@@ -83,6 +84,8 @@ KINDS = (
     ),
     PodKind(alone=(("default", "data"),)),
     PodKind((HostPort(7001),), alone=(("default", "data"), ("default", "more"))),
+    PodKind(volumes=((SLOTS, "v"),)),
+    PodKind((HostPort(7000),), "default", _A, volumes=((SLOTS, "v"), (SLOTS, "w"))),
 )
 """Kinds of pods that have rules about each other."""
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))
@@ -106,7 +109,7 @@ def clusters(draw: st.DrawFn, most: int = 6) -> tuple[Node, ...]:
 def _node(draw: st.DrawFn, name: str) -> Node:
     labels = {"disk": draw(st.sampled_from(("ssd", "ssd", "hdd", None)))}
     labels[BLOCK] = draw(st.sampled_from((None, "b0", "b1")))
-    return a_node(
+    made = a_node(
         name,
         draw(st.sampled_from((8, 4, 2, 1, 0))),
         cpu_millis=draw(st.sampled_from((96_000, 4000, 1000, 0))),
@@ -119,6 +122,8 @@ def _node(draw: st.DrawFn, name: str) -> Node:
         is_ready=draw(st.sampled_from((True, True, True, False))),
         is_cordoned=draw(st.sampled_from((False, False, False, True))),
     )
+    slots = draw(st.sampled_from((2, 1, 0)))
+    return replace(made, allocatable={**made.allocatable, SLOTS: slots})
 
 
 @st.composite

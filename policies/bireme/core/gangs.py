@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from bireme.core.reasons import Reason
-from bireme.core.resources import Request, add, is_device
+from bireme.core.resources import ATTACHABLE, Request, add, is_device
 from bireme.core.speed import LossCurve, SpeedLaw
 
 # --- hard demands of a pod template on its node ---
@@ -180,12 +180,15 @@ class PodKind:
     """What rules over pods see of the pods of one template.
 
     Attributes:
-        namespace, labels: Of the pod; of the labels those alone that some selector asks for.
+        namespace, labels: Of the pod; of the labels those alone that some selector asks for. No
+            selector is about what has no namespace.
         space: Labels of its namespace, in the same way.
         apart: Required anti-affinity: no such pod may be in the domain, nor it beside this one.
         near: Required affinity: such pods, each matching all terms, must be in every domain.
         spread: Hard topology spread.
         alone: Claims of volumes that one pod of the cluster can use at a time.
+        volumes: What is attached to its node once, however many pods use it there: the amount of
+            the node by which such volumes are counted, and which volume it is.
     """
 
     ports: tuple[HostPort, ...] = ()
@@ -196,11 +199,13 @@ class PodKind:
     near: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadLimit, ...] = ()
     alone: tuple[Key, ...] = ()
+    volumes: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def _hash(self) -> int:
         identity = (self.namespace, self.labels, self.space)
-        return hash((self.ports, *identity, self.apart, self.near, self.spread, self.alone))
+        claims = (self.alone, self.volumes)
+        return hash((self.ports, *identity, self.apart, self.near, self.spread, *claims))
 
     def __hash__(self) -> int:
         return self._hash
@@ -226,6 +231,10 @@ class PodKind:
             *(f"required pod anti-affinity on {term.key}" for term in self.apart),
             *(f"topology spread over {limit.key}" for limit in self.spread),
             *(f"claim {name}, which one pod at a time can use" for _, name in self.alone),
+            *(
+                f"attached volumes of driver {name}"
+                for name in dict.fromkeys(n.removeprefix(ATTACHABLE) for n, _ in self.volumes)
+            ),
         )
 
 

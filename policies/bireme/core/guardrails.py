@@ -15,9 +15,15 @@ import numpy as np
 from bireme.core import ruled_placement
 from bireme.core.errors import error_text
 from bireme.core.gangs import Gang
-from bireme.core.placement import FreeCapacity, Placement, TaskPlacement, keeps_affinity
+from bireme.core.placement import (
+    FreeCapacity,
+    Placement,
+    TaskPlacement,
+    keeps_affinity,
+    usage_of,
+)
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer, TotalOrder
-from bireme.core.running import summed, usage_of
+from bireme.core.running import summed
 from bireme.core.snapshot import ClusterSnapshot
 
 PATIENCE: Final = 3

@@ -7,6 +7,7 @@ Messages stand in the status of gangs, which only users of their namespace may r
 namespaces are never named.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -204,7 +205,8 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
             f"no node matches the node selector, affinity and tolerations of task {task.name} "
             f"and is ready{_closed([task], nodes)}; change the template or the nodes"
         )
-    for name, amount in task.request:
+    volumes = Counter(name for name, _ in task.pod.volumes) if task.pod is not None else {}
+    for name, amount in (*task.request, *volumes.items()):
         column = nodes.axis.column(name)
         most = 0 if column is None else int(nodes.allocatable[allowed, column].max())
         if amount > most:

@@ -1,6 +1,6 @@
 """Placements of whole gangs, and the free capacity of a cycle."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +8,15 @@ import numpy as np
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
 from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, most_per_node
-from bireme.core.resources import CPU, MEMORY, BoolArray, FloatArray, IntArray, is_device
+from bireme.core.resources import (
+    CPU,
+    MEMORY,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    ResourceAxis,
+    is_device,
+)
 
 CLUSTER_LEVEL = "cluster"
 """Name of the level above all topology levels."""
@@ -118,6 +126,18 @@ def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable)
     return bool(beside.all())
 
 
+def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntArray, IntArray]:
+    """Return rows of ``placement``, shape (entries,), and what ``gang`` uses there, per task."""
+    requests = {task.name: task.request for task in gang.tasks}
+    parts = [(t.rows, t.counts[:, None] * axis.usage(requests[t.task])) for t in placement.tasks]
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:  # all its nodes are gone
+        return np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64)
+    rows, usage = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(usage)
+
+
 COUNT_CEILING = 2**31
 """Stands for "without limit" where a replica asks for nothing on a node."""
 # Kinds of replicas whose counts are kept: of ten thousand nodes one takes 80 kB.
@@ -180,6 +200,8 @@ class FreeCapacity:
         if task.pod is not None:
             counts = self.replicas(replace(task, pod=None), after)
             counts = np.minimum(counts, most_per_node(task.pod, self.nodes))
+            if task.pod.volumes:
+                counts = np.minimum(counts, self._beside_volumes(task, task.pod.volumes))
             return np.where(self.occupants.refused(task.pod, self.nodes), 0, counts)
         counts = self._current(task)
         takes = [take for take in after if take.counts.any()]
@@ -195,6 +217,46 @@ class FreeCapacity:
             allowed = feasible(task.constraints, self.nodes)[rows]
             corrected[rows] = np.where(allowed, _fits(free, request), 0)
         return corrected
+
+    def _beside_volumes(self, task: Task, volumes: Iterable[tuple[str, str]]) -> IntArray:
+        """Return how many replicas of ``task`` each node takes beside ``volumes`` that are new."""
+        new: dict[str, IntArray] = {}
+        for volume in volumes:
+            is_new = ~self.occupants.have_volume(volume, self.nodes)
+            new[volume[0]] = new.get(volume[0], np.zeros(len(self.nodes), np.int64)) + is_new
+        most = np.full(len(self.nodes), COUNT_CEILING, dtype=np.int64)
+        for name, count in new.items():
+            if (column := self.nodes.axis.column(name)) is not None:
+                left = self.free[:, column] - count
+                # Also replicas that ask for volumes that are yet to be made.
+                each = dict(task.request).get(name, 0)
+                fits = left // each if each else np.where(left < 0, 0, COUNT_CEILING)
+                most = np.where(count > 0, np.minimum(most, np.maximum(fits, 0)), most)
+        return most
+
+    def usage(self, gang: Gang, placement: Placement) -> tuple[IntArray, IntArray]:
+        """Return rows of ``placement`` and what ``gang`` would use there, as :func:`usage_of`.
+
+        With the volumes that come to a node with it; a row appears once for each of them too.
+        """
+        rows, usage = usage_of(gang, placement, self.nodes.axis)
+        new = list(self._new_volumes(gang, placement))
+        if not new:
+            return rows, usage
+        added = [np.tile(self.nodes.axis.usage(((name, 1),)), (len(at), 1)) for name, at in new]
+        return np.concatenate([rows, *(at for _, at in new)]), np.concatenate([usage, *added])
+
+    def _new_volumes(self, gang: Gang, placement: Placement) -> Iterator[tuple[str, IntArray]]:
+        """Yield the amount and the rows of each volume that ``gang`` would bring to nodes."""
+        rows: dict[tuple[str, str], list[IntArray]] = {}
+        kinds = {task.name: task.pod for task in gang.tasks if task.pod is not None}
+        for task in placement.tasks:
+            if (kind := kinds.get(task.task)) is not None:
+                for volume in kind.volumes:
+                    rows.setdefault(volume, []).append(task.rows)
+        for volume, several in rows.items():
+            at = np.unique(np.concatenate(several))
+            yield volume[0], at[~self.occupants.have_volume(volume, self.nodes)[at]]
 
     def _current(self, task: Task) -> IntArray:
         """Return the cached answer for this kind of replica, brought up to date."""
@@ -224,6 +286,8 @@ class FreeCapacity:
             request = self.nodes.axis.usage(requests[task.task])
             self.free[task.rows] -= task.counts[:, None] * request
             self._touched.append(task.rows)
+        for name, rows in self._new_volumes(gang, placement):
+            self.free[rows] -= self.nodes.axis.usage(((name, 1),))
         self.add_pods(gang, placement)
         self._tightness = self._total = None
 

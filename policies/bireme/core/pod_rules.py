@@ -50,6 +50,8 @@ def conflicts(kind: PodKind, other: PodKind) -> tuple[str, ...]:
 @lru_cache(maxsize=65_536)
 def matches(pods: PodSelector, kind: PodKind) -> bool:
     """Return whether pods of ``kind`` are among ``pods``."""
+    if not kind.namespace:
+        return False
     is_named = pods.namespaces is None or kind.namespace in pods.namespaces
     if not is_named and not (pods.spaces and _meets(pods.spaces, kind.space)):
         return False
@@ -142,6 +144,7 @@ def _structure(kinds: tuple[PodKind | None, ...]) -> tuple[object, ...]:
         kind
         and (
             kind.words,
+            kind.volumes,
             tuple(conflicts(kind, other) for other in pods),
             tuple(attracts(other, kind) for other in pods),
             tuple(replace(limit, pods=PodSelector()) for limit in kind.spread),
@@ -288,6 +291,21 @@ class Occupants:
     def fixed(self) -> "Occupants":
         """The pods that never leave their node."""
         return Occupants(group for group in self.groups if group.are_fixed)
+
+    @cached_property
+    def _with_volume(self) -> dict[tuple[str, str], list[IntArray]]:
+        found: dict[tuple[str, str], list[IntArray]] = {}
+        for group in self.groups:
+            for volume in group.kind.volumes:
+                found.setdefault(volume, []).append(group.rows)
+        return found
+
+    def have_volume(self, volume: tuple[str, str], nodes: NodeTable) -> BoolArray:
+        """Return on which nodes a pod uses ``volume``, shape (nodes,)."""
+        mask = np.zeros(len(nodes), dtype=np.bool_)
+        for rows in self._with_volume.get(volume, ()):
+            mask[rows] = True
+        return mask
 
     def plus(self, added: Sequence[PodsOf]) -> "Occupants":
         """Return them and ``added``."""

@@ -20,14 +20,14 @@ import numpy as np
 
 from bireme.core.elastic import smaller
 from bireme.core.gangs import Gang
-from bireme.core.placement import FreeCapacity, Placement, pods_at
+from bireme.core.placement import FreeCapacity, Placement, pods_at, usage_of
 from bireme.core.pod_rules import NOBODY, Occupants
 from bireme.core.policy import Placer, Ranked, TotalOrder
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray, ResourceAxis
 from bireme.core.ruled_placement import keeps_rules
-from bireme.core.running import RunningGang, RunningTable, summed, usage_of
+from bireme.core.running import RunningGang, RunningTable, summed
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -332,7 +332,8 @@ class VictimSearch:
         if not self._gang.has_rules:
             return True
         nodes = self._ledger.now.nodes
-        room = FreeCapacity(nodes, nodes.fixed, self._occupants(chosen))
+        used = nodes.allocatable - self._room(chosen)
+        room = FreeCapacity(nodes, used, self._occupants(chosen))
         return keeps_rules(self._gang, placement, room)
 
     def _is_within_limits(self) -> bool:
@@ -386,6 +387,7 @@ class VictimSearch:
         The first ``leaving`` leave anyway.
         """
         candidates, nodes = self._candidates, self._ledger.now.nodes
+        # Its shared volumes are looked at when the rules are.
         rows, used = summed(*usage_of(self._gang, placement, nodes.axis))
         slack = self._room(chosen)[rows] - used
         position = np.full(len(nodes), -1, dtype=np.int64)

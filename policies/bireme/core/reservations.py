@@ -26,7 +26,7 @@ from bireme.core.placement import FreeCapacity, Placement, pods_at
 from bireme.core.pod_rules import NOBODY, Occupants, PodsOf
 from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.core.running import RunningGang, RunningTable, summed, usage_of
+from bireme.core.running import RunningGang, RunningTable, summed
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -70,11 +70,12 @@ class CapacityLedger:
     def take(self, gang: Gang, placement: Placement) -> None:
         """Start ``gang`` on ``placement``."""
         self.changes += 1
-        self.now.take(gang, placement)
         if self.reservation is None:
+            self.now.take(gang, placement)
             return
+        rows, usage = self.lasting.usage(gang, placement)
+        self.now.take(gang, placement)
         self.lasting.add_pods(gang, placement)
-        rows, usage = usage_of(gang, placement, self._nodes.axis)
         if not self.ends_in_time(gang):
             np.subtract.at(self._after, rows, usage)  # a row may come once per task
         self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
@@ -82,12 +83,12 @@ class CapacityLedger:
     def keep(self, gang: Gang, placement: Placement) -> None:
         """Keep ``placement`` from other gangs: what leaves there makes room for ``gang``."""
         self.changes += 1
-        rows, usage = summed(*usage_of(gang, placement, self._nodes.axis))
+        rows, usage = summed(*self.now.usage(gang, placement))
         self.now.correct(rows, self.now.free[rows] - usage)
         self.now.add_pods(gang, placement)
         if self.reservation is not None:
+            np.subtract.at(self._after, *self.lasting.usage(gang, placement))
             self.lasting.add_pods(gang, placement)
-            self._after[rows] -= usage
             self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def reserve(
@@ -102,8 +103,7 @@ class CapacityLedger:
         ``free_then``, int64 of shape (nodes, resources), is free once ``given_back`` have left; it
         becomes the ledger's own.
         """
-        rows, usage = usage_of(gang, reservation.placement, self._nodes.axis)
-        np.subtract.at(free_then, rows, usage)
+        np.subtract.at(free_then, *self.now.usage(gang, reservation.placement))
         self.reservation = reservation
         self._after = free_then
         self.counted_on = frozenset(running.gang.uid for running in given_back)

@@ -4,6 +4,7 @@ Replica after replica goes where the rules let it go now, as kube-scheduler woul
 orders until one works. Greedy, not exhaustive.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from bireme.core.pod_rules import (
     same_domain,
 )
 from bireme.core.resources import BoolArray, IntArray
+from bireme.core.running import summed
 
 _MOST_DOMAINS = 16
 """Domains in which a gang that must be near itself is tried."""
@@ -35,6 +37,10 @@ def keeps_rules(gang: Gang, placement: Placement, capacity: FreeCapacity) -> boo
     """
     nodes = capacity.nodes
     pods = pods_at(gang, placement)
+    if any(one.kind.volumes for one in pods):
+        rows, used = summed(*capacity.usage(gang, placement))
+        if bool(((used > capacity.free[rows]) & (used > 0)).any()):
+            return False
     for at, one in enumerate(pods):
         if capacity.occupants.refused(one.kind, nodes)[one.rows].any():
             return False
@@ -287,6 +293,13 @@ class _Filling:
         self._turns = _Turns(tasks, capacity)
         self._free = capacity.free.copy()
         self._requests = [self.nodes.axis.usage(task.request) for task in tasks]
+        # The volumes of each task, which are attached once to a node.
+        self._volumes = [task.pod.volumes if task.pod is not None else () for task in tasks]
+        self._have_volume = {
+            volume: capacity.occupants.have_volume(volume, self.nodes)
+            for volumes in self._volumes
+            for volume in volumes
+        }
         # Where one more replica of each task has room.
         self._has_room = [capacity.replicas(task) > 0 for task in tasks]
         for task, has_room in zip(tasks, self._has_room, strict=True):
@@ -333,11 +346,19 @@ class _Filling:
         self._is_empty = False
         for codes, is_used in self._levels:
             is_used[codes[row]] = codes[row] >= 0
-        self._free[row] -= self._requests[at]
+        self._free[row] -= self._requests[at] + self._new_volumes(at, row)
+        for volume in self._volumes[at]:
+            self._have_volume[volume][row] = True
         self._turns.put(at, row)
         for other, request in enumerate(self._requests):
-            if ((self._free[row] < request) & (request > 0)).any():
+            needed = request + self._new_volumes(other, row)
+            if ((self._free[row] < needed) & (needed > 0)).any():
                 self._has_room[other][row] = False
+
+    def _new_volumes(self, at: int, row: int) -> IntArray | int:
+        """Return what volumes take that a replica would bring to ``row``, shape (resources,)."""
+        new = Counter(v[0] for v in self._volumes[at] if not self._have_volume[v][row])
+        return self.nodes.axis.usage(new) if new else 0
 
 
 def _first(_: _Filling, may: BoolArray) -> int:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from bireme.core.gangs import Gang
-from bireme.core.placement import Placement
+from bireme.core.placement import Placement, usage_of
 from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 
 _RAISED_BY = 1.5
@@ -228,18 +228,6 @@ class RunningTable:
 
 def _uid(running: RunningGang) -> str:
     return running.gang.uid
-
-
-def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntArray, IntArray]:
-    """Return rows of ``placement``, shape (entries,), and what ``gang`` uses there, per task."""
-    requests = {task.name: task.request for task in gang.tasks}
-    parts = [(t.rows, t.counts[:, None] * axis.usage(requests[t.task])) for t in placement.tasks]
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:  # all its nodes are gone
-        return np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64)
-    rows, usage = zip(*parts, strict=True)
-    return np.concatenate(rows), np.concatenate(usage)
 
 
 def summed(rows: IntArray, usage: IntArray) -> tuple[IntArray, IntArray]:

@@ -30,6 +30,7 @@ from bireme.core.placement import (
     Take,
     TaskPlacement,
     keeps_affinity,
+    usage_of,
 )
 from bireme.core.pod_rules import NOBODY, Occupants, shape_alone
 from bireme.core.policy import Placer
@@ -37,7 +38,7 @@ from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import ATTACHABLE, Amounts, BoolArray, IntArray
-from bireme.core.running import summed, usage_of
+from bireme.core.running import summed
 from bireme.core.snapshot import ClusterSnapshot
 
 

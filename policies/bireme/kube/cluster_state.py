@@ -47,7 +47,7 @@ from bireme.kube.resource_quotas import ResourceQuotas
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
-from bireme.kube.volumes import Folded, Volumes
+from bireme.kube.volumes import Attached, Folded, Volumes
 
 
 class NodeUsage:
@@ -294,8 +294,9 @@ class ClusterState:
         self._fixed = NodeUsage()
         # Kept from the first question about usage on, which not every program asks.
         self._planned: PlannedUsage | None = None
-        # What claims use of the nodes of a table, at a revision of the volumes.
-        self._claimed: tuple[NodeTable, int, IntArray] | None = None
+        # What claims use of the nodes of a table, at a revision of the volumes and with what plans
+        # attach.
+        self._claimed: tuple[tuple[NodeTable, int, frozenset[Attached]], IntArray] | None = None
         self._offers_of = (0, 0)
 
     def _notice(self) -> None:
@@ -583,15 +584,14 @@ class ClusterState:
     def _with_claims(self, gang: Gang, job: JobFacts) -> Gang:
         """Return the gang of ``job`` with what its claims ask and what quotas count of it."""
         self._want_devices(gang.tasks)
-        gang = replace(gang, tasks=self._ruled(gang.tasks, job))
         if self.quotas.rules(job.key[0]) is not None:
             gang = replace(gang, tasks=self._charged(gang.tasks, job))
         if not (job.has_claims or self.devices.asks(gang.tasks)):
-            return gang
+            return replace(gang, tasks=self._ruled(gang.tasks, job))
         found = self._folded(gang.key, tuple(zip(gang.tasks, job.claims, strict=True)))
         return replace(
             gang,
-            tasks=found.tasks,
+            tasks=self._ruled(found.tasks, job),
             fault=gang.fault or found.fault,
             left_to_scheduler=words_of((gang.left_to_scheduler, *found.left)),
         )
@@ -696,8 +696,6 @@ class ClusterState:
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
         there = Placed.of(group.plan, self.members_of(key), newcomers)
-        if self._rules.has_selectors:
-            gated = [(pod, replace(t, pod=self._rules.of_pod(pod.key))) for pod, t in gated]
         left: tuple[str, ...] = ()
         fault = faults.get(group.uid) or missing
         self._want_devices(task for _, task in gated)
@@ -706,6 +704,9 @@ class ClusterState:
         ):
             gated, found = self._members_with_claims(key, gated)
             fault, left = fault or found.fault, found.left
+        if self._rules.has_selectors:
+            seen = self._rules.seen
+            gated = [(p, replace(t, pod=seen(key[0], p.labels, t.pod))) for p, t in gated]
         if self._member_rules:
             rules = (self._member_rules.get(pod.key, ()) for pod in newcomers)
             left = (*left, *chain.from_iterable(rules))
@@ -743,12 +744,38 @@ class ClusterState:
 
     def _claimed_usage(self, table: NodeTable) -> IntArray:
         """Return what claims that have their volumes use, as in :meth:`used`."""
-        revision = self.volumes.revision
-        if self._claimed is None or self._claimed[:2] != (table, revision):
+        basis = table, self.volumes.revision, self._attached_by_plans()
+        if self._claimed is None or self._claimed[0] != basis:
             used = np.zeros_like(table.allocatable)
-            add_members(used, table, self.volumes.usage(table.nodes))
-            self._claimed = table, revision, used
-        return self._claimed[2]
+            add_members(used, table, self.volumes.usage(table.nodes, basis[2]))
+            self._claimed = basis, used
+        return self._claimed[1]
+
+    def _attached_by_plans(self) -> frozenset[Attached]:
+        """Return the volumes that planned members share, on the nodes they are planned on."""
+        if not self.volumes.has_limits:
+            return frozenset()
+        return frozenset(
+            (node, *volume)
+            for (namespace, _), _, node, used, request in self._planned_claims()
+            for volume in self.volumes.shared(namespace, used, request)
+        )
+
+    def _planned_claims(self) -> Iterator[tuple[Key, str, str, PodClaims, Request]]:
+        """Yield gang, its uid, node, claims and request of every planned member on no node yet."""
+        for key, share in self._shares.items():
+            job = self.jobs.get(key)
+            if share.held is None or (job is not None and not job.has_claims):
+                continue
+            tasks = zip(job.tasks, job.claims, strict=True) if job is not None else ()
+            used_by = {task.name: used for task, used in tasks}
+            requests = share.held.view.plan.requests
+            for node, member, pod in share.held.view.kept():
+                used = used_by.get(member.task)
+                if used is None and pod is not None:
+                    used = self._member_claims.get(pod.key) or self.volumes.of_pod(pod.key)
+                if used is not None and used.has_volumes:
+                    yield key, self._uid_of(share.held), node, used, requests.get(member.task, ())
 
     def _is_planned(self, pod: Key) -> bool:
         """Return whether a pod counts as planned: a member of a gang that is on no node yet."""
@@ -832,12 +859,26 @@ class ClusterState:
             PodsOf(kind, np.array(at, dtype=np.int64), owner, is_fixed, is_leaving)
             for (kind, owner, is_fixed, is_leaving), at in rows.items()
         ]
+        for volume, where in self._nodes_with({v for kind in asked for v in kind.volumes}):
+            at = sorted(table.row[name] for name in where if name in table.row)
+            there.append(PodsOf(PodKind(volumes=(volume,)), np.array(at, dtype=np.int64)))
         claims = {claim for kind in asked for claim in kind.alone}
         if claims and len(table):
             anywhere = np.zeros(1, dtype=np.int64)  # the rule is about all nodes
             for claim, owner in sorted(self._users_of(claims)):
                 there.append(PodsOf(PodKind(alone=(claim,)), anywhere, owner))
         return Occupants(there)
+
+    def _nodes_with(
+        self, volumes: Set[tuple[str, str]]
+    ) -> Iterator[tuple[tuple[str, str], Set[str]]]:
+        """Yield the nodes on which a pod uses each of ``volumes``, or is planned to."""
+        planned: dict[tuple[str, str], set[str]] = {}
+        for (namespace, _), _, node, used, _ in self._planned_claims() if volumes else ():
+            for name in used.claims:
+                planned.setdefault(self.volumes.of_claim((namespace, name)), set()).add(node)
+        for volume in sorted(volumes):
+            yield volume, self.volumes.nodes_with(volume) | planned.get(volume, frozenset())
 
     def _users_of(self, claims: Set[Key]) -> set[tuple[Key, str]]:
         """Return which of ``claims`` are in use, and by pods of which gang; empty for none."""
@@ -846,18 +887,9 @@ class ClusterState:
             for claim in claims
             for pod in self.volumes.users(claim)
         }
-        namespaces = {namespace for namespace, _ in claims}
-        for key, share in self._shares.items():
-            if share.held is None or key[0] not in namespaces:
-                continue
-            job = self.jobs.get(key)
-            tasks = zip(job.tasks, job.claims, strict=True) if job is not None else ()
-            used_by = {task.name: used for task, used in tasks}
-            # Planned members whose pods do not exist yet, or are gated.
-            for _, member, pod in share.held.view.kept():
-                used = self._member_claims.get(pod.key) if pod else used_by.get(member.task)
-                named = {(key[0], name) for name in used.claims} if used is not None else set()
-                found.update((claim, self._uid_of(share.held)) for claim in named & claims)
+        for key, uid, _, used, _ in self._planned_claims():
+            named = {(key[0], name) for name in used.claims}
+            found.update((claim, uid) for claim in named & claims)
         return found
 
     def _ruled_pods(self) -> Iterator[tuple[_Group, str]]:

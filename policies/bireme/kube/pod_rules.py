@@ -6,6 +6,7 @@ such rules, so nothing is worked out for pods that no rule is about.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -366,9 +367,8 @@ class PodRules:
 
     def _narrowed(self, plain: PodKind, demands: PodKind | None) -> PodKind | None:
         if demands is not None:
-            identity = (plain.namespace, plain.labels, plain.space)
             return _shared(
-                PodKind(demands.ports, *identity, demands.apart, demands.near, demands.spread)
+                replace(demands, namespace=plain.namespace, labels=plain.labels, space=plain.space)
             )
         for pair in (None, *plain.labels):
             for pods in self._by_pair.get(pair, ()):

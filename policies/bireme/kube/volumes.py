@@ -34,6 +34,7 @@ from bireme.kube import volume_objects, wire
 from bireme.kube.quantities import QuantityError, parse_quantity
 from bireme.kube.volume_objects import (
     LOCAL_VOLUMES,
+    NO_CLAIMS,
     Claim,
     ClaimSpec,
     PodClaims,
@@ -45,6 +46,8 @@ _UNLIMITED: Final = 2**31
 _NONE: Final = SelectorTerm()
 """A term without any requirement, which matches no node."""
 Fault = tuple[Reason, str]
+Attached = tuple[str, str, str]
+"""Node, driver and handle of a volume."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -56,6 +59,8 @@ class Demands:
     fault: str = ""
     nodes: tuple[NodeDemand, ...] = ()
     request: Request = ()
+    volumes: tuple[tuple[str, str], ...] = ()
+    """What is attached to the node once for all its pods, as in a PodKind."""
     left: tuple[str, ...] = ()
     """What is not planned, in words."""
 
@@ -252,17 +257,20 @@ class Volumes:
                 found[node.name] = offer
         return found
 
-    def usage(self, nodes: Iterable[Node]) -> Iterator[tuple[str, Request]]:
-        """Yield (node, request) of volumes that are attached, and of local ones that are taken."""
+    def usage(
+        self, nodes: Iterable[Node], planned: Set[Attached] = frozenset()
+    ) -> Iterator[tuple[str, Request]]:
+        """Yield (node, request) of volumes that are attached, and of local ones that are taken.
+
+        ``planned`` are volumes that planned pods attach, beside what these request.
+        """
         used: dict[str, Counter[str]] = {}
-        limited, seen = self._limited(), set()
-        for pod in self._pods.values():
-            for key in pod.claims:
-                driver, handle = self._handle(key)
-                place = (pod.node, driver, handle)
-                if pod.node and driver in limited and place not in seen:
-                    seen.add(place)
-                    used.setdefault(pod.node, Counter())[ATTACHABLE + driver] += 1
+        limited = self._limited()
+        there = {(node, *one) for one, some in self._nodes_with().items() for node in some}
+        # What no pod uses kube-scheduler counts beside the volume that comes, even if it is that.
+        for node, driver, _ in (*there, *(planned - there)):
+            used.setdefault(node, Counter())[ATTACHABLE + driver] += 1
+        seen = there
         for node, driver, name in self._attached.values():
             volume = self.volumes.get(name)
             handle = volume.handle if volume is not None and volume.handle else name
@@ -277,6 +285,56 @@ class Volumes:
                 used.setdefault(hosts[host], Counter())[LOCAL_VOLUMES + name] += taken
         for node, amounts in used.items():
             yield node, request_of(amounts)
+
+    @property
+    def has_limits(self) -> bool:
+        """True if some node can have only so many volumes of some driver attached."""
+        return bool(self._limited())
+
+    def of_claim(self, key: Key) -> tuple[str, str]:
+        """Return the volume of a claim as in a PodKind."""
+        driver, handle = self._handle(key)
+        return ATTACHABLE + driver, handle
+
+    def of_pod(self, key: Key) -> PodClaims:
+        """Return the claims that a pod names which has a node, or is about to have one."""
+        pod = self._pods.get(key)
+        return PodClaims(tuple(name for _, name in pod.claims)) if pod is not None else NO_CLAIMS
+
+    def nodes_with(self, volume: tuple[str, str]) -> Set[str]:
+        """Return the nodes on which a pod uses a volume, given as in a PodKind."""
+        return self._nodes_with().get((volume[0].removeprefix(ATTACHABLE), volume[1]), frozenset())
+
+    def _nodes_with(self) -> dict[tuple[str, str], set[str]]:
+        """Return the nodes on which pods use each volume of a limited driver."""
+        known: dict[tuple[str, str], set[str]] | None = self._memo.get("nodes")
+        if known is None:
+            known = self._memo["nodes"] = {}
+            limited = self._limited()
+            for pod in self._pods.values() if limited else ():
+                for key in pod.claims if pod.node else ():
+                    volume = self._handle(key)
+                    if volume[0] in limited:
+                        known.setdefault(volume, set()).add(pod.node)
+        return known
+
+    def shared(
+        self, namespace: str, used: PodClaims, request: Request
+    ) -> Iterator[tuple[str, str]]:
+        """Yield driver and handle of volumes that a planned pod attaches and does not request."""
+        limited, asked = self._limited(), dict(request)
+        named: dict[str, list[str]] = {}
+        for name in used.claims if limited else ():
+            driver, handle = self._handle((namespace, name))
+            if driver in limited:
+                named.setdefault(driver, []).append(handle)
+        for spec in (spec for _, spec in used.templates) if named else ():
+            found = self.classes.get(spec.storage_class)
+            if found is not None and found.provisioner in named:
+                asked = add(asked, {ATTACHABLE + found.provisioner: -1})
+        for driver, handles in named.items():
+            if asked.get(ATTACHABLE + driver, 0) < len(handles):
+                yield from ((driver, handle) for handle in handles)
 
     def _limited(self) -> set[str]:
         """Return the drivers of which some node can have only so many volumes attached."""
@@ -355,8 +413,9 @@ class Volumes:
             )
             request = request_of(add(dict(task.request), found.request))
             pod = task.pod
-            if alone := self._alone(gang[0], used.claims):
-                pod = replace(pod or PodKind(), alone=alone)
+            alone = self._alone(gang[0], used.claims)
+            if alone or found.volumes:
+                pod = replace(pod or PodKind(), alone=alone, volumes=found.volumes)
             folded.append(replace(task, request=request, constraints=constraints, pod=pod))
         fault = next(filter(None, faults), "")
         return Folded(
@@ -385,6 +444,7 @@ class Volumes:
             fault=next((each.fault for each in found if each.fault), ""),
             nodes=tuple(dict.fromkeys(demand for each in found for demand in each.nodes)),
             request=request_of(request),
+            volumes=tuple(dict.fromkeys(volume for each in found for volume in each.volumes)),
             left=tuple(words for each in found for words in each.left),
         )
 
@@ -418,14 +478,14 @@ class Volumes:
         volume = self.volumes.get(claim.volume)
         if volume is None:
             return Demands(f'{words} is bound to persistentvolume "{claim.volume}", not found')
-        return self._of_bound(key, claim, volume, sharers)
+        return self._of_bound(key, volume)
 
-    def _of_bound(self, key: Key, claim: Claim, volume: Volume, sharers: int) -> Demands:
+    def _of_bound(self, key: Key, volume: Volume) -> Demands:
         if volume.is_translated or not volume.is_readable:
             return Demands(left=(f"volume {volume.name} of claim {key[1]}",))
         source = f"volume {volume.name} of claim {key[1]}"
         affinity = () if volume.terms is None else (NodeDemand(source, volume.terms),)
-        place = self._attach(f"claim {key[1]}", volume.driver, (key,), sharers)
+        place = self._attach(f"claim {key[1]}", *self._handle(key))
         return replace(place, nodes=(*affinity, *volume.zones, *place.nodes))
 
     def _of_unbound_claim(self, key: Key, claim: Claim, sharers: int) -> Demands:
@@ -475,7 +535,7 @@ class Volumes:
         if sharers > 1:
             return Demands(left=(f"{source}, which gets its volume with the first of its pods",))
         made = self._made_terms(spec, found)
-        place = self._attach(source, found.provisioner, (), 1)
+        place = self._attach(source, found.provisioner)
         if made is None:
             return place
         # Where a volume is there already none has to be made. Two claims may find the same one.
@@ -550,14 +610,14 @@ class Volumes:
         pairs = [SelectorTerm((*a.labels, *b.labels)) for a in allowed if a.labels for b in enough]
         return tuple(pairs) or (_NONE,)
 
-    def _attach(self, source: str, driver: str, keys: tuple[Key, ...], sharers: int) -> Demands:
-        """Return what it takes to attach one volume of ``driver``, which the claims ``keys`` name.
+    def _attach(self, source: str, driver: str, handle: str = "") -> Demands:
+        """Return what it takes to attach a volume of ``driver``.
 
-        It is one volume on a node, however many pods use it there.
+        What ``handle`` names is one volume on a node, however many pods use it there. Without it
+        the volume is yet to be made, for one pod.
         """
         if not driver:
             return Demands()
-        left: tuple[str, ...] = ()
         nodes: tuple[NodeDemand, ...] = ()
         known = self.drivers.get(driver)
         if known is not None and known.prevent_pod_scheduling_if_missing:
@@ -566,11 +626,9 @@ class Volumes:
             nodes = (NodeDemand(f"{source} by driver {driver}", (SelectorTerm(names=(there,)),)),)
         if driver not in self._limited():
             return Demands(nodes=nodes)
-        users = {user for key in keys for user in self._users.get(key, ())}
-        if sharers == 1 and not any(self._pods[user].node for user in users):
-            return Demands(nodes=nodes, request=((ATTACHABLE + driver, 1),))
-        left = (f"{source}, one volume of driver {driver} for several pods",)
-        return Demands(nodes=nodes, left=left)
+        if handle:
+            return Demands(nodes=nodes, volumes=((ATTACHABLE + driver, handle),))
+        return Demands(nodes=nodes, request=((ATTACHABLE + driver, 1),))
 
 
 def _place(volume: Volume | None) -> tuple[str, str] | None:

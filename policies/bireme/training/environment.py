@@ -31,9 +31,9 @@ from bireme.core.cycle import run_cycle
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
+from bireme.core.placement import usage_of
 from bireme.core.policy import Placer, Policy, Ranked
 from bireme.core.resources import ResourceAxis
-from bireme.core.running import usage_of
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.simulator.errors import SimulationError

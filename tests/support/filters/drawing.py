@@ -67,9 +67,12 @@ class Gangs:
     gangs: tuple[DrawnGang, ...]
 
 
-def gangs_of(seed: int) -> Gangs:
-    """Return the gangs of ``seed``, whose pods ask for nothing that a controller must prepare."""
-    return _Drawing(random.Random(seed)).gangs(seed)  # noqa: S311  # no secret
+def gangs_of(seed: int, volumes: bool = False) -> Gangs:
+    """Return the gangs of ``seed``, whose pods ask for nothing that a controller must prepare.
+
+    With ``volumes`` many of them name claims, which are bound.
+    """
+    return _Drawing(random.Random(seed)).gangs(seed, volumes)  # noqa: S311  # no secret
 
 
 def an_object(
@@ -125,17 +128,21 @@ class _Drawing:
             self.try_one(f"p{number}")
         return Case(seed, (*self.nodes, *self.others, *self.pods), tuple(self.tried))
 
-    def gangs(self, seed: int) -> Gangs:
+    def gangs(self, seed: int, volumes: bool) -> Gangs:
         for number in range(self.random.randint(3, 5)):
             self.nodes.append(self.node(f"n{number}", unready=0))
         for number in range(self.random.randint(0, 4)):
             self.resident(f"r{number}")
+        if volumes:
+            self.common_claims()
         made = []
         for number in range(6):
             roles = ("worker", "ps") if self.chance(0.3) else ("worker",)
             tasks = {role: (self.random.randint(1, 4), self.member(role)) for role in roles}
+            if volumes and self.chance(0.7):
+                self.name_claims(tasks)
             made.append(DrawnGang(f"g{number}", tasks))
-        return Gangs(seed, (*self.nodes, *self.pods), tuple(made))
+        return Gangs(seed, (*self.nodes, *self.others, *self.pods), tuple(made))
 
     def member(self, name: str) -> Manifest:
         made = self.pod(name)
@@ -144,6 +151,30 @@ class _Drawing:
             if feature in about:
                 feature(self, made)
         return made
+
+    def common_claims(self) -> None:
+        """Claims that gangs share or compete for, on nodes that attach few volumes."""
+        self.limits()
+        for number in range(3):
+            self.persistent_volume(f"pv-all-{number}", "any", f"all-{number}", "ReadWriteMany")
+            self.claim(f"all-{number}", "any", f"pv-all-{number}", "ReadWriteMany")
+        where = self.place() if self.chance(0.5) else None
+        self.persistent_volume("pv-alone", "local", "alone", "ReadWriteOncePod", where)
+        self.claim("alone", "local", "pv-alone", "ReadWriteOncePod")
+        users = [each for each in self.pods if each["metadata"]["namespace"] == NAMESPACE]
+        for user in users:
+            if self.chance(0.3):
+                self.volume(user, f"all-{self.random.randint(0, 2)}")
+
+    def name_claims(self, tasks: dict[str, tuple[int, Manifest]]) -> None:
+        """Have pods of a gang name some of the claims, one of them the one for one pod."""
+        for role, (_, pod) in tasks.items():
+            for number in self.some(range(3), 0, 2):
+                self.volume(pod, f"all-{number}")
+            if role == "ps" or self.chance(0.15):
+                tasks[role] = (1, pod)
+                if self.chance(0.6) and "alone" not in str(tasks.values()):
+                    self.volume(pod, "alone")
 
     # --- nodes ---
 

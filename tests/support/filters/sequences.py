@@ -1,4 +1,4 @@
-"""Gangs one after the other: planned by the core, created as Bireme creates them, then scheduled.
+"""Gangs, two in each cycle: planned by the core, created as Bireme creates them, then scheduled.
 
 A scheduler must take every planned pod on its node, and must be unable to place whole what the
 planner refuses. What a pin hides from it, spread over domains, is asked about pods without a pin.
@@ -6,22 +6,26 @@ planner refuses. What a pin hides from it, spread over domains, is asked about p
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Hold
+from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans, training_jobs
 from bireme.kube.names import SCHEDULER_NAME
 from bireme.kube.pod_builder import PodFactory
 from bireme.registry import make_policy
 from tests.support.filters.comparison import PLANNED
-from tests.support.filters.drawing import NAMESPACE, Gangs
+from tests.support.filters.drawing import NAMESPACE, DrawnGang, Gangs
 from tests.support.filters.judge import Judge, Refusal
 from tests.support.filters.planner import a_job, fed
 from tests.support.objects.facts import CREATED
 from tests.support.scenario.manifests import Manifest
+
+_IN_A_CYCLE: Final = 2
 
 
 class Scheduler(Protocol):
@@ -68,53 +72,81 @@ class Course:
 def followed(gangs: Gangs, scheduler: Scheduler, judge: Judge) -> Course:
     """Plan and bind the gangs in turn; one that is held is tried without the planner."""
     course = Course(0, 0, [])
-    for drawn in gangs.gangs:
-        name = drawn.name
+    for first in range(0, len(gangs.gangs), _IN_A_CYCLE):
+        drawn = {each.name: each for each in gangs.gangs[first : first + _IN_A_CYCLE]}
         state = fed(scheduler.objects(), scheduler.pods())
-        manifest = a_job(name, drawn.tasks)
-        state.put_job((NAMESPACE, name), manifest)
+        for name, each in drawn.items():
+            state.put_job((NAMESPACE, name), a_job(name, each.tasks))
         snapshot = state.snapshot(CREATED)
-        (action,) = run_cycle(snapshot, make_policy(state.settings)).actions
-        factory_job = training_jobs.from_manifest(manifest)
-        loose = [
-            _loose(f"{name}-{task}-{index}", pod)
-            for task, (replicas, pod) in drawn.tasks.items()
-            for index in range(replicas)
-        ]
-        if isinstance(action, Admit) and action.gang.left_to_scheduler:
-            # Its pods are not pinned, so that kube-scheduler alone decides.
-            if scheduler.bind(loose):
-                scheduler.remove(loose)
-        elif isinstance(action, Admit):
-            course.admitted += 1
-            plan = plans.make_plan(
-                action.gang,
-                action.placement,
-                snapshot.nodes,
-                epoch=1,
-                attempt=0,
-                spec_hash=factory_job.spec_hash,
-                now=CREATED,
-            )
-            factory = PodFactory(factory_job, plan)
-            members = list(factory.in_order())
-            free = {pod["metadata"]["name"]: pod for pod in loose}
-            named = [(free[f"{name}-{m.task}-{m.index}"], m.node) for m in members]
-            lost = out_of_turn(judge, [*scheduler.objects(), *scheduler.pods()], named)
-            lost = lost or scheduler.bind([factory.manifest(member) for member in members])
-            if lost:
-                places = ", ".join(f"{m.task}-{m.index} on {m.node}" for m in plan.members)
-                words = "; ".join(f"{pod} has no node: {why}" for pod, why in lost.items())
-                course.disputes.append(Dispute(gangs.seed, name, f"plans {places}", words))
-        elif isinstance(action, Hold):
-            course.held += 1
-            lost = scheduler.bind(loose)
-            if not lost:
-                where = f"takes all {len(loose)}"
-                said = f"holds it, {action.reason}: {action.message}"
-                course.disputes.append(Dispute(gangs.seed, name, said, where))
-            scheduler.remove(loose)
+        # In the order in which they were decided, each beside those before it.
+        for action in run_cycle(snapshot, make_policy(state.settings)).actions:
+            if isinstance(action, Admit) and action.gang.left_to_scheduler:
+                # Its pods are not pinned: what was decided after it counts on where it is planned.
+                loose = _all_loose(drawn[action.gang.name])
+                if scheduler.bind(loose):
+                    scheduler.remove(loose)
+                break
+            if isinstance(action, Admit):
+                plan = _planned(action, drawn[action.gang.name], snapshot)
+                _bind(plan, drawn[action.gang.name], scheduler, judge, gangs.seed, course)
+            elif isinstance(action, Hold) and action.reason is not Reason.WAITING_BEHIND:
+                _refute(action, drawn[action.gang.name], scheduler, gangs.seed, course)
     return course
+
+
+def _planned(action: Admit, drawn: DrawnGang, snapshot: ClusterSnapshot) -> PodFactory:
+    job = training_jobs.from_manifest(a_job(drawn.name, drawn.tasks))
+    plan = plans.make_plan(
+        action.gang,
+        action.placement,
+        snapshot.nodes,
+        epoch=1,
+        attempt=0,
+        spec_hash=job.spec_hash,
+        now=CREATED,
+    )
+    return PodFactory(job, plan)
+
+
+def _bind(
+    factory: PodFactory,
+    drawn: DrawnGang,
+    scheduler: Scheduler,
+    judge: Judge,
+    seed: int,
+    course: Course,
+) -> None:
+    """Have a gang that was admitted bound as planned."""
+    course.admitted += 1
+    members = list(factory.in_order())
+    free = {pod["metadata"]["name"]: pod for pod in _all_loose(drawn)}
+    named = [(free[f"{drawn.name}-{m.task}-{m.index}"], m.node) for m in members]
+    lost = out_of_turn(judge, [*scheduler.objects(), *scheduler.pods()], named)
+    lost = lost or scheduler.bind([factory.manifest(member) for member in members])
+    if lost:
+        places = ", ".join(f"{m.task}-{m.index} on {m.node}" for m in members)
+        words = "; ".join(f"{pod} has no node: {why}" for pod, why in lost.items())
+        course.disputes.append(Dispute(seed, drawn.name, f"plans {places}", words))
+
+
+def _refute(
+    action: Hold, drawn: DrawnGang, scheduler: Scheduler, seed: int, course: Course
+) -> None:
+    """Try to place a gang that is held, without the planner."""
+    course.held += 1
+    loose = _all_loose(drawn)
+    if not scheduler.bind(loose):
+        said = f"holds it, {action.reason}: {action.message}"
+        course.disputes.append(Dispute(seed, drawn.name, said, f"takes all {len(loose)}"))
+    scheduler.remove(loose)
+
+
+def _all_loose(drawn: DrawnGang) -> list[Manifest]:
+    return [
+        _loose(f"{drawn.name}-{task}-{index}", pod)
+        for task, (replicas, pod) in drawn.tasks.items()
+        for index in range(replicas)
+    ]
 
 
 def _loose(name: str, template: Manifest) -> Manifest:

@@ -99,6 +99,12 @@ def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[s
     # A node or queue may be too full before: only what a decision adds to can be its fault.
     on_nodes: set[tuple[str, str]] = set()
     in_queues: set[tuple[str, str]] = set()
+    attached = {
+        (snapshot.nodes.names[row], volume)
+        for group in snapshot.occupants.groups
+        for row in group.rows.tolist()
+        for volume in group.kind.volumes
+    }
     for action in decision.actions:
         if not isinstance(action, Admit | Resize):
             continue
@@ -124,6 +130,12 @@ def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[s
                     if count > 0:
                         on_nodes.add((node, resource))
                         in_queues |= {(name, resource) for name in _up(gang.queue, parents)}
+                # Once, whichever replicas use it there.
+                volumes = task.pod.volumes if task.pod is not None and count > 0 else ()
+                for volume in {each for each in volumes if (node, each) not in attached}:
+                    attached.add((node, volume))
+                    taken[node, volume[0]] += 1
+                    on_nodes.add((node, volume[0]))
         yield from (f"{gang.uid}: {words}" for words in broken)
     yield from overcommitted(free_amounts(snapshot), taken, on_nodes)
     limits = {
@@ -218,7 +230,9 @@ def _skewed(
 
 def _selects(pods: PodSelector, kind: PodKind) -> bool:
     labels = dict(kind.labels)
-    is_there = pods.namespaces is None or kind.namespace in pods.namespaces
+    is_there = bool(kind.namespace) and (
+        pods.namespaces is None or kind.namespace in pods.namespaces
+    )
     return is_there and all(_holds(each, labels.get(each.key)) for each in pods.requirements)
 
 

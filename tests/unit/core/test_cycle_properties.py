@@ -11,9 +11,9 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
+from bireme.core.placement import usage_of
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
-from bireme.core.running import usage_of
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing

@@ -26,7 +26,14 @@ from tests.support.objects.volumes import (
     storage_class,
     volume,
 )
-from tests.support.scenario.manifests import Manifest, pod, pod_spec, task, training_job
+from tests.support.scenario.manifests import (
+    Manifest,
+    member_template,
+    pod,
+    pod_spec,
+    task,
+    training_job,
+)
 
 DRIVER = "disks.example.com"
 
@@ -226,9 +233,7 @@ def test_a_claim_of_one_pod_is_kept_by_a_plan_and_by_the_pods_of_it(cluster: Clu
     assert isinstance(admit, Admit)
     plan = plan_of(cluster, gang, admit)
     assumed = {gang.key: AssumedPlan("job-uid", plan)}
-    second = training_job("second", task("worker", spec=pod_spec(1, **named("data"))))
-    made = through_the_wire(served(second, "second-uid"), wire.CustomObject)
-    cluster.state.put_job(("default", "second"), made)
+    another_job(cluster, "second", "data")
     assert words in cluster.held(reserved=assumed)[1]
     cluster.replan(plan)
     assert words in cluster.held()[1]
@@ -326,6 +331,110 @@ def test_nodes_have_so_many_volumes_attached(cluster: Cluster) -> None:
     attached = {"attacher": DRIVER, "nodeName": "n2", "source": {"persistentVolumeName": "pv-9"}}
     cluster.put(_named("VolumeAttachment", "late", spec=attached))
     assert "1 of 3 worker, each of which needs 1 attachable-volumes-csi" in cluster.held()[1]
+
+
+def limited(cluster: Cluster, **slots: int) -> None:
+    """Have nodes attach so many volumes; three claims are bound to volumes of the driver."""
+    cluster.put(storage_class("made", DRIVER))
+    for node, most in slots.items():
+        cluster.put(csi_node(node, disks_example_com=most))
+    for name in "vwx":
+        made = volume(f"pv-{name}", "made", driver=DRIVER, claim=f"default/{name}")
+        cluster.put(made, claim(name, "made", bound=f"pv-{name}", mode="ReadWriteMany"))
+
+
+def use(cluster: Cluster, name: str, node: str, *claims: str, **labels: str) -> None:
+    """Put a pod of no gang that names claims."""
+    made = {**pod(name, 0, nodeName=node, **named(*claims)), "status": {"phase": "Running"}}
+    made["metadata"] = {**made["metadata"], "labels": labels}
+    cluster.state.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
+
+
+def another_job(cluster: Cluster, name: str, *claims: str) -> None:
+    made = training_job(name, task("worker", spec=pod_spec(1, **named(*claims))))
+    job = through_the_wire(served(made, f"{name}-uid"), wire.CustomObject)
+    cluster.state.put_job(("default", name), job)
+
+
+def test_a_volume_that_several_pods_use_is_attached_to_a_node_once(cluster: Cluster) -> None:
+    """Where it is already it takes no more, and what pods of others attach counts."""
+    limited(cluster, n0=1, n1=1, n2=1)
+    use(cluster, "one", "n1", "w")
+    use(cluster, "two", "n2", "v")
+    gang = cluster.asks(named("v"), 4, gpus=4)
+    assert (gang.left_to_scheduler, gang.fault) == ("", None)
+    assert cluster.places() == ["n0", "n0", "n2", "n2"]
+    use(cluster, "three", "n2", "v", "x")
+    use(cluster, "four", "n0", "x")
+    reason, message = cluster.held()
+    assert reason is Reason.WAITING_FOR_CAPACITY
+    assert f"in the way of its attached volumes of driver {DRIVER}" in message
+
+
+def test_what_planned_pods_share_counts_before_and_after_they_are_bound(cluster: Cluster) -> None:
+    limited(cluster, n0=1, n1=0, n2=0)
+    gang = cluster.asks(named("v"), 2)
+    admit = cluster.decided()
+    assert isinstance(admit, Admit)
+    assert cluster.places() == ["n0", "n0"]
+    plan = plan_of(cluster, gang, admit)
+    cluster.replan(plan)
+    another_job(cluster, "other", "w")
+    assert cluster.held()[0] is Reason.WAITING_FOR_CAPACITY
+    for member in plan.members:
+        replica = pod_manifest(cluster.state.jobs[gang.key], plan, member, node="n0")
+        replica["spec"] |= named("v")
+        cluster.member(replica)
+    assert cluster.held()[0] is Reason.WAITING_FOR_CAPACITY
+    cluster.state.delete_job(("default", "other"))
+    another_job(cluster, "same", "v")
+    assert cluster.places() == ["n0"]
+
+
+def test_a_gang_may_share_a_volume_with_one_that_is_only_planned(cluster: Cluster) -> None:
+    limited(cluster, n0=1, n1=0, n2=0)
+    gang = cluster.asks(named("v"))
+    admit = cluster.decided()
+    assert isinstance(admit, Admit)
+    cluster.replan(plan_of(cluster, gang, admit))
+    another_job(cluster, "same", "v")
+    assert cluster.places() == ["n0"]
+    cluster.state.delete_job(("default", "same"))
+    another_job(cluster, "other", "w")
+    assert cluster.held()[0] is Reason.WAITING_FOR_CAPACITY
+
+
+def test_rules_over_pods_see_labels_of_pods_with_claims_and_no_claims_as_pods(
+    cluster: Cluster,
+) -> None:
+    """All name the volume; two jobs must be apart from pods that have no label ``team``."""
+    limited(cluster, n0=1, n1=0, n2=0)
+    use(cluster, "there", "n0", "v", team="b")
+    without = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+    term = {"topologyKey": HOSTNAME, "labelSelector": without, "namespaceSelector": {}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    fields = {**named("v"), "affinity": {"podAntiAffinity": required}}
+    for name in ("one", "two"):
+        made = task("worker", spec=pod_spec(1, **fields))
+        made["template"]["metadata"] = {"labels": {"team": "a"}}
+        job = through_the_wire(served(training_job(name, made), f"{name}-uid"), wire.CustomObject)
+        cluster.state.put_job(("default", name), job)
+    cluster.state.tenancy.put_queue(("", "default"), QUEUE)
+    decision = run_cycle(cluster.snapshot(), make_policy(SchedulingSettings()))
+    assert [each.gang.name for each in decision.admitted] == ["one", "two"]
+
+
+def test_pods_of_another_controller_share_a_volume_with_those_that_run(cluster: Cluster) -> None:
+    limited(cluster, n0=1, n1=0, n2=0)
+    use(cluster, "other", "n0", "v")
+    cluster.group()
+    for name in ("one", "two"):
+        made = member_template("group", 1)
+        spec = {**made["spec"], **named("v")}
+        cluster.member(
+            served({**made, "spec": spec, "metadata": made["metadata"] | {"name": name}}, name)
+        )
+    assert cluster.places() == ["n0", "n0"]
 
 
 @pytest.mark.parametrize(
