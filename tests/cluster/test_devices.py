@@ -31,6 +31,9 @@ WITHIN_SECONDS = 10.0
 H100 = f'device.attributes["{DRIVER}"].model == "h100"'
 L4 = f'device.attributes["{DRIVER}"].model == "l4"'
 DEVICES = {"gpu-00": ("h100",) * 4, "gpu-01": ("h100", "h100", "l4", "l4")}
+MEMORY = {"gpu-00": "80Gi", "gpu-01": "40Gi"}
+LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("64Gi")) >= 0'
+FIRST = f'device.attributes["{DRIVER}"].index == 0'
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +42,17 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     with gpu_stack("devices", tmp_path_factory.mktemp("stack"), nodes=3, gpus=0) as stack:
         post = stack.cluster.api.post
         for node, models in DEVICES.items():
-            made = (device(f"d{at}", model) for at, model in enumerate(models))
+            made = (a_device(node, at, model) for at, model in enumerate(models))
             post("/apis/resource.k8s.io/v1/resourceslices", resource_slice(node, *made))
         for made_class in (device_class("h100", H100, extended=GPU), device_class("l4", L4)):
             post("/apis/resource.k8s.io/v1/deviceclasses", made_class)
         yield stack
+
+
+def a_device(node: str, index: int, model: str) -> Manifest:
+    attributes = {"model": {"string": model}, "index": {"int": index}}
+    capacity = {"memory": {"value": MEMORY[node]}}
+    return {**device(f"d{index}", model, capacity=capacity), "attributes": attributes}
 
 
 def using(fields: Manifest, replicas: int = 1) -> Manifest:
@@ -93,6 +102,33 @@ def test_a_template_that_is_missing_is_waited_for_in_words(tenant: Tenant) -> No
     waits(tenant, 'resourceclaimtemplate "one" not found')
     tenant.create(claim_template("one", request("l4")))
     assert runs_at_once(tenant) == {"gpu-01": 2}
+
+
+def test_selectors_of_a_claim_choose_nodes_whose_devices_are_alike(tenant: Tenant) -> None:
+    large = request("h100", 2, selectors=[{"cel": {"expression": LARGE}}])
+    tenant.create(claim_template("large", large))
+    tenant.create(training_job("job", using(claims("large"), 2)))
+    assert runs_at_once(tenant) == {"gpu-00": 2}
+    plan = tenant.plan("job")
+    assert plan is not None
+    assert plan["mode"] == "Pinned"
+    tenant.create(training_job("late", using(claims("large"))))
+    waits(tenant, "0 nvidia.com/gpu free on nodes it may use", "late")
+    assert "devices of class h100 for resource claim gpus" in tenant.status("late")["message"]
+    tenant.delete("TrainingJob", "job")
+    tenant.await_phase("late", "Running")
+
+
+def test_selectors_that_split_the_devices_of_a_node_are_left_to_kube_scheduler(
+    tenant: Tenant,
+) -> None:
+    first = request("h100", selectors=[{"cel": {"expression": FIRST}}])
+    tenant.create(claim_template("first", first))
+    tenant.create(training_job("job", using(claims("first"), 2)))
+    assert runs_at_once(tenant) == {"gpu-00": 1, "gpu-01": 1}
+    plan = tenant.plan("job")
+    assert plan is not None
+    assert plan["mode"] == "Score"
 
 
 def test_what_is_not_counted_is_left_to_kube_scheduler(tenant: Tenant) -> None:

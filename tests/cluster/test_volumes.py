@@ -197,9 +197,33 @@ def test_nodes_have_so_many_volumes_attached(tenant: Tenant) -> None:
         assert Counter(runs_at_once(tenant)) == {"gpu-01": 1, "gpu-04": 1, "gpu-08": 1}
         bind(tenant, of_class, "d", driver=DRIVER)
         tenant.create(training_job("late", using(named("d"))))
-        waits(tenant, f"each of which needs 1 attachable-volumes-csi-{DRIVER}", "late")
+        waits(tenant, f"in the way of its attached volumes of driver {DRIVER}", "late")
         tenant.delete("TrainingJob", "job")
         tenant.eventually(lambda: tenant.status("late").get("phase"), lambda p: p == "Running")
+    finally:
+        for host in hosts:
+            tenant.delete("CSINode", host)
+
+
+def test_replicas_attach_the_volume_that_they_share_once_to_a_node(tenant: Tenant) -> None:
+    """Two nodes of eight GPUs can have one volume each, the others none."""
+    hosts = [f"gpu-{index:02d}" for index in range(12)]
+    for host in hosts:
+        tenant.create(csi_node(host, disks_example_com=int(host in ("gpu-03", "gpu-09"))))
+    try:
+        of_class = f"made-{tenant.namespace}"
+        tenant.create(storage_class(of_class, DRIVER))
+        for name in ("shared", "other"):
+            bind(tenant, of_class, name, driver=DRIVER)
+        tenant.create(training_job("job", using(named("shared"), 12)))
+        assert Counter(runs_at_once(tenant)).keys() == {"gpu-03", "gpu-09"}
+        plan = tenant.plan("job")
+        assert plan is not None
+        assert plan["mode"] == "Pinned"
+        tenant.create(training_job("late", using(named("other"))))
+        waits(tenant, f"in the way of its attached volumes of driver {DRIVER}", "late")
+        tenant.create(training_job("beside", using(named("shared"), 2)))
+        assert set(runs_at_once(tenant, "beside")) <= {"gpu-03", "gpu-09"}
     finally:
         for host in hosts:
             tenant.delete("CSINode", host)
