@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bireme.core.gangs import ANYWHERE
-from bireme.core.nodes import NodeTable, feasible
+from bireme.core.nodes import Node, NodeTable, feasible
 from bireme.kube import nodes, pods, wire
 
 RESTARTING = {
@@ -15,7 +15,7 @@ RESTARTING = {
 ON_HOST = {"hostNetwork": True, "hostUsers": False}
 
 
-def node(name: str, *declared: str) -> nodes.Node:
+def node(name: str, *declared: str) -> Node:
     ready = {"type": "Ready", "status": "True"}
     status = {"conditions": [ready], "declaredFeatures": declared}
     manifest = {"metadata": {"name": name, "labels": {"zone": "a"}}, "status": status}
