@@ -237,7 +237,7 @@ def test_workers_that_kubeflow_makes_again_get_places_of_their_own(tenant: Tenan
         "ring-master-0",
         "ring-worker-0",
     }
-    tenant.await_group("ring", phase="Running", reason="GangBound")
+    tenant.await_group("ring", phase="Running", reason="GangRunning")
     assert planned_uids(tenant, "ring") == sorted(second.values())
 
 
@@ -295,7 +295,7 @@ def test_elastic_job_grows_as_far_as_there_is_room_and_shrinks(
     assert "position 1 of 1" in printed
     scale(2)
     tenant.eventually(bound, lambda found: found == names[:2])
-    status = tenant.await_group("stretch", phase="Running", reason="GangBound")
+    status = tenant.await_group("stretch", phase="Running", reason="GangRunning")
     assert "queuePosition" not in status
 
 

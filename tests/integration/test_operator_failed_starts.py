@@ -1,15 +1,27 @@
 """Gangs that kube-scheduler or a kubelet will not take: their places go back, and others start."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
-from bireme.kube import names
+from bireme.kube import names, quantities
 from bireme_operator.leader import wall_clock
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Key, Object
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
-from tests.support.scenario.manifests import task, training_job
+from tests.support.operator_term.term import (
+    GROUPS,
+    endings,
+    furnish,
+    leading,
+    make,
+    pods,
+    silence,
+    status,
+    submit,
+    until,
+)
+from tests.support.scenario.manifests import pod_group, queue, task, training_job
 from tests.support.simcluster.objects import PODS
 
 WORDS = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
@@ -110,6 +122,64 @@ async def test_a_gang_whose_image_cannot_be_pulled_gives_its_places_back_in_time
     paused = status(api, "odd")
     assert (paused["reason"], paused["startFailures"]) == ("StartTimedOut", 1)
     assert "container train is in ErrImagePull: no such image" in paused["message"]
+
+
+async def test_pods_of_others_that_do_not_run_in_time_go_back_and_an_equal_gang_starts(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    api.put(f"{names.path('queues')}/default", queue("default", startTimeoutSeconds=3))
+    submit(api, pod_group("odd", 2), pod_group("equal", 2))
+    ended = endings(api)
+    ahead = [0.0]
+    async with Pulling(api), leading(api, tmp_path, now=lambda: wall_clock() + ahead[0]):
+        make(api, "a", "b", group="odd", gpus=4)
+        await until(lambda: status(api, "odd", GROUPS).get("phase") == "Inqueue")
+        make(api, "c", "d", group="equal", gpus=4)
+        await until(lambda: status(api, "equal", GROUPS).get("phase") == "Running", 10.0)
+        paused = status(api, "odd", GROUPS)
+        assert (paused["phase"], paused["reason"]) == ("Interrupted", "StartTimedOut")
+        assert paused["message"].startswith(
+            "2 of 2 pods did not run within startTimeoutSeconds 3; pod a on node n0: container "
+            "train is in ErrImagePull: no such image; tried again at "
+        )
+        assert paused["startFailures"] == 1
+        assert ended == dict.fromkeys("ab", "EvictionByEvictionAPI: Eviction API: evicting")
+        # Its controller makes them anew: they wait for the end of the pause, which then doubles.
+        make(api, "a", "b", group="odd", gpus=4)
+        await until(lambda: status(api, "odd", GROUPS)["phase"] == "Interrupted")
+        api.store.delete(PODS, ("default", "c"), {})
+        api.store.delete(PODS, ("default", "d"), {})
+        await until(lambda: status(api, "equal", GROUPS)["phase"] == "Completed")
+        await silence(api)
+        assert status(api, "odd", GROUPS)["reason"] == "StartTimedOut"
+        assert "plan" not in status(api, "odd", GROUPS)
+        ahead[0] = 61.0
+        await until(lambda: status(api, "odd", GROUPS).get("startFailures") == 2)
+        left = retry_seconds(status(api, "odd", GROUPS), wall_clock() + ahead[0])
+        assert 60 < left <= 120
+
+
+def retry_seconds(body: Object, now: float) -> float:
+    return (quantities.parse_timestamp(body["retryTime"]) or 0.0) - now
+
+
+async def test_pods_of_others_that_have_run_are_not_bound_by_the_limit_on_starts(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    api.put(f"{names.path('queues')}/default", queue("default", startTimeoutSeconds=2))
+    submit(api, pod_group("ran", 2))
+    async with Pulling(api), leading(api, tmp_path):
+        make(api, "a", "b", group="ran", gpus=4)
+        await until(lambda: status(api, "ran", GROUPS).get("phase") == "Running")
+        waiting = {"name": "train", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        said = {"phase": "Running", "containerStatuses": [waiting]}
+        api.store.update(PODS, ("default", "a"), {"status": said}, "status")
+        await asyncio.sleep(3.0)
+        await silence(api)
+        assert status(api, "ran", GROUPS)["phase"] == "Running"
+        assert len(pods(api)) == 2
 
 
 async def test_an_edit_ends_the_pause_of_a_gang_that_was_refused(

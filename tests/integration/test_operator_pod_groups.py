@@ -10,14 +10,15 @@ from bireme_operator import guests
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.faults import dry_runs
-from tests.support.fakeapi.store import Change
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod, node_manifest
+from tests.support.objects.facts import node_manifest
 from tests.support.operator_term.term import (
     GROUPS,
     PODS,
+    endings,
     furnish,
     leading,
+    make,
     pods,
     protect,
     silence,
@@ -26,15 +27,6 @@ from tests.support.operator_term.term import (
     until,
 )
 from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
-
-
-def make(api: FakeApi, *members: str, gpus: int = 2, **labels: str) -> None:
-    """Make gated pods of ``group`` as a controller does, each time with other uids."""
-    container = {"name": "c", "resources": {"limits": {GPU: str(gpus)}}}
-    for name in members:
-        pod = gated_pod(name, containers=[container], labels=labels)
-        del pod["metadata"]["uid"]
-        api.put(f"/api/v1/namespaces/default/pods/{name}", pod)
 
 
 def on_nodes(api: FakeApi) -> dict[str, str]:
@@ -156,20 +148,6 @@ async def break_apart(api: FakeApi) -> list[str]:
     gone = await lose_a_node(api, "n1")
     make(api, *gone)
     return sorted(set("abcd") - set(gone))
-
-
-def endings(api: FakeApi) -> dict[str, str]:
-    """From now on: reason and message of the disruption with which each pod has gone."""
-    seen: dict[str, str] = {}
-
-    def note(change: Change) -> None:
-        if change.after is None and change.before is not None:
-            found = (change.before.get("status") or {}).get("conditions") or ()
-            words = [f"{c['reason']}: {c['message']}" for c in found if "Disrupt" in c["type"]]
-            seen[change.before["metadata"]["name"]] = " ".join(words)
-
-    api.store.collection(PODS).subscribers.append(note)
-    return seen
 
 
 async def test_pods_of_others_are_evicted_once_their_budget_lets_all_of_them_go(

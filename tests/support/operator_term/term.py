@@ -15,9 +15,9 @@ from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Object
-from tests.support.objects.facts import node_manifest
-from tests.support.scenario.manifests import Manifest, disruption_budget, queue
+from tests.support.fakeapi.store import Change, Object
+from tests.support.objects.facts import gated_pod, node_manifest
+from tests.support.scenario.manifests import GPU, Manifest, disruption_budget, queue
 
 PATIENCE_SECONDS = 120.0
 """Longest wait for what must come: tests share the machine with others."""
@@ -117,6 +117,29 @@ def protect(api: FakeApi, gang: str, allowed: int) -> None:
     budget_status = {"disruptionsAllowed": allowed, "observedGeneration": 1}
     path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep-{gang}"
     api.put(path, {**budget, "status": budget_status})
+
+
+def make(api: FakeApi, *members: str, group: str = "group", gpus: int = 2, **labels: str) -> None:
+    """Make gated pods of ``group`` as a controller does, each time with other uids."""
+    container = {"name": "c", "resources": {"limits": {GPU: str(gpus)}}}
+    for name in members:
+        pod = gated_pod(name, group, containers=[container], labels=labels)
+        del pod["metadata"]["uid"]
+        api.put(f"/api/v1/namespaces/default/pods/{name}", pod)
+
+
+def endings(api: FakeApi) -> dict[str, str]:
+    """From now on: reason and message of the disruption with which each pod has gone."""
+    seen: dict[str, str] = {}
+
+    def note(change: Change) -> None:
+        if change.after is None and change.before is not None:
+            found = (change.before.get("status") or {}).get("conditions") or ()
+            words = [f"{c['reason']}: {c['message']}" for c in found if "Disrupt" in c["type"]]
+            seen[change.before["metadata"]["name"]] = " ".join(words)
+
+    api.store.collection(PODS).subscribers.append(note)
+    return seen
 
 
 def job(api: FakeApi, name: str = "job") -> Object:

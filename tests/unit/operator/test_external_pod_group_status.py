@@ -47,14 +47,15 @@ def status_of(group: GroupFacts, view: GangView) -> Mapping[str, Any]:
     return status
 
 
-def test_a_group_runs_once_enough_of_it_is_on_nodes() -> None:
-    inqueue = a_group(phase="Inqueue", plan=plans.to_manifest(PLAN))
-    one = a_view(a=("n0", "Running"), b=("", "Pending"))
+def test_a_group_runs_once_enough_of_it_runs() -> None:
+    inqueue = a_group(phase="Inqueue", plan=plans.to_manifest(PLAN), startFailures=2)
+    one = a_view(a=("n0", "Running"), b=("n1", "Pending"))
     assert status_of(inqueue, one) == inqueue.status
-    both = a_view(a=("n0", "Running"), b=("n1", "Pending"))
+    both = a_view(a=("n0", "Succeeded"), b=("n1", "Running"))
     status = status_of(inqueue, both)
-    assert (status["phase"], status["reason"]) == ("Running", "GangBound")
-    assert status["message"] == "2 members are on their nodes"
+    assert (status["phase"], status["reason"]) == ("Running", "GangRunning")
+    assert status["message"] == "2 members have started"
+    assert "startFailures" not in status
     ended = status_of(a_group(**status), a_view(a=("n0", "Succeeded"), b=("n1", "Failed")))
     assert ended["phase"] == "Completed"
     (condition,) = ended["conditions"]
@@ -68,13 +69,13 @@ def test_fewer_members_than_min_member_run_when_the_others_are_gone() -> None:
 
 
 def test_a_running_group_says_nothing_new_as_members_end() -> None:
-    group = a_group(phase="Running", reason="GangBound", message="2 members are on their nodes")
+    group = a_group(phase="Running", reason="GangRunning", message="2 members have started")
     assert status_of(group, a_view(a=("n0", "Succeeded"), b=("n1", "Running"))) == group.status
 
 
 def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> None:
     plan = plans.to_manifest(PLAN)
-    runs = a_group(phase="Running", reason="GangBound", message="2 members ...", plan=plan)
+    runs = a_group(phase="Running", reason="GangRunning", message="2 members ...", plan=plan)
     hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "asks 4; 2 free", 3)
     status = waiting_status(runs, hold, CREATED)
     PodGroupStatus.model_validate(status)
@@ -85,8 +86,8 @@ def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> N
     both, joined = a_view(a=("n0", "Running"), b=("n1", "Running")), a_group(**status)
     assert progress_status(joined, both, CREATED, joins=True) == status
     after = status_of(joined, both)
-    assert (after["phase"], after["reason"]) == ("Running", "GangBound")
-    assert after["message"] == "2 members are on their nodes"
+    assert (after["phase"], after["reason"]) == ("Running", "GangRunning")
+    assert after["message"] == "2 members have started"
     assert "queuePosition" not in after
 
 
