@@ -23,7 +23,6 @@ _REMEMBERED = 10_000
 # Reasons without an event: it would cost every gang another write.
 _QUIET = (
     Reason.ADMITTED,
-    Reason.GANG_BOUND,
     Reason.GANG_RUNNING,
     Reason.ANSWERS_VALID,
     Reason.AT_FLOOR,

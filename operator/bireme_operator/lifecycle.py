@@ -19,6 +19,7 @@ from bireme.kube import quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.api.training_job import RunPolicy
 from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts, pause_seconds
 
@@ -43,8 +44,8 @@ class Situation:
 
     now: float
     bind_timeout_seconds: float
-    start_timeout_seconds: Callable[[JobFacts], float]
-    """Gives how long a job may take from its plan until all of its replicas run."""
+    start_timeout_seconds: Callable[[JobFacts | GroupFacts], float]
+    """Gives how long a gang may take from its plan until it runs."""
     lost_node: Callable[[str], str]
     """Gives the reason for which a node counts as lost; empty when it does not."""
     unusable_node: Callable[[str, Sequence[Toleration] | None], str]
@@ -345,27 +346,32 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
 
 def _late(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
     """Give the places of a gang back that does not get ready."""
-    if job.phase == "Running":
-        return None
-    waited = at.seconds_since(job.key, view.plan.planned)
-    limit = at.start_timeout_seconds(job)
-    if waited <= limit or waited - _pull_seconds(view, at.now) <= limit:
+    if job.phase == "Running" or not is_late(job, view, at):
         return None
     hangs = [(m, pod) for m, pod in view.members if pod is None or not _is_there(pod)]
-    member, pod = min(hangs, key=lambda hung: not _trouble(hung[1]))
+    member, pod = min(hangs, key=lambda hung: not trouble(hung[1]))
+    node = pod.node if pod is not None and pod.node else member.node
     message = (
         f"{len(hangs)} of {len(view.members)} replicas did not run within startTimeoutSeconds "
-        f"{limit:.0f}; replica {member.index} of {member.task} on node {member.node}: "
-        f"{_trouble(pod) or 'it is not ready'}"
+        f"{at.start_timeout_seconds(job):.0f}; replica {member.index} of {member.task} on node "
+        f"{node}: {trouble(pod) or 'it is not ready'}"
     )
-    return _failed_start(job, Reason.START_TIMED_OUT, message, member.node, at)
+    return _failed_start(job, Reason.START_TIMED_OUT, message, node, at)
+
+
+def is_late(gang: JobFacts | GroupFacts, view: GangView, at: Situation) -> bool:
+    """Return whether a gang has had its places for longer than its start may take."""
+    waited = at.seconds_since(gang.key, view.plan.planned)
+    limit = at.start_timeout_seconds(gang)
+    return waited > limit and waited - _pull_seconds(view, at.now) > limit
 
 
 def _is_there(pod: PodFacts) -> bool:
     return pod.is_ready or pod.phase == "Succeeded"
 
 
-def _trouble(pod: PodFacts | None) -> str:
+def trouble(pod: PodFacts | None) -> str:
+    """Return why a pod does not run, in the words of kubelet or scheduler; empty for nothing."""
     known = pod.obstacles if pod is not None else None
     return known.waiting or known.unschedulable if known is not None else ""
 

@@ -3,8 +3,8 @@
 Bireme neither creates nor restarts these pods. It plans the whole gang in its PodGroup and releases
 exactly the planned pods (test uid, add the pin, remove the scheduling gate, in one patch). A gang
 that does not get onto its nodes in time is rolled back: its pods that hang are stopped, and their
-controller makes gated ones again. The same happens to the rest of a gang that lost members, when
-its new pods have found no room for as long.
+controller makes gated ones again. So is a gang of whose pods too few run in time. The same happens
+to the rest of a gang that lost members, when its new pods have found no room for as long.
 """
 
 import asyncio
@@ -147,12 +147,12 @@ class PodGroups:
 
     def reconcile(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
         """Start what the planned gang needs now; return False when it needs nothing."""
-        if (words := self._refused(group, view, at)) is not None:
+        if (failure := _failed_start(group, view, at)) is not None:
             # What is bound of a gang that has not run goes back too: it cannot run without the
             # rest, which has to wait.
             has_run = group.status.get("phase") == "Running"
             kept = _bound(view) if has_run else ()
-            self.work.start(group.key, self._pause(group, view, kept, *words, at.now))
+            self.work.start(group.key, self._pause(group, view, kept, failure, at.now))
             return True
         stuck = self._stuck(group, view, at)
         why = stuck or self._incomplete(group, view, at)
@@ -173,7 +173,7 @@ class PodGroups:
 
     def _joins(self, group: GroupFacts, view: GangView) -> bool:
         """Return whether pods without a place wait to join, as the status of the group has it."""
-        if group.status.get("reason") == Reason.GANG_BOUND.value:
+        if group.status.get("reason") == Reason.GANG_RUNNING.value:
             return False
         return bool(self._newcomers(group, view))
 
@@ -212,15 +212,6 @@ class PodGroups:
         }
         self.guests.forget(uids)
 
-    def _refused(self, group: GroupFacts, view: GangView, at: Situation) -> tuple[str, str] | None:
-        """Return the node of a pod and kube-scheduler's verdict that it cannot be bound there."""
-        for member, pod in view.members:
-            if words := lifecycle.refusal(group.key, view.plan, member, pod, at):
-                name = pod.key[1] if pod is not None else member.uid
-                where = "" if view.plan.mode == "Score" else f" on node {member.node}"
-                return member.node, f"kube-scheduler cannot bind pod {name}{where}: {words[:700]}"
-        return None
-
     def _stuck(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
         """Return why the gang must be planned again; None while it may still get onto its nodes."""
         # A pod without a pin may still get to another node than the planned one.
@@ -244,18 +235,17 @@ class PodGroups:
         group: GroupFacts,
         view: GangView,
         kept: tuple[Member, ...],
-        node: str,
-        why: str,
+        failure: "_FailedStart",
         now: float,
     ) -> None:
-        """Give the places back for a while, because a start failed on ``node``."""
-        self.start_failures.add(group.uid, node)
+        """Give the places back for a while, because a start failed."""
+        self.start_failures.add(group.uid, failure.node)
         failures = group.start_failures + 1
         retry = quantities.format_timestamp(lifecycle.retry_time(failures, now))
         wanted: dict[str, Any] = {"startFailures": failures, "retryTime": retry}
-        wanted |= {"observedGeneration": group.generation, "reason": Reason.UNSCHEDULABLE.value}
-        wanted["message"] = f"{why}; tried again at {retry}"
-        await self._take_back(group, view, kept, why, now, wanted)
+        wanted |= {"observedGeneration": group.generation, "reason": failure.reason.value}
+        wanted["message"] = f"{failure.why}; tried again at {retry}"
+        await self._take_back(group, view, kept, failure.why, now, wanted)
 
     async def _roll_back(
         self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
@@ -311,6 +301,74 @@ class PodGroups:
         await self.actuator.write_group(group.key, group.resource_version, wanted, report=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _FailedStart:
+    """A start that failed, on which node, and why."""
+
+    reason: Reason
+    node: str
+    why: str
+
+
+def _failed_start(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
+    """Return why a gang is to give its places back and pause; None while it is not."""
+    return _refused(group, view, at) or _late(group, view, at)
+
+
+def _refused(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
+    """Return kube-scheduler's verdict that a pod cannot be bound to its node."""
+    for member, pod in view.members:
+        if words := lifecycle.refusal(group.key, view.plan, member, pod, at):
+            name = pod.key[1] if pod is not None else member.uid
+            where = "" if view.plan.mode == "Score" else f" on node {member.node}"
+            why = f"kube-scheduler cannot bind pod {name}{where}: {words[:700]}"
+            return _FailedStart(Reason.UNSCHEDULABLE, member.node, why)
+    return None
+
+
+def _late(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
+    """Return which pods keep a gang from running for longer than its start may take.
+
+    Once it runs there is no such limit, also where it lost members and others join in their place.
+    """
+    if (
+        group.status.get("phase") != "Inqueue"
+        or _has_run(group)
+        or not lifecycle.is_late(group, view, at)
+    ):
+        return None
+    there = [(m, pod) for m, pod in view.members if pod is not None]
+    hangs = [
+        (m, pod) for m, pod in there if not (_has_started(pod) or pod.is_terminal or pod.is_leaving)
+    ]
+    if not hangs:
+        return None  # fewer than it needs, and nobody to wait for
+    member, pod = min(hangs, key=lambda hung: not lifecycle.trouble(hung[1]))
+    node = pod.node or member.node
+    words = lifecycle.trouble(pod) or "its containers have not all started"
+    why = (
+        f"{len(hangs)} of {len(there)} pods did not run within startTimeoutSeconds "
+        f"{at.start_timeout_seconds(group):.0f}; pod {pod.key[1]} on node {node}: {words[:700]}"
+    )
+    return _FailedStart(Reason.START_TIMED_OUT, node, why)
+
+
+def _has_run(group: GroupFacts) -> bool:
+    """Return whether the gang has run since it last had no place."""
+    given = group.status.get("conditions") or ()
+    return any(each["type"] == "Running" and each["status"] == "True" for each in given)
+
+
+def _has_started(pod: PodFacts) -> bool:
+    """Return whether all containers of a pod have started, and none of them hangs.
+
+    What a readiness probe says of it is between the pod and its controller.
+    """
+    if pod.phase == "Running":
+        return pod.obstacles is None or not pod.obstacles.waiting
+    return pod.is_ready or pod.phase == "Succeeded"
+
+
 def _bound(view: GangView) -> tuple[Member, ...]:
     return tuple(member for member, pod in view.members if pod is not None and pod.node)
 
@@ -351,16 +409,16 @@ def progress_status(
         _set_not_running(wanted, now)
         return wanted
     needed = group.spec.min_member if group.spec is not None else 1
-    bound = sum(bool(pod.node) for pod in alive)
+    started = sum(pod is not None and _has_started(pod) for _, pod in view.members)
     is_reported = wanted.get("phase") == "Running" and (
-        joins or wanted.get("reason") == Reason.GANG_BOUND.value
+        joins or wanted.get("reason") == Reason.GANG_RUNNING.value
     )
-    if not is_reported and bound >= min(needed, len(view.members)):
+    if not is_reported and started >= min(needed, len(view.members)):
         for over in ("queuePosition", "startFailures", "retryTime", "observedGeneration"):
             wanted.pop(over, None)
-        message = f"{bound} members are on their nodes"
-        wanted |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
-        with_condition(wanted, "Running", True, Reason.GANG_BOUND, message, now)
+        message = f"{started} members have started"
+        wanted |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
+        with_condition(wanted, "Running", True, Reason.GANG_RUNNING, message, now)
     return wanted
 
 

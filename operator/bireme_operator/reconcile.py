@@ -21,6 +21,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned
+from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.actuator import Actuator
 from bireme_operator.jobs import JobReconciler
@@ -214,10 +215,12 @@ class GangReconciler:
             with self.errors.isolated(key):
                 self._reconcile(key, at)
 
-    def _start_timeout_seconds(self, job: JobFacts) -> float:
-        """Return the least of what the job and its queues say, else the setting."""
-        own = job.spec.run_policy.start_timeout_seconds if job.spec is not None else None
-        queue = job.plan.queue if job.plan is not None else ""
+    def _start_timeout_seconds(self, gang: JobFacts | GroupFacts) -> float:
+        """Return the least of what a job and the queues of the gang say, else the setting."""
+        own = None
+        if isinstance(gang, JobFacts) and gang.spec is not None:
+            own = gang.spec.run_policy.start_timeout_seconds
+        queue = gang.plan.queue if gang.plan is not None else ""
         said = own, self.state.tenancy.start_timeout_seconds(queue)
         return min(filter(None, said), default=self.settings.start_timeout_seconds)
 

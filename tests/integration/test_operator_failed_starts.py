@@ -29,17 +29,18 @@ WHOLE = task("worker", 8)
 
 
 class Pulling(FakeKubelets):
-    """The image of gang ``odd`` cannot be pulled."""
+    """The image of one gang cannot be pulled."""
 
     def __init__(self, api: FakeApi) -> None:
         super().__init__(api, runs)
         self._store = api.store
+        self.odd = "odd"
 
     def _step(self, key: Key, pod: Object) -> None:
-        is_odd = pod["metadata"]["labels"].get(names.POD_GROUP_LABEL) == "odd"
+        is_odd = pod["metadata"]["labels"].get(names.POD_GROUP_LABEL) == self.odd
         if not (is_odd and pod["spec"].get("nodeName")):
             super()._step(key, pod)
-        elif not pod.get("status"):
+        elif "containerStatuses" not in pod.get("status", {}):
             waiting = {"reason": "ErrImagePull", "message": "no such image"}
             containers = [{"name": "train", "state": {"waiting": waiting}}]
             said = {"phase": "Pending", "containerStatuses": containers}
@@ -170,16 +171,17 @@ async def test_pods_of_others_that_have_run_are_not_bound_by_the_limit_on_starts
     furnish(api, 1)
     api.put(f"{names.path('queues')}/default", queue("default", startTimeoutSeconds=2))
     submit(api, pod_group("ran", 2))
-    async with Pulling(api), leading(api, tmp_path):
+    async with Pulling(api) as kubelets, leading(api, tmp_path):
         make(api, "a", "b", group="ran", gpus=4)
         await until(lambda: status(api, "ran", GROUPS).get("phase") == "Running")
-        waiting = {"name": "train", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-        said = {"phase": "Running", "containerStatuses": [waiting]}
-        api.store.update(PODS, ("default", "a"), {"status": said}, "status")
+        kubelets.odd = "ran"
+        api.store.delete(PODS, ("default", "a"), {})
+        make(api, "a", group="ran", gpus=4)
+        await until(lambda: status(api, "ran", GROUPS).get("phase") == "Inqueue")
         await asyncio.sleep(3.0)
         await silence(api)
-        assert status(api, "ran", GROUPS)["phase"] == "Running"
-        assert len(pods(api)) == 2
+        assert status(api, "ran", GROUPS)["reason"] == "Admitted"
+        assert [pod["spec"].get("nodeName") for pod in pods(api)] == ["n0", "n0"]
 
 
 async def test_an_edit_ends_the_pause_of_a_gang_that_was_refused(

@@ -50,7 +50,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.UNSCHEDULABLE: "change what the message names: a port, a volume, an affinity. An edit of"
     " the spec has it tried at once",
     Reason.START_TIMED_OUT: "change what the message names, mostly the image; an edit of the spec"
-    " has it tried at once. What is only slow needs a longer spec.runPolicy.startTimeoutSeconds",
+    " has it tried at once. What is only slow needs a longer startTimeoutSeconds, of the job or"
+    " of its queue",
     Reason.NODE_LOST: "nothing: it goes elsewhere. See kubectl describe node",
     Reason.POD_REJECTED: "nothing: it goes elsewhere. Where all nodes refuse it, change what the"
     " message names",

@@ -72,10 +72,8 @@ class Reason(StrEnum):
     SHRUNK = "Shrunk"
     """An elastic gang gave replicas up: for another gang, with what they ran on, or because the
     sizer wants it smaller."""
-    GANG_BOUND = "GangBound"
-    """Of a PodGroup: its pods are on their nodes, minMember of them at least."""
     GANG_RUNNING = "GangRunning"
-    """All replicas are ready."""
+    """All replicas are ready; of a PodGroup, all containers of minMember pods have started."""
     GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
     """Pods were not on their nodes bindTimeoutSeconds after the plan and kube-scheduler said
     nothing of them, or another pod took their room; or those that replace lost ones of a PodGroup

@@ -80,12 +80,12 @@ class PodGroupStatus(ApiModel):
     reason: Reason | None = None
     message: Message | None = None
     conditions: Conditions = ()
-    """Admitted: it has its places. Running: minMember of its pods have come onto their nodes; this
-    is not taken back, see phase."""
+    """Admitted: it has its places. Running: all containers of minMember of its pods have started;
+    this is not taken back where some end, see phase."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     start_failures: Count | None = None
-    """Starts in a row of which kube-scheduler said no; absent once it runs."""
+    """Starts in a row that kube-scheduler refused or that took too long; absent once it runs."""
     retry_time: Timestamp | None = None
     """After a failed start, the time until which it is not tried again."""
     observed_generation: Count | None = None

@@ -108,8 +108,9 @@ class QueueSpec(ApiModel):
     wait_bound_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] = 86400
     """A job that has waited this long goes first, whatever its priority."""
     start_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
-    """How long its jobs, and those of queues below it, may hold their places until all replicas
-    run; jobs may say less. Without it, as the queue above says, at last the operator's setting."""
+    """How long its gangs, and those of queues below it, may hold their places until they run: all
+    replicas of a job, minMember pods of a PodGroup. Jobs may say less. Without it, as the queue
+    above says, at last the operator's setting."""
     state: Literal["Open", "Closed"] = "Open"
     """Closed admits nothing new; what runs goes on."""
 
