@@ -42,6 +42,7 @@ _WARNINGS = frozenset(
         Reason.START_TIMED_OUT,
         Reason.NODE_LOST,
         Reason.POD_REJECTED,
+        Reason.NODE_SUSPECTED,
         Reason.POD_LOST,
         Reason.POD_FAILED,
         Reason.PODS_REFUSED,
@@ -129,7 +130,7 @@ class Events:
             # Events of cluster-scoped objects belong into the namespace default.
             "metadata": {"name": name, "namespace": key[0] or "default"},
             "involvedObject": {
-                "apiVersion": names.API_VERSION,
+                "apiVersion": "v1" if kind == "Node" else names.API_VERSION,
                 "kind": kind,
                 "namespace": key[0],
                 "name": key[1],

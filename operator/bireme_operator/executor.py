@@ -93,13 +93,14 @@ class DecisionExecutor:
 
     def _hold(self, hold: Hold, start: StartRange | None, basis: Basis) -> None:
         key, now = hold.gang.key, basis.snapshot.now
+        if hold.reason is Reason.NEVER_FITS and self.troubles.exempt(hold.gang):
+            return  # it may fit on nodes that it was kept from: the next cycle says
+        hold = self.troubles.explained(hold, basis.snapshot)
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if group is not None and group is basis.groups.get(key):
                 self.reports.submit_group(group, pod_groups.waiting_status(group, hold, now))
             return
-        if hold.reason is Reason.NEVER_FITS and self.troubles.forgive(key[0]):
-            return  # it may fit where its kubelet has refused it: the next cycle says
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
             self.reports.submit_job(job, status.waiting(job, hold, now, start))

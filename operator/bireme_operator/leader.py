@@ -134,8 +134,9 @@ class LeaderTerm:
         check_seconds = settings.template_check_seconds
         dry_runs = DryRuns(state, writes, work, events, check_seconds, clock, access)
         admission = JobAdmission(state, work, actuator, reports, settings, given.epoch, dry_runs)
-        resizes = Resizes(state, work, actuator, reports, events, metrics, now)
-        start_failures, troubles = StartFailures(state), NodeTroubles(clock)
+        start_failures = StartFailures(state)
+        troubles = NodeTroubles(state, reports, metrics.suspected, clock)
+        resizes = Resizes(state, work, actuator, reports, events, metrics, troubles, now)
         jobs = JobReconciler(
             *(state, work, actuator, admission, resizes, reports, progress, events),
             start_failures=start_failures,
@@ -146,7 +147,8 @@ class LeaderTerm:
         self.suspensions = Suspensions(state, writes, clock)
         guests = Guests(writes, self.suspensions, health.lost, clock, now)
         pod_groups = PodGroups(
-            *(state, watches, writes, work, actuator, guests, events, start_failures, clock)
+            *(state, watches, writes, work, actuator, guests, events, start_failures, troubles),
+            clock=clock,
         )
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set

@@ -74,7 +74,7 @@ class Transition:
     start_failures: int = 0
     """With it the gang gives its places back until :func:`retry_time`."""
     node: str = ""
-    """The node on which it began, if it began on one."""
+    """The node on which it began, if it began on one: of failures, that of the first replica."""
     rejections: int = 0
 
     @property
@@ -158,7 +158,7 @@ def _failed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
     restarts = int(job.status.get("restarts") or 0)
     if restarts >= limit:
         message = f"{what}; it was restarted {restarts} of at most {limit} times (backoffLimit)"
-        return Transition("Failed", Reason.BACKOFF_LIMIT_EXCEEDED, message)
+        return Transition("Failed", Reason.BACKOFF_LIMIT_EXCEEDED, message, node=first)
     message = f"{what}; restart {restarts + 1} of at most {limit}"
     return Transition("Restarting", Reason.POD_FAILED, message, restarts=1, node=first)
 

@@ -203,6 +203,12 @@ class OperatorMetrics:
             "reconcile_errors",
             "Objects that the operator's own code failed on; the log has the errors",
         )
+        self.suspected = make.gauge(
+            "node_suspected",
+            "1 while gangs avoid a node that gangs of two namespaces had trouble with; 0 where more"
+            " of its pool may not be avoided",
+            "node",
+        )
         self.watches = WatchMetrics(make)
         self.gangs = GangMetrics(make)
         self.protected = make.counter(

@@ -30,6 +30,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.guests import Guests, KeptByBudget
 from bireme_operator.lifecycle import Situation
+from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
@@ -112,6 +113,7 @@ class PodGroups:
     guests: Guests
     events: Events
     start_failures: StartFailures
+    troubles: NodeTroubles
     clock: Callable[[], float]
     _broken_since: dict[str, float] = field(default_factory=dict)
 
@@ -147,6 +149,7 @@ class PodGroups:
 
     def reconcile(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
         """Start what the planned gang needs now; return False when it needs nothing."""
+        self.troubles.observe_group(group, view)
         if (failure := _failed_start(group, view, at)) is not None:
             # What is bound of a gang that has not run goes back too: it cannot run without the
             # rest, which has to wait.

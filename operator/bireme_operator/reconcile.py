@@ -254,6 +254,7 @@ class GangReconciler:
         faults = self.start_failures.pauses(now) | self._rejected
         gangs = self.state.waiting(self.work.undecided(), faults, self.errors.add)
         may, may_again = self.work.rejections.may_preempt, self.start_failures.may_preempt
+        self.troubles.review()
         gangs = [self.troubles.around(gang) for gang in gangs]
         return [
             gang if may(gang.uid) and may_again(gang) else replace(gang, may_preempt=False)
@@ -278,3 +279,4 @@ class GangReconciler:
         self.pod_groups.forget(alive)
         self.state.run_times.forget(alive)
         self.start_failures.forget(alive)
+        self.troubles.forget(alive)

@@ -23,6 +23,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.node_troubles import NodeTroubles, has_failed
 from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
@@ -40,6 +41,7 @@ class Resizes:
     reports: StatusWriter
     events: Events
     metrics: OperatorMetrics
+    troubles: NodeTroubles
     now: Callable[[], float]
 
     def carry_out(
@@ -74,6 +76,8 @@ class Resizes:
             return False
         if lost := lifecycle.lost(job, view, at):
             if self._is_free(job):
+                gone = [pod for member, pod in view.members if member in lost and pod is not None]
+                self.troubles.observe_pods(job.key[0], filter(has_failed, gone))
                 plan = plans.given_up(view.plan, lost, at.now)
                 self._start_write(job, plan, Reason.SHRUNK, _shrunk_message(lost))
             return True

@@ -116,6 +116,14 @@ def test_gangs_that_are_planned_again_and_again_alert(bireme: Judge) -> None:
     bireme.fires(alert, {moves % "GangNotBoundInTime": "0+5x10"}, "40m", value="10")
 
 
+def test_a_suspected_node_alerts_by_its_name_be_it_avoided_or_not(bireme: Judge) -> None:
+    alert, name = "BiremeNodeSuspected", 'bireme_node_suspected{node="n1"}'
+    bireme.is_silent(alert, {name: "_x9"}, "10m")
+    for value in ("0", "1"):
+        bireme.fires(alert, {name: f"_ {value}x3 stale"}, "10m", node="n1")
+    bireme.is_silent(alert, {name: "1x3 stale"}, "30m")
+
+
 def test_server_errors_alert_and_conflicts_do_not(bireme: Judge) -> None:
     alert = "BiremeApiErrors"
     failing = {'bireme_api_errors_total{verb="update",status="5xx"}': "0+60x20"}

@@ -11,7 +11,9 @@ from tests.support.fakeapi.store import Key, Object
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
     GROUPS,
+    JOBS,
     endings,
+    events_about,
     furnish,
     leading,
     make,
@@ -21,7 +23,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod_group, queue, task, training_job
+from tests.support.scenario.manifests import Manifest, pod_group, queue, task, training_job
 from tests.support.simcluster.objects import PODS
 
 WORDS = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
@@ -224,3 +226,40 @@ async def test_a_kubelet_that_refuses_has_its_gang_back_where_there_is_no_other(
         await until(lambda: status(api, "odd").get("startFailures") == 1, 20.0)
     assert "node n0 refused replica 0 of worker: no device is left" in status(api, "odd")["message"]
     assert status(api, "odd")["rejectedBy"] == ["n0"]
+
+
+async def test_a_node_that_refuses_gangs_of_two_namespaces_is_named_and_avoided_by_a_third(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 10)
+
+    def put(namespace: str, made: Manifest) -> None:
+        api.put(names.path("trainingjobs", namespace, made["metadata"]["name"]), made)
+
+    def of(namespace: str, name: str) -> Object:
+        return api.store.get(JOBS, (namespace, name)).get("status") or {}
+
+    async with (
+        Refusing(api, binds_odd=True, node="n0"),
+        leading(api, tmp_path, status_refresh_seconds=0.1) as term,
+    ):
+        for namespace in ("one", "two"):
+            put(namespace, training_job("odd", task("worker", gpus=8)))
+            await until(lambda: of(namespace, "odd").get("phase") == "Running")  # noqa: B023
+            assert of(namespace, "odd")["interruptions"] == 1
+        put("three", training_job("small", task("worker")))
+        await until(lambda: of("three", "small").get("phase") == "Running")
+        (node,) = {p["spec"]["nodeName"] for p in pods(api) if "small" in p["metadata"]["name"]}
+        assert node == "n3"
+        # Six nodes are free beside the one that is avoided.
+        put("three", training_job("waits", task("worker", 7, gpus=8)))
+        words = "room on n0 is avoided for some minutes: pods were refused or failed there"
+        await until(lambda: words in of("three", "waits").get("message", ""))
+        put("three", training_job("whole", task("worker", 10, gpus=8)))
+        (sample,) = next(iter(term.metrics.suspected.collect())).samples
+        assert (sample.labels, sample.value) == ({"node": "n0"}, 1.0)
+        await until(lambda: of("three", "whole").get("reason") not in (None, "NeverFits"))
+    (event,) = events_about(api, "Node")
+    assert (event["reason"], event["type"]) == ("NodeSuspected", "Warning")
+    about = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "n0", "namespace": ""}
+    assert (event["involvedObject"], event["metadata"]["namespace"]) == (about, "default")

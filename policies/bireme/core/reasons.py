@@ -92,6 +92,10 @@ class Reason(StrEnum):
     """A kubelet refused a replica before it ran, with its words in the message. The whole gang
     starts again, on other nodes for ten minutes; it counts as no failure of the job, which fails
     once five nodes have refused it."""
+    NODE_SUSPECTED = "NodeSuspected"
+    """Of a Node: gangs of two namespaces had trouble with it within an hour, as its kubelet refused
+    pods or replicas failed there first. All gangs avoid it for ten minutes, unless more than a
+    tenth of its pool would be. An event alone."""
     POD_LOST = "PodLost"
     """A replica was deleted, evicted or disrupted from outside. The whole gang starts again."""
     POD_FAILED = "PodFailed"

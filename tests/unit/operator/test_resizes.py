@@ -44,6 +44,7 @@ class Desk:
             self.cluster.member(pod_manifest(JOB, PLAN, member))
         self.assumed: list[AssumedPlan | None] = []
         self.is_telling = False
+        self.troubles = Mock()
         self.resizes = Resizes(
             state=self.state,
             work=cast(WorkQueue, self),
@@ -51,6 +52,7 @@ class Desk:
             reports=cast(StatusWriter, self),
             events=cast(Events, None),
             metrics=OperatorMetrics(),
+            troubles=self.troubles,
             now=lambda: CREATED + 9,
         )
 
@@ -130,6 +132,16 @@ def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> 
     assert assumed is not None
     assert [m.index for m in assumed.plan.members] == [0, 2]
     assert not desk.resizes.repair(JOB, view, situation())
+
+
+def test_a_replica_that_is_given_up_because_it_failed_is_trouble_with_its_node() -> None:
+    desk = Desk()
+    desk.cluster.member(pod_manifest(JOB, PLAN, PLAN.members[1], "Failed"))
+    view = desk.state.view(KEY)
+    assert view is not None
+    assert desk.resizes.repair(JOB, view, situation())
+    namespace, failed = desk.troubles.observe_pods.call_args.args
+    assert (namespace, [pod.key[1] for pod in failed]) == ("default", ["job-worker-1"])
 
 
 def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() -> None:
