@@ -242,7 +242,7 @@ class PodGroups:
         now: float,
     ) -> None:
         """Give the places back for a while, because a start failed."""
-        self.start_failures.add(group.uid, failure.node)
+        self.start_failures.add(group, failure.node)
         failures = group.start_failures + 1
         retry = quantities.format_timestamp(lifecycle.retry_time(failures, now))
         wanted: dict[str, Any] = {"startFailures": failures, "retryTime": retry}

@@ -26,23 +26,33 @@ _REASONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """The node on which a start failed, as it was then, and the pods of others on it."""
+
+    name: str
+    node: Node | None
+    others: frozenset[Key]
+
+
 @dataclass(slots=True)
 class StartFailures:
-    """Gangs whose last start failed, and the nodes, as they were, on which it did."""
+    """Gangs whose last start failed, and what may have been in their way."""
 
     state: ClusterState
-    _blocked: dict[str, tuple[str, Node | None]] = field(default_factory=dict)
+    _blocked: dict[str, _Blocked] = field(default_factory=dict)
 
     def observe(self, job: JobFacts, move: Transition) -> None:
         """Take note of a change of phase that was recorded."""
         if move.start_failures:
-            self.add(job.uid, move.node)
+            self.add(job, move.node)
         elif move.phase != "Restarting":
             self._blocked.pop(job.uid, None)
 
-    def add(self, uid: str, node: str) -> None:
+    def add(self, gang: JobFacts | GroupFacts, node: str) -> None:
         """Take note of a start that failed on ``node``."""
-        self._blocked[uid] = node, self.state.node(node)
+        others = self.state.others_on(node, gang.key)
+        self._blocked[gang.uid] = _Blocked(node, self.state.node(node), others)
 
     def pauses(self, now: float) -> dict[str, Rejection]:
         """Return the gangs in a pause at ``now`` (POSIX seconds) by uid, and why they are."""
@@ -55,8 +65,10 @@ class StartFailures:
 
         Else running gangs would be stopped in vain again and again. They may be once the spec has
         changed, which ends the count of failures, or what was in the way: the node that refused a
-        replica is gone, or its labels, its taints or what it offers have changed. A new leader does
-        not know how it was, and waits for an edit, or until the gang has run.
+        replica is gone, its labels, its taints or what it offers have changed, or a pod of others
+        that was on it is there no more (which may have had a port, room, or labels that a rule
+        keeps others from). A pod that comes back to it under its name is in the way as before. A
+        new leader does not know how it was, and waits for an edit, or until the gang has run.
         """
         known: Mapping[Key, JobFacts | GroupFacts]
         known = self.state.groups if gang.kind == "PodGroup" else self.state.jobs
@@ -64,10 +76,12 @@ class StartFailures:
         if facts is None or facts.uid != gang.uid or not facts.start_failures:
             return True
         # A later proof that kube-scheduler would take the pods now belongs here.
-        if facts.uid not in self._blocked:
+        before = self._blocked.get(facts.uid)
+        if before is None:
             return False
-        name, before = self._blocked[facts.uid]
-        return self.state.node(name) != before
+        if self.state.node(before.name) != before.node:
+            return True
+        return not before.others <= self.state.others_on(before.name, gang.key)
 
     def forget(self, uids: Container[str]) -> None:
         """Drop what is remembered of gangs that are gone; ``uids`` are those that exist."""

@@ -81,7 +81,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     """kube-scheduler finds a replica's planned node unfit, with its own words in the message. The
     places go back at once; it is tried again after status.retryTime, and others are stopped for it
-    only once its spec or that node has changed."""
+    only once its spec, that node or the pods on it have changed."""
     START_TIMED_OUT = "StartTimedOut"
     """It had its places for startTimeoutSeconds and did not run, with the words of its pods in the
     message. It is tried again as after Unschedulable."""

@@ -81,6 +81,10 @@ class NodeUsage:
         """Return the node on which the pod uses something; empty for none."""
         return self._node_of.get(key, "")
 
+    def pods_on(self, node: str) -> Iterable[Key]:
+        """Return the pods that use something on ``node``."""
+        return self._pods_on.get(node, ())
+
     def on(self, node: str) -> dict[str, int]:
         """Return the sum of the requests on ``node``."""
         total: dict[str, int] = {}
@@ -446,6 +450,11 @@ class ClusterState:
     def pods_of(self, job: JobFacts) -> list[PodFacts]:
         """Return the pods that ``job`` owns, of all its starts."""
         return [pod for pod in self.members_of(job.key) if job.uid in pod.owner_uids]
+
+    def others_on(self, node: str, gang: Key) -> frozenset[Key]:
+        """Return the pods on ``node`` that are not of ``gang``, under names that stay theirs."""
+        own = self._members_of.get(gang, ())
+        return frozenset(pod for pod in self._usage.pods_on(node) if pod not in own)
 
     def is_emptying(self, node: str) -> bool:
         """Return whether a pod of a gang is leaving ``node``. It looks at all pods of gangs."""

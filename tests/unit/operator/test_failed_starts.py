@@ -27,7 +27,7 @@ from tests.support.objects.facts import (
     served,
     through_the_wire,
 )
-from tests.support.scenario.manifests import training_job
+from tests.support.scenario.manifests import POD_GROUP_LABEL, pod, training_job
 from tests.unit.operator.lifecycle_cases import Pods, gang, moved, situation
 
 PORT = "0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
@@ -236,6 +236,14 @@ class World:
     def job(self) -> JobFacts:
         return self.state.jobs["default", "job"]
 
+    def put_pod(self, name: str, node: str = "n1", **labels: str) -> None:
+        """Put a pod of no gang on a node, or with the label of a gang one of that gang."""
+        made = served(pod(name, nodeName=node), f"{name}-uid")
+        made["metadata"]["labels"] = labels
+        made["status"] = {"phase": "Running"}
+        put = self.state.put_member if labels else self.state.put_other_pod
+        put(("default", name), through_the_wire(made, wire.V1Pod))
+
     def fail(self) -> None:
         move = Transition("Restarting", Reason.UNSCHEDULABLE, "", start_failures=1, node="n1")
         self.failures.observe(self.job, move)
@@ -262,6 +270,25 @@ def test_nobody_is_stopped_for_it_until_its_node_or_its_spec_has_changed() -> No
     edited.fail()
     edited.put_job(generation=2)
     assert edited.may_preempt()
+
+
+def test_others_may_be_stopped_for_it_again_once_a_pod_that_was_on_its_node_is_gone() -> None:
+    world = World()
+    world.put_pod("other")
+    world.put_pod("member", **{POD_GROUP_LABEL: "gang"})
+    world.put_pod("elsewhere", "n2")
+    world.put_pod("own", **{POD_GROUP_LABEL: "job"})
+    world.fail()
+    world.state.delete_member(("default", "own"))
+    world.state.delete_other_pod(("default", "elsewhere"))
+    world.put_pod("newer")
+    assert not world.may_preempt(), "what was in the way still is"
+    world.state.delete_other_pod(("default", "other"))
+    assert world.may_preempt()
+    world.fail()
+    assert not world.may_preempt(), "it was not the one"
+    world.state.delete_member(("default", "member"))
+    assert world.may_preempt()
 
 
 # --- gangs that do not get ready --------------------------------------------------------------
