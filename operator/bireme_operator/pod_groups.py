@@ -36,6 +36,8 @@ from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
 
+# Fields of the status that a gang has until it runs, or is over.
+_OF_FAILURES = ("startFailures", "observedGeneration", "retryTime", "waitSeconds")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
@@ -247,6 +249,7 @@ class PodGroups:
         retry = quantities.format_timestamp(lifecycle.retry_time(failures, now))
         wanted: dict[str, Any] = {"startFailures": failures, "retryTime": retry}
         wanted |= {"observedGeneration": group.generation, "reason": failure.reason.value}
+        wanted["waitSeconds"] = int(group.status.get("waitSeconds") or 0)
         wanted["message"] = f"{failure.why}; tried again at {retry}"
         await self._take_back(group, view, kept, failure.why, now, wanted)
 
@@ -380,7 +383,8 @@ def _failures(group: GroupFacts) -> dict[str, Any]:
     """Return what stays in the status of a gang that is tried again after failed starts."""
     if not group.start_failures:
         return {}
-    return {name: group.status[name] for name in ("startFailures", "observedGeneration")}
+    kept = ("startFailures", "observedGeneration", "waitSeconds")
+    return {name: group.status[name] for name in kept if name in group.status}
 
 
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
@@ -394,6 +398,10 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
         "conditions": group.status.get("conditions") or [],
         "plan": plans.to_manifest(plan),
     }
+    if group.plan is None:
+        wanted["waitSeconds"] = int(max(0.0, now - admit.gang.arrived))
+    elif "waitSeconds" in group.status:
+        wanted["waitSeconds"] = group.status["waitSeconds"]
     with_condition(wanted, "Admitted", True, Reason.ADMITTED, message, now)
     return wanted
 
@@ -405,7 +413,7 @@ def progress_status(
     alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
     wanted = dict(group.status)
     if not alive:
-        for stale in ("plan", "queuePosition", "startFailures", "observedGeneration"):
+        for stale in ("plan", "queuePosition", *_OF_FAILURES):
             wanted.pop(stale, None)
         wanted |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
         wanted["message"] = "all members have ended"
@@ -417,7 +425,7 @@ def progress_status(
         joins or wanted.get("reason") == Reason.GANG_RUNNING.value
     )
     if not is_reported and started >= min(needed, len(view.members)):
-        for over in ("queuePosition", "startFailures", "retryTime", "observedGeneration"):
+        for over in ("queuePosition", *_OF_FAILURES):
             wanted.pop(over, None)
         message = f"{started} members have started"
         wanted |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
@@ -435,8 +443,12 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
     """The status of a PodGroup that waits, or whose newest pods wait to join those that run."""
     wanted = {k: v for k, v in group.status.items() if k != "queuePosition"}
     wanted["reason"] = hold.reason.value
-    if not group.is_pausing(now):
-        wanted.pop("retryTime", None)
+    if not group.start_failures:  # there was none, or of an earlier spec
+        for over in _OF_FAILURES:
+            wanted.pop(over, None)
+    elif "retryTime" in wanted and not group.is_pausing(now):
+        # It waits from then on. The clock of who wrote it may have been ahead.
+        wanted["retryTime"] = quantities.format_timestamp(min(now, group.retry_time))
     if hold.position is not None:
         wanted["queuePosition"] = hold.position
     if group.plan is not None:

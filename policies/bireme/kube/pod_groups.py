@@ -44,10 +44,19 @@ class GroupFacts:
             return 0
         return int(self.status.get("startFailures") or 0)
 
+    @property
+    def retry_time(self) -> float:
+        """When it is tried again after a start that failed, POSIX seconds; 0 without one."""
+        return quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
+
+    @property
+    def waited(self) -> float:
+        """Seconds it waited before starts in a row that failed."""
+        return float(self.status.get("waitSeconds") or 0) if self.start_failures else 0.0
+
     def is_pausing(self, now: float) -> bool:
         """Return whether it is not to be tried yet, because its last start failed."""
-        retry = quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
-        return is_pause(retry - now, self.start_failures)
+        return is_pause(self.retry_time - now, self.start_failures)
 
 
 def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) -> GroupFacts:
@@ -179,10 +188,16 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Ga
 
 
 def _arrived(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> float:
-    """Return the creation of the last pod that the gang needed, POSIX seconds."""
+    """Return since when the gang waits, POSIX seconds: the last pod that it needed was made then.
+
+    After a failed start it is as old as before, and has not waited in its pause.
+    """
     # Time without waiting pods must not count as waiting, or old groups would go first.
     made = sorted(pod.gated_since for pod, _ in gated)
-    return max([group.created, *made[:needed]])
+    since = max([group.created, *made[:needed]])
+    if group.plan is not None or not group.start_failures:
+        return since
+    return max(since, group.retry_time) - group.waited
 
 
 def _as_replacement(gang: Gang, placed: Placed) -> Gang:

@@ -86,6 +86,17 @@ def test_equal_gated_pods_are_one_task_with_members_by_uid_in_name_order() -> No
     assert (gang.uid, gang.arrived) == ("group-uid", CREATED)
 
 
+def test_a_gang_whose_start_failed_is_as_old_as_before_and_its_pause_is_no_wait() -> None:
+    retry = quantities.format_timestamp(CREATED + 60)
+    failed = {"startFailures": 1, "observedGeneration": 1, "retryTime": retry, "waitSeconds": 500}
+    assert found(a_group(status=failed), gated_pod("a")).arrived == CREATED + 60 - 500
+    # The age is that of this spec, and of the start of the whole gang.
+    edited = a_group(status={**failed, "observedGeneration": 0})
+    assert found(edited, gated_pod("a")).arrived == CREATED
+    joined = a_group(status={**failed, "plan": plans.to_manifest(PLAN)})
+    assert found(joined, gated_pod("b")).arrived == CREATED
+
+
 def test_a_gang_has_waited_since_the_last_pod_that_it_needs_was_made() -> None:
     def made(name: str, after_seconds: float) -> Manifest:
         pod = gated_pod(name)

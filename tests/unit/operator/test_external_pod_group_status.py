@@ -1,11 +1,14 @@
 """The status of a PodGroup of others."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bireme.core.decision import Hold
+from bireme.core.decision import Admit, Hold
+from bireme.core.placement import Placement
+from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
 from bireme.kube import allocations, plans, pod_groups, pods, quantities, wire
 from bireme.kube.allocations import GangView
@@ -13,7 +16,7 @@ from bireme.kube.api.pod_group import PodGroupStatus
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.testing import a_gang
-from bireme_operator.pod_groups import progress_status, waiting_status
+from bireme_operator.pod_groups import planned_status, progress_status, waiting_status
 from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
 from tests.support.scenario.manifests import pod_group
 
@@ -66,6 +69,31 @@ def test_a_group_runs_once_enough_of_it_runs() -> None:
 def test_fewer_members_than_min_member_run_when_the_others_are_gone() -> None:
     group = a_group(min_member=5, phase="Inqueue")
     assert status_of(group, a_view(a=("n0", "Running")))["phase"] == "Running"
+
+
+def test_how_long_a_group_has_waited_is_kept_until_it_runs() -> None:
+    gang = a_gang("group", arrived=CREATED - 500)
+    admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.0), "planned")
+    status = planned_status(a_group(), admit, PLAN, CREATED)
+    PodGroupStatus.model_validate(status)
+    assert status["waitSeconds"] == 500
+    # Pods that join it wait for themselves.
+    assert planned_status(a_group(**status), admit, PLAN, CREATED + 900)["waitSeconds"] == 500
+    both = a_view(a=("n0", "Running"), b=("n1", "Running"))
+    assert "waitSeconds" not in status_of(a_group(**status), both)
+
+
+def test_a_group_waits_from_the_end_of_its_pause_on() -> None:
+    retry = quantities.format_timestamp(CREATED + 60)
+    failed: dict[str, Any] = {"startFailures": 1, "observedGeneration": 1, "waitSeconds": 500}
+    failed["retryTime"] = retry
+    hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "no room")
+    for now, generation, expected in ((0, 1, 60), (900, 1, 60), (-900, 1, -900), (0, 2, None)):
+        group = replace(a_group(**failed), generation=generation)
+        status = waiting_status(group, hold, CREATED + now)
+        ends = None if expected is None else quantities.format_timestamp(CREATED + expected)
+        assert status.get("retryTime") == ends
+        assert status.get("waitSeconds") == (None if expected is None else 500)
 
 
 def test_a_running_group_says_nothing_new_as_members_end() -> None:

@@ -87,7 +87,11 @@ class PodGroupStatus(ApiModel):
     start_failures: Count | None = None
     """Starts in a row that kube-scheduler refused or that took too long; absent once it runs."""
     retry_time: Timestamp | None = None
-    """After a failed start, the time until which it is not tried again."""
+    """After a failed start, the time until which it is not tried again, and from which on it
+    waits."""
+    wait_seconds: Count | None = None
+    """Time spent waiting for its places, over all starts in a row that failed; absent once it
+    runs."""
     observed_generation: Count | None = None
     """The generation of the spec whose start failed: another one is tried at once."""
     plan: Plan | None = None
