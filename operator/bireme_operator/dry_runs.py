@@ -117,6 +117,8 @@ class DryRuns:
 
     async def _cannot_tell(self, job: JobFacts, place: int, why: str) -> None:
         self._mutations.put_unchanged(job, place, self.clock())
+        # An earlier answer no longer counts, which may have said that admission gates the pods.
+        self.state.apply_mutations(job.key[0])
         _log.warning("planned without a dry run", gang=job.key, why=why)
         message = f"planned without a dry run of task {job.tasks[place].name}: {why[:700]}"
         reason = Reason.DRY_RUN_UNSUPPORTED
