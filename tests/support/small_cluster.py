@@ -79,8 +79,8 @@ class SmallCluster:
                 del self.running[uid]
             elif left is not None and left <= until:
                 del self.running[uid], self.leaves[uid]
-                gang = running.gang
-                self.waiting[uid] = replace(gang, interrupted=True, evictions=gang.evictions + 1)
+                gang = _waiting_again(running, left - self.stop_seconds)
+                self.waiting[uid] = replace(gang, evictions=gang.evictions + 1)
 
     def lose(self, name: str) -> None:
         """Lose node ``name``: its gangs wait again, before all others."""
@@ -89,7 +89,7 @@ class SmallCluster:
             if row in running.placement.node_rows():
                 del self.running[uid]
                 self.leaves.pop(uid, None)
-                self.waiting[uid] = replace(running.gang, interrupted=True, displaced=True)
+                self.waiting[uid] = replace(_waiting_again(running, self.now), displaced=True)
         self.nodes = [
             replace(node, is_ready=node.is_ready and node.name != name) for node in self.nodes
         ]
@@ -141,3 +141,10 @@ class SmallCluster:
         self.running[old.gang.uid] = RunningGang(
             old.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
         )
+
+
+def _waiting_again(running: RunningGang, stopped: float) -> Gang:
+    """Return the gang as it waits again: only waiting counts as waited, not what it has run."""
+    gang = running.gang
+    arrived = gang.arrived + max(0.0, stopped - running.started)
+    return replace(gang, arrived=arrived, interrupted=True)
