@@ -134,14 +134,34 @@ class PodGroups:
         await self._release(group.key, plan)
 
     async def _release(self, key: Key, plan: PlanFacts) -> None:
-        patches = []
+        lifts = []
+        errors: list[ApiError] = []
         for member in plan.members:
             pod = self._gated_pod(key, member.uid)
             if pod is not None:
                 pod_key = (key[0], pod.metadata.name)
-                patches.append(self.writes.patch_pod(pod_key, release(pod, member.node, plan)))
-        newest = max(await asyncio.gather(*patches), default=0)
+                lifts.append(self._lift(pod_key, release(pod, member.node, plan), errors))
+        newest = max(await asyncio.gather(*lifts), default=0)
+        # Also after an error: no gate comes back, so a pod without one must be known as such, or it
+        # would stay when the plan goes, and wait for a place for ever.
         await self.watches.wait_for_pods(newest)
+        for error in errors:
+            raise error
+
+    async def _lift(self, pod: Key, operations: Operations, errors: list[ApiError]) -> int:
+        """Lift the gate of a pod; return a version of it without the gate, or 0."""
+        try:
+            return await self.writes.patch_pod(pod, operations)
+        except ApiError as error:
+            errors.append(error)
+            if error.status:
+                return 0
+        # Without an answer it may have been done all the same.
+        try:
+            known = msgspec.json.decode(await self.writes.get_pod(pod), type=wire.MetadataOnly)
+        except ApiError:
+            return 0
+        return int(known.metadata.resource_version)
 
     def _gated_pod(self, key: Key, uid: str) -> wire.V1Pod | None:
         for facts in self.state.members_of(key):
