@@ -342,7 +342,25 @@ class PodFactory:
             spec["affinity"] = pods.pinned_affinity(given, member.node)
             if limits := given.get("topologySpreadConstraints"):
                 spec["topologySpreadConstraints"] = [*map(spread_under_pin, limits)]
+        elif (near := self._near_servers(member)) is not None:
+            spec["affinity"] = pods.affinity_with(given, near)
         return spec
+
+    def _near_servers(self, member: Member) -> dict[str, Any] | None:
+        """Return the term that keeps a worker without a pin beside the servers of its plan.
+
+        With a pin the plan itself keeps it there. None where nothing is required, or no server
+        is planned, as for a dry run.
+        """
+        wish = self._job.spec.role_affinity if self._job.spec is not None else None
+        roles = self._plan.roles
+        if wish is None or wish.mode != "Required" or roles.get(member.task) != Role.WORKER:
+            return None
+        if all(roles.get(other.task) != Role.PS for other in self._plan.members):
+            return None
+        labels = {names.JOB_LABEL: self._job.key[1], names.ROLE_LABEL: Role.PS.value}
+        labels |= {names.PLAN_LABEL: self._plan.label}
+        return {"labelSelector": {"matchLabels": labels}, "topologyKey": wish.topology_key}
 
 
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:

@@ -463,3 +463,12 @@ def pinned_affinity(spec: dict[str, Any], node: str) -> dict[str, Any]:
         "nodeSelectorTerms": pin_terms(node, required.get("nodeSelectorTerms"))
     }
     return {**affinity, "nodeAffinity": node_affinity}
+
+
+def affinity_with(spec: dict[str, Any], term: dict[str, Any]) -> dict[str, Any]:
+    """Return ``spec.affinity`` of a raw pod spec with ``term`` added to what pods it must meet."""
+    affinity = dict(spec.get("affinity") or {})
+    pod_affinity = dict(affinity.get("podAffinity") or {})
+    required = pod_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+    pod_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = [*required, term]
+    return {**affinity, "podAffinity": pod_affinity}

@@ -214,3 +214,24 @@ def test_members_come_in_intra_job_order() -> None:
         ("worker", 1),
         ("late", 0),
     ]
+
+
+def test_a_worker_without_a_pin_must_meet_a_server_of_its_plan_where_that_is_required() -> None:
+    own = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "zone"}
+    affinity = {"podAffinity": {REQUIRED: [own]}}
+    worker = task("worker", 2, spec=pod_spec(1, affinity=affinity))
+    wish = {"mode": "Required", "topologyKey": "topology.bireme.dev/rack"}
+    job = a_job(task("ps", gpus=0), worker, roleAffinity=wish)
+    plan = a_plan(job, ("n0", "n1"), mode="Score")
+    labels = {names.JOB_LABEL: "job", names.ROLE_LABEL: "ps", names.PLAN_LABEL: plan.label}
+    near = {"labelSelector": {"matchLabels": labels}, "topologyKey": "topology.bireme.dev/rack"}
+    server, *workers = made(job, plan)
+    assert "affinity" not in server["spec"]
+    assert [pod["spec"]["affinity"] for pod in workers] == [
+        {"podAffinity": {REQUIRED: [own, near]}}
+    ] * 2
+    # A dry run asks what the API server makes of the template.
+    alone = replace(plan, members=plan.members[1:2])
+    assert [pod["spec"]["affinity"] for pod in made(job, alone)] == [affinity]
+    preferred = a_job(task("ps", gpus=0), worker, roleAffinity={**wish, "mode": "Preferred"})
+    assert made(preferred, plan)[1]["spec"]["affinity"] == affinity
