@@ -29,7 +29,8 @@ async def released(patches: list[Any], read: Any) -> tuple[ApiError | None, Asyn
         state.put_member(("default", name), through_the_wire(gated_pod(name), wire.V1Pod))
     writes = Mock(patch_pod=AsyncMock(side_effect=patches), get_pod=AsyncMock(side_effect=[read]))
     waits = AsyncMock()
-    fields = dict.fromkeys(("work", "actuator", "guests", "events", "start_failures"), Mock())
+    given = ("work", "actuator", "guests", "events", "start_failures", "troubles")
+    fields = dict.fromkeys(given, Mock())
     groups = PodGroups(state, Mock(wait_for_pods=waits), writes, clock=lambda: 0.0, **fields)
     try:
         await groups._release(GROUP, PLAN)
