@@ -1,7 +1,8 @@
 """Manifests as users write them, each argument a thing the test is about.
 
 Pods run on fake nodes: ``duration`` is how long they do (forever without it), ``fail_attempts`` at
-which starts of the gang they fail instead of succeeding.
+which starts of the gang they fail instead of succeeding. Nodes in ``refused_by`` do not admit them;
+with ``pull_error`` their images never come.
 """
 
 from pathlib import Path
@@ -17,9 +18,17 @@ PLAN_GATE: Final = "bireme.dev/plan"
 GPU: Final = "nvidia.com/gpu"
 
 
-def annotations(duration: str = "", fail_attempts: str = "", fail_message: str = "") -> Manifest:
+def annotations(
+    duration: str = "",
+    fail_attempts: str = "",
+    fail_message: str = "",
+    *,
+    refused_by: str = "",
+    pull_error: str = "",
+) -> Manifest:
     """Return the annotations by which fake nodes run a pod."""
     given = {"duration": duration, "fail-attempts": fail_attempts, "fail-message": fail_message}
+    given |= {"refused-by": refused_by, "pull-error": pull_error}
     return {f"fake.bireme.dev/{name}": value for name, value in given.items() if value}
 
 

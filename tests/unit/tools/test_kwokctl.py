@@ -33,7 +33,7 @@ def test_own_stages_for_nodes_and_pods_are_included() -> None:
     kinds = {stage["spec"]["resourceRef"]["kind"] for stage in stages}
     assert kinds == {"Node", "Pod"}
     names = [stage["metadata"]["name"] for stage in stages]
-    assert len(names) == len(set(names)) == 9
+    assert len(names) == len(set(names)) == 11
 
 
 def arguments(document: dict[str, Any], component: str) -> dict[str, str]:
