@@ -7,10 +7,10 @@ in the end, whether anything is left over, and whether a program met what it did
 from collections.abc import Iterator
 
 from bireme.kube.client import NotLeader
-from tests.support.fakeapi.store import Object
-from tests.support.history.observed import ObservedCluster
+from tests.support.fakeapi.store import Key, Object
+from tests.support.history.observed import ObservedCluster, planned_nodes
 from tests.support.history.observer import Violation, check, partial
-from tests.support.simcluster import objects
+from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
 from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALERS
@@ -84,6 +84,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         *(str(one) for one in found if not _is_excused(cluster, one)),
         *_over_budget(cluster),
         *_failed_unjustly(cluster),
+        *_claimed_twice(cluster),
         *_pool(cluster),
         *unfinished(cluster),
         *_partial(cluster),
@@ -145,6 +146,53 @@ def _failed_itself(pod: Object) -> bool:
         return False
     ended = (each["state"].get("terminated") for each in status.get("containerStatuses", ()))
     return any(each and each["exitCode"] for each in ended)
+
+
+def _claimed_twice(cluster: SimulatedCluster) -> Iterator[str]:
+    """No two plans have one claim for one pod, nor attach more to a node than it takes."""
+    if not cluster.world.jobs_have_volumes:
+        return
+    world = ObservedCluster()
+    alone = volumes.for_one_pod(cluster.store)
+    for record in cluster.records:
+        world.apply(record)
+        if record.kind != "TrainingJob" or world.plan(record.key) == _plan_of(world.before):
+            continue
+        users: dict[str, set[str]] = {}
+        there: dict[str, set[str]] = {}
+        for gang in world.objects["TrainingJob"]:
+            for name, node in _planned_claims(world, gang):
+                users.setdefault(name, set()).add(gang[1])
+                there.setdefault(node, set()).add(name)
+        for name in alone:
+            if len(users.get(name, ())) > 1:
+                which = ", ".join(sorted(users[name]))
+                yield f"claim-twice: {name} is in the plans of {which} ({record.seconds:.2f} s)"
+                return
+        for node, wanted in there.items():
+            if words := volumes.too_many(cluster.store, node, wanted):
+                yield f"attached-too-many: {words} ({record.seconds:.2f} s)"
+                return
+
+
+def _plan_of(job: Object | None) -> Object | None:
+    plan: Object | None = ((job or {}).get("status") or {}).get("plan")
+    return plan
+
+
+def _planned_claims(world: ObservedCluster, gang: Key) -> Iterator[tuple[str, str]]:
+    """Yield claims and nodes of the pinned members of a gang that have not ended."""
+    job, plan = world.job(gang), world.plan(gang)
+    if job is None or plan is None or plan["mode"] != "Pinned":
+        return
+    tasks = job["spec"]["tasks"]
+    named = {task["name"]: volumes.names(task["template"]["spec"]) for task in tasks}
+    number = f"{plan['epoch']}.{plan['attempt']}"
+    pods = (pod for pod in world.members(gang) if pod.plan == number)
+    ended = {pod.replica for pod in pods if pod.phase in objects.ENDED}
+    for member, node in planned_nodes(plan).items():
+        if member not in ended:
+            yield from ((name, node) for name in named[member[0]])
 
 
 def _pool(cluster: SimulatedCluster) -> Iterator[str]:

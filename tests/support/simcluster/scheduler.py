@@ -173,7 +173,7 @@ class Scheduler(Part):
                 if objects.node_of(p) and objects.phase(p) not in objects.ENDED
             ]
             others += [each["spec"] for _, each in self._assumed.values()]
-            if words := volumes.against(self.server.store, pod, node, others):
+            if words := volumes.against(self.server.store, pod, node, others, here):
                 return words
         if words := pod_rules.against(pod, node, list(self._nodes.values()), self._placed()):
             return words

@@ -61,6 +61,9 @@ class Tenants:
         self._cluster.put(NAMESPACES, {"kind": "Namespace", "metadata": {"name": SPACE}})
         if self._cluster.world.jobs_have_volumes:
             volumes.furnish(self._store, SPACE)
+            if self._cluster.world.nodes_attach_few:
+                nodes = [f"n{index}" for index in range(NODES)]
+                volumes.furnish_limits(self._store, SPACE, nodes, self._lengths.choice((1, 2)))
         self._cluster.put(CLASSES, priority_class("low", 1))
         self._cluster.put(CLASSES, priority_class("high", 1000))
 
@@ -191,6 +194,8 @@ class Tenants:
         other = pod(f"{name}-other", self._chance.choice((1, 4)), fake=fake)
         if self._ports.random() < 0.5:
             other["spec"] = {**other["spec"], **with_port(1, 7000)}
+        if self._cluster.world.jobs_have_volumes:
+            other["spec"] = {**other["spec"], **volumes.of_other(self._store, self._lengths)}
         if self._cluster.world.pods_have_rules:
             labels, rules = of_other(self._rules)
             other["metadata"]["labels"] = {**other["metadata"].get("labels", {}), **labels}

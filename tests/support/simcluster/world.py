@@ -29,6 +29,8 @@ class World:
     """Some jobs use volumes of one node, bound before or by their pods, or compete for one."""
     pods_have_rules: bool = False
     """Half of the jobs have affinity, anti-affinity or spread, and so have pods of others."""
+    nodes_attach_few: bool = False
+    """Where jobs have volumes: nodes attach one or two of a driver, which jobs and others share."""
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
