@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
+from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import (
     Manifest,
     annotations,
@@ -36,18 +35,14 @@ PULL = 'Back-off pulling image "trainer": ErrImagePull: not found'
 
 @pytest.fixture(scope="module")
 def cluster_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    folder = tmp_path_factory.mktemp("stack")
-    env = {**PATIENT, "BIREME_STATUS_REFRESH_SECONDS": "1"}
-    with ExitStack() as open_until_end:
-        enter = open_until_end.enter_context
-        cluster = enter(gpu_cluster("starts", nodes=10))
+    env = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
+    with gpu_stack("starts", tmp_path_factory.mktemp("stack"), env, nodes=10) as stack:
+        post = stack.cluster.api.post
         high = {**priority_class("high", 1000), "preemptionPolicy": "Never"}
         for each in (high, priority_class("urgent", 2000)):
-            cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", each)
-        path = "/apis/bireme.dev/v1alpha1/queues"
-        cluster.api.post(path, queue("hasty", startTimeoutSeconds=2))
-        enter(kept_promises(cluster, folder))
-        yield enter(BiremeStack(cluster, folder, env)).start()
+            post("/apis/scheduling.k8s.io/v1/priorityclasses", each)
+        post("/apis/bireme.dev/v1alpha1/queues", queue("hasty", startTimeoutSeconds=2))
+        yield stack
 
 
 @pytest.fixture

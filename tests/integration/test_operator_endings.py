@@ -16,6 +16,7 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, quantities
 from bireme.kube.training_jobs import JobFacts
+from bireme.testing import a_node
 from bireme_operator import lifecycle
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.writes import Writes
@@ -23,6 +24,7 @@ from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.answers import BUDGETS
 from tests.support.fakeapi.store import Object
 from tests.support.kubelets import FakeKubelets, runs
+from tests.support.objects.facts import node_manifest
 from tests.support.operator_term.term import (
     JOBS,
     PODS,
@@ -277,6 +279,25 @@ async def test_a_budget_that_shrinks_midway_is_not_waited_for_without_end(
         await until(lambda: phase(api, "b") == "Running")
     assert is_shrunk
     assert status(api, "a")["preemptions"] == 1
+
+
+async def test_a_pod_keeps_its_grace_until_its_node_is_lost(api: FakeApi, tmp_path: Path) -> None:
+    """On a node that only blips, its containers would run on beside those of the next start."""
+    furnish(api, 1)
+    async with FakeKubelets(api, runs), leading(api, tmp_path, node_lost_seconds=3.0):
+        submit(api, training_job("a", TEAM))
+        await until(lambda: phase(api, "a") == "Running")
+        dead = node_manifest(a_node("n0", 8, is_ready=False))
+        api.put("/api/v1/nodes/n0", dead)
+        api.store.lingers = lambda stored: bool(stored.get("spec", {}).get("nodeName"))
+        edited = copy.deepcopy(job(api, "a"))
+        edited["spec"]["runPolicy"] = {"suspend": True}
+        api.store.update(JOBS, ("default", "a"), edited)
+        await until(lambda: any("deletionTimestamp" in pod["metadata"] for pod in pods(api)))
+        await silence(api)
+        assert len(pods(api)) == 4
+        assert status(api, "a").get("interruptions", 0) == 0
+        await until(lambda: not pods(api))
 
 
 async def test_a_pod_that_seems_to_be_on_no_node_keeps_its_grace(
