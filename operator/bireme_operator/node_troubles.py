@@ -87,6 +87,9 @@ class NodeTroubles:
     _known: dict[str, dict[str, _Trouble]] = field(default_factory=dict)
     """By node and namespace."""
     _avoided: tuple[str, ...] = ()
+    """By all gangs."""
+    _avoided_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the gangs of a namespace, those of all included."""
     _told: frozenset[str] = frozenset()
     _kept: dict[str, _Kept] = field(default_factory=dict)
     _exempt: dict[str, float] = field(default_factory=dict)
@@ -138,14 +141,19 @@ class NodeTroubles:
     # --- what follows -------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Decide anew which nodes all gangs avoid, and tell administrators of them."""
+        """Decide anew which nodes gangs avoid, and tell administrators of those that are suspected.
+
+        To be called before every round of :meth:`around`.
+        """
         if not self._known and not self._told:
             return
         now, nodes = self.clock(), self.state.node_table
         self._forget_old(now, nodes)
         suspected = sorted(self._suspected(now))
         names = [name for _, name in suspected]
-        self._avoided = tuple(sorted(_within_pools(names, nodes, self._pools(nodes))))
+        pools = self._pools(nodes) if names else []
+        self._avoided = tuple(sorted(_within_pools(names, nodes, pools)))
+        self._avoided_by = self._of_namespaces(now)
         show({self.suspected: {name: float(name in self._avoided) for name in names}})
         for name in names:
             if name not in self._told:
@@ -175,6 +183,14 @@ class NodeTroubles:
             if len(times) >= _NAMESPACES and now - times[-1] < _AVOIDED_SECONDS:
                 yield times[_NAMESPACES - 1], name
 
+    def _of_namespaces(self, now: float) -> dict[str, tuple[str, ...]]:
+        found: dict[str, set[str]] = {}
+        for name, troubles in self._known.items():
+            for namespace, trouble in troubles.items():
+                if now - trouble.refused < _AVOIDED_SECONDS:
+                    found.setdefault(namespace, {*self._avoided}).add(name)
+        return {namespace: tuple(sorted(nodes)) for namespace, nodes in found.items()}
+
     def _pools(self, nodes: NodeTable) -> list[tuple[str, str]]:
         """Return the pool of every node, by row."""
         label = self.state.settings.node_pool_label
@@ -199,8 +215,8 @@ class NodeTroubles:
 
     def around(self, gang: Gang) -> Gang:
         """Return ``gang`` such that it is not placed on nodes that it is to avoid."""
-        nodes = self._nodes_for(gang) if self._known else ()
-        if not nodes:
+        nodes = self._avoided_by.get(gang.namespace, self._avoided)
+        if not nodes or self.clock() < self._exempt.get(gang.uid, 0.0):
             self._kept.pop(gang.uid, None)
             return gang
         known = self._kept.get(gang.uid)
@@ -213,17 +229,6 @@ class NodeTroubles:
             )
             known = self._kept[gang.uid] = _Kept(gang, nodes, replace(gang, tasks=tasks))
         return known.around
-
-    def _nodes_for(self, gang: Gang) -> tuple[str, ...]:
-        now, namespace = self.clock(), gang.namespace
-        if now < self._exempt.get(gang.uid, 0.0):
-            return ()
-        own = [
-            name
-            for name, troubles in self._known.items()
-            if namespace in troubles and now - troubles[namespace].refused < _AVOIDED_SECONDS
-        ]
-        return tuple(sorted({*own, *self._avoided})) if own else self._avoided
 
     def exempt(self, gang: Gang) -> bool:
         """Keep a gang from no node any more, as it fits nowhere else; say if it was kept."""

@@ -113,6 +113,7 @@ def test_gangs_of_the_namespace_avoid_the_node_for_ten_minutes_and_others_do_not
     assert world.troubles.around(other) is other
     assert (world.suspected(), world.events) == ({}, [])
     world.clock.advance(600)
+    assert world.avoided(own) == []
     assert world.troubles.around(own) is own
 
 
