@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import (
     ANYWHERE,
+    NO_PREFERENCES,
     AffinityMode,
     Gang,
     HostPort,
     NodeConstraints,
+    NodePreference,
     PodKind,
+    PodPreference,
     PodSelector,
     PodTerm,
+    Preferences,
     Requirement,
     Role,
     RoleAffinity,
@@ -41,6 +45,7 @@ BLOCK = "topology.bireme.dev/block"
 RACK = "topology.bireme.dev/rack"
 HOST = "kubernetes.io/hostname"
 DEDICATED = Taint("dedicated", "training", "NoSchedule")
+SLOW = Taint("slow", "", "PreferNoSchedule")
 CONSTRAINTS = (
     ANYWHERE,
     NodeConstraints(node_selector=(("disk", "ssd"),)),
@@ -88,6 +93,19 @@ KINDS = (
     PodKind((HostPort(7000),), "default", _A, volumes=((SLOTS, "v"), (SLOTS, "w"))),
 )
 """Kinds of pods that have rules about each other."""
+NODE_PREFERENCES = (
+    NodePreference(200, SelectorTerm((Requirement("disk", SelectorOperator.IN, ("ssd",)),))),
+    NodePreference(20, SelectorTerm((Requirement(BLOCK, SelectorOperator.EXISTS),))),
+    NodePreference(2, SelectorTerm(names=(Requirement("", SelectorOperator.NOT_IN, ("n1",)),))),
+)
+POD_PREFERENCES = (
+    PodPreference(200, near=PodTerm(RACK, _APP_A)),
+    PodPreference(40, near=PodTerm(HOST, _ANY_POD)),
+    PodPreference(100, apart=PodTerm(HOST, _APP_A)),
+    PodPreference(20, apart=PodTerm(RACK, _ANY_POD)),
+    PodPreference(200, spread=SpreadLimit(RACK, 1, _APP_A)),
+    PodPreference(200, spread=SpreadLimit(HOST, 2, _ANY_POD, True)),
+)
 LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, BLOCK), (HOST, RACK))
 
 
@@ -119,6 +137,7 @@ def _node(draw: st.DrawFn, name: str) -> Node:
         zone=draw(st.sampled_from((None, "z0", "z1"))),
         labels={key: value for key, value in labels.items() if value is not None},
         taints=draw(st.sampled_from(((), (), (), (DEDICATED,)))),
+        soft_taints=draw(st.sampled_from(((), (), (), (SLOW,)))),
         is_ready=draw(st.sampled_from((True, True, True, False))),
         is_cordoned=draw(st.sampled_from((False, False, False, True))),
     )
@@ -194,6 +213,16 @@ def with_rules(draw: st.DrawFn, gang: Gang) -> Gang:
     return replace(gang, tasks=tuple(replace(task, pod=draw(kinds)) for task in gang.tasks))
 
 
+@st.composite
+def with_preferences(draw: st.DrawFn, gang: Gang) -> Gang:
+    """``gang``, some of whose tasks would rather have some places than others."""
+    nodes = st.lists(st.sampled_from(NODE_PREFERENCES), max_size=3, unique=True)
+    pods = st.lists(st.sampled_from(POD_PREFERENCES), max_size=2, unique=True)
+    wishes = st.builds(Preferences, nodes.map(tuple), st.just(()) | pods.map(tuple))
+    drawn = st.just(NO_PREFERENCES) | wishes
+    return replace(gang, tasks=tuple(replace(t, preferences=draw(drawn)) for t in gang.tasks))
+
+
 def charged(gang: Gang) -> Gang:
     """``gang`` as :data:`QUOTAS` count it: the full one counts parameter servers alone."""
     if gang.namespace != "team":
@@ -218,7 +247,7 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
         topology_levels=draw(st.sampled_from(LEVELS)),
     )
     usage = {"small": {GPU: draw(st.integers(0, 7)), "cpu": 1000}}
-    waiting = [draw(with_rules(gang)) for gang in waiting]
+    waiting = [draw(with_preferences(draw(with_rules(gang)))) for gang in waiting]
     quotas = draw(st.sampled_from(((), QUOTAS)))
     if quotas:
         waiting = [charged(gang) for gang in waiting]

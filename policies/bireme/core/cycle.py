@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 import numpy as np
 
-from bireme.core import messages
+from bireme.core import messages, preferences
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Reservation, Resize
 from bireme.core.elastic import larger, smaller
 from bireme.core.gangs import Gang, Key
@@ -99,7 +99,10 @@ def _decide(
     #    the admissions: growth never keeps a gang from starting.
     actions.extend(admission.resizes())
 
-    # 7. Ask node pools for the nodes of gangs that only lack room.
+    # 7. Move gangs that start to the places they prefer, among those that nobody else got.
+    actions = admission.preferred(actions)
+
+    # 8. Ask node pools for the nodes of gangs that only lack room.
     decision = Decision((*actions, *faulty))
     if scale_up is None:
         return decision
@@ -226,6 +229,27 @@ class AdmissionPass:
         # All shrink before the first grows, or growth would depend on the order of the two.
         for running, sizes in growing.items():
             yield from self._grow(running, sizes)
+
+    def preferred(self, actions: Sequence[Action]) -> list[Action]:
+        """Return ``actions`` with gangs that start on the places they prefer."""
+        nodes, placed = self.snapshot.nodes, [a.gang for a in actions if not isinstance(a, Hold)]
+        return [
+            self._preferred(action)
+            if isinstance(action, Admit)
+            and preferences.has_any(action.gang, nodes)
+            and not preferences.is_leant_on(action.gang, placed)
+            else action
+            for action in actions
+        ]
+
+    def _preferred(self, action: Admit) -> Admit:
+        gang, placement = action.gang, action.placement
+        self.ledger.give_back(gang, placement)
+        room = self.ledger.room_for(gang)
+        placement = preferences.preferred(gang, placement, room, self.placer)
+        self.ledger.take(gang, placement)
+        message = self._text(messages.admitted, gang, action.ranked.gang, placement, action.passed)
+        return replace(action, placement=placement, message=message)
 
     # --- limits and places ---
 

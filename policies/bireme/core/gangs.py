@@ -49,7 +49,7 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint that keeps pods away; ``PreferNoSchedule`` is not one and is not represented."""
+    """A taint that keeps pods away, or that they would rather avoid (``PreferNoSchedule``)."""
 
     key: str
     value: str
@@ -88,6 +88,22 @@ class NodeDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class NodePreference:
+    """Nodes that a pod would rather be on; for ``weight`` see :class:`Preferences`."""
+
+    weight: int
+    term: SelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class LeastScore:
+    """Nodes of at least ``score`` by ``preferences`` (:func:`bireme.core.nodes.score`)."""
+
+    preferences: tuple[NodePreference, ...]
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeConstraints:
     """The hard demands of one pod template."""
 
@@ -97,6 +113,8 @@ class NodeConstraints:
     tolerations: tuple[Toleration, ...] = ()
     demands: tuple[NodeDemand, ...] = ()
     """Further demands, of volumes for instance; all of them must hold."""
+    least: LeastScore | None = None
+    """What is tried for preferences' sake; no template has it."""
 
 
 ANYWHERE = NodeConstraints()
@@ -164,7 +182,8 @@ class SpreadLimit:
 
     The domains are those of the node label ``key``, with ``honors_affinity`` only on nodes that the
     pod's node selector and node affinity allow, with ``honors_taints`` only on nodes whose taints
-    it tolerates. While there are fewer than ``least_domains``, an empty one counts beside them.
+    it tolerates. While there are fewer than ``least_domains``, an empty one counts beside them. If
+    it ``is_soft``, what is placed for it goes round the domains that have room.
     """
 
     key: str
@@ -173,6 +192,7 @@ class SpreadLimit:
     honors_taints: bool = False
     honors_affinity: bool = True
     least_domains: int = 1
+    is_soft: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,7 +233,8 @@ class PodKind:
     @property
     def has_demands(self) -> bool:
         """True if it demands anything of other pods; else only others' demands are about it."""
-        return bool(self.ports or self.apart or self.near or self.spread)
+        of_pods = self.ports or self.apart or self.near or self.spread
+        return bool(of_pods or self.alone or self.volumes)
 
     @cached_property
     def selectors(self) -> tuple[PodSelector, ...]:
@@ -237,6 +258,54 @@ class PodKind:
             ),
         )
 
+
+# --- preferences: what a pod would rather have ---
+#
+# They choose among the places of a gang that starts (bireme.core.preferences), and nothing else.
+
+PLUGIN_WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "ImageLocality": 1,
+}
+"""Weights of kube-scheduler's score plugins in its default profile."""
+MOST_WEIGHT = 100
+"""The most that a preference weighs by itself, and the weight of those that state none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPreference:
+    """Other pods that a pod would rather be near, apart from, or evenly spread with: one of them.
+
+    For ``weight`` see :class:`Preferences`.
+    """
+
+    weight: int
+    near: PodTerm | None = None
+    apart: PodTerm | None = None
+    spread: SpreadLimit | None = None
+
+    @property
+    def selector(self) -> PodSelector | None:
+        """The other pods it is about."""
+        given = self.near or self.apart or self.spread
+        return given.pods if given is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What pods of one template would rather have, beside untainted nodes.
+
+    Weights are products: of that of kube-scheduler's score plugin, and the preference's own.
+    """
+
+    nodes: tuple[NodePreference, ...] = ()
+    pods: tuple[PodPreference, ...] = ()
+
+
+NO_PREFERENCES = Preferences()
 
 # --- gangs ---
 
@@ -305,6 +374,7 @@ class Task:
     charges: tuple[tuple[str, Request], ...] = ()
     """What one replica uses of each quota of its namespace (:mod:`bireme.core.quotas`)."""
     pod: PodKind | None = None
+    preferences: Preferences = NO_PREFERENCES
 
     @property
     def minimum(self) -> int:
@@ -489,6 +559,16 @@ class Gang:
     def has_spread(self) -> bool:
         """True if its pods are to be spread over domains."""
         return any(task.pod is not None and task.pod.spread for task in self.tasks)
+
+    @cached_property
+    def has_demands(self) -> bool:
+        """True if its pods demand anything of other pods."""
+        return any(task.pod is not None and task.pod.has_demands for task in self.tasks)
+
+    @cached_property
+    def has_preferences(self) -> bool:
+        """True if its pods would rather have some places than others."""
+        return any(task.preferences != NO_PREFERENCES for task in self.tasks)
 
     @cached_property
     def at_minimum(self) -> "Gang":

@@ -164,7 +164,8 @@ class CheckedPlacer:
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a valid placement of the whole gang, or None."""
         placement = self._answer(gang, capacity)
-        if not gang.has_rules or (
+        # Of pods without demands of their own, a placer knows all that there is to know.
+        if not gang.has_demands or (
             placement and ruled_placement.keeps_rules(gang, placement, capacity)
         ):
             return placement

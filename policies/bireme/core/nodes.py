@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 
 from bireme.core.errors import SnapshotError, repeated, require
 from bireme.core.gangs import (
+    MOST_WEIGHT,
+    PLUGIN_WEIGHTS,
     NodeConstraints,
     NodeDemand,
+    NodePreference,
     Requirement,
     SelectorOperator,
     SelectorTerm,
     Taint,
+    Toleration,
 )
 from bireme.core.resources import BoolArray, IntArray, ResourceAxis
 
@@ -44,6 +48,8 @@ class Node:
     allocatable: Mapping[str, int]
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    soft_taints: tuple[Taint, ...] = ()
+    """Those that keep no pod away (``PreferNoSchedule``)."""
     is_ready: bool = True
     is_cordoned: bool = False
     fixed: Mapping[str, int] = field(default_factory=dict)
@@ -107,6 +113,11 @@ class NodeTable:
         self.taint_sets = tuple(sets)
         self.taint_codes: Codes = codes
 
+    @cached_property
+    def softly_tainted(self) -> tuple[int, ...]:
+        """Rows of nodes with a taint that keeps no pod away."""
+        return tuple(row for row, node in enumerate(self.nodes) if node.soft_taints)
+
     def remember(self, key: object, answer: object) -> None:
         """Keep ``answer`` in ``memo``, which is emptied when it is full."""
         if len(self.memo) >= _MEMO_CEILING:
@@ -169,6 +180,8 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     mask = nodes.is_ready & _tolerated(constraints, nodes) & selected(constraints, nodes)
     for demand in constraints.demands:
         mask &= meets(demand, nodes)
+    if (least := constraints.least) is not None:
+        mask &= score(least.preferences, constraints.tolerations, nodes) >= least.score
     mask.setflags(write=False)
     nodes.remember(constraints, mask)
     return mask
@@ -218,11 +231,35 @@ def meets(demand: NodeDemand, nodes: NodeTable) -> BoolArray:
     return mask
 
 
+def score(
+    preferences: tuple[NodePreference, ...], tolerations: tuple[Toleration, ...], nodes: NodeTable
+) -> IntArray:
+    """Return how much a pod would rather be on each node, int64, shape (nodes,); read-only.
+
+    It is the sum of the weights of the preferences that the node meets, less that of a taint with
+    ``PreferNoSchedule`` that the pod does not tolerate. Cached with the table.
+    """
+    key = "score", preferences, tolerations
+    known = nodes.memo.get(key)
+    if isinstance(known, np.ndarray):
+        return known
+    total = np.zeros(len(nodes), dtype=np.int64)
+    for preference in preferences:
+        total += preference.weight * _matches_term(preference.term, nodes)
+    for row in nodes.softly_tainted:
+        if not _tolerates(tolerations, nodes.nodes[row].soft_taints):
+            total[row] -= PLUGIN_WEIGHTS["TaintToleration"] * MOST_WEIGHT
+    total.setflags(write=False)
+    nodes.remember(key, total)
+    return total
+
+
+def _tolerates(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> bool:
+    return all(any(t.tolerates(taint) for t in tolerations) for taint in taints)
+
+
 def _tolerated(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
-    answers = [
-        all(any(t.tolerates(taint) for t in constraints.tolerations) for taint in taints)
-        for taints in nodes.taint_sets
-    ]
+    answers = [_tolerates(constraints.tolerations, taints) for taints in nodes.taint_sets]
     return np.array(answers, dtype=np.bool_)[nodes.taint_codes]
 
 

@@ -296,6 +296,11 @@ class FreeCapacity:
         if gang.has_rules:
             self.occupants = self.occupants.plus(pods_at(gang, placement))
 
+    def remove_pods(self, gang: Gang, placement: Placement) -> None:
+        """Undo :meth:`add_pods`."""
+        if gang.has_rules:
+            self.occupants = self.occupants.less(pods_at(gang, placement))
+
     def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":
         """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,).
 

@@ -227,6 +227,11 @@ class PodsOf:
     are_fixed: bool = False
     are_leaving: bool = False
 
+    def equals(self, other: "PodsOf") -> bool:
+        """Return whether they are pods of the same kind and gang on the same nodes."""
+        is_akin = (self.owner, self.kind) == (other.owner, other.kind)
+        return is_akin and np.array_equal(self.rows, other.rows)
+
 
 class Occupants:
     """Pods on the nodes of one table, as far as rules are about them; immutable.
@@ -281,6 +286,14 @@ class Occupants:
             known.setflags(write=False)
             self._refused[kind] = known
         return known
+
+    def less(self, pods: Sequence[PodsOf]) -> "Occupants":
+        """Return all but one group equal to each of ``pods``."""
+        left = list(self.groups)
+        for gone in pods:
+            at = next(at for at, group in enumerate(left) if group.equals(gone))
+            del left[at]
+        return Occupants(left)
 
     def without(self, owners: Iterable[str]) -> "Occupants":
         """Return all but the pods of ``owners``."""

@@ -80,6 +80,20 @@ class CapacityLedger:
             np.subtract.at(self._after, rows, usage)  # a row may come once per task
         self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
+    def give_back(self, gang: Gang, placement: Placement) -> None:
+        """Undo :meth:`take`, whether or not something was reserved since."""
+        self.changes += 1
+        self.now.remove_pods(gang, placement)
+        rows, usage = summed(*self.now.usage(gang, placement))
+        self.now.correct(rows, self.now.free[rows] + usage)
+        if self.reservation is None:
+            return
+        self.lasting.remove_pods(gang, placement)
+        rows, usage = summed(*self.lasting.usage(gang, placement))
+        if not self.ends_in_time(gang):
+            self._after[rows] += usage
+        self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
+
     def keep(self, gang: Gang, placement: Placement) -> None:
         """Keep ``placement`` from other gangs: what leaves there makes room for ``gang``."""
         self.changes += 1

@@ -167,13 +167,17 @@ class _Turns:
                         state.put(group.rows)
                 self._spread[at].append(state)
 
-    def allowed(self, at: int) -> BoolArray:
-        """Return which nodes take one more pod of task ``at`` now, shape (nodes,)."""
+    def allowed(self, at: int, has_room: BoolArray | None = None) -> BoolArray:
+        """Return which nodes take one more pod of task ``at`` now, shape (nodes,).
+
+        A soft spread goes round the domains that are not full, where ``has_room`` is given.
+        """
         mask = self._open[at]
         if at in self._near:
             mask = mask & self._near[at].allowed()
+        is_open = None if has_room is None else mask & has_room
         for state in self._spread.get(at, ()):
-            mask = mask & state.allowed()
+            mask = mask & state.allowed(is_open if state.limit.is_soft else None)
         return mask
 
     def put(self, at: int, row: int) -> None:
@@ -268,9 +272,13 @@ class _Spread:
     def put(self, rows: IntArray) -> None:
         np.add.at(self.pods, self.codes[rows[self.is_counted[rows]]], 1)
 
-    def allowed(self) -> BoolArray:
-        is_enough = np.count_nonzero(self.is_domain) >= max(1, self.limit.least_domains)
-        fewest = int(self.pods[self.is_domain].min()) if is_enough else 0
+    def allowed(self, is_open: BoolArray | None = None) -> BoolArray:
+        is_domain = self.is_domain
+        if is_open is not None:
+            is_domain = np.zeros_like(is_domain)
+            is_domain[self.codes[is_open & self.is_counted]] = True
+        is_enough = np.count_nonzero(is_domain) >= max(1, self.limit.least_domains)
+        fewest = int(self.pods[is_domain].min()) if is_enough else 0
         has_room = self.pods + self.own - fewest <= self.limit.most_skew
         has_room[-1] = False
         return has_room[self.codes]
@@ -327,7 +335,8 @@ class _Filling:
         return True
 
     def _place_one(self, at: int) -> bool:
-        may = self._has_room[at] & self._turns.allowed(at)
+        has_room = self._has_room[at]
+        may = has_room & self._turns.allowed(at, has_room)
         if not may.any():
             return False
         self._put(at, self._choose(self, may))

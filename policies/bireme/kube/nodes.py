@@ -13,18 +13,15 @@ def from_manifest(node: wire.V1Node) -> Node:
             allocatable[name] = quantities.parse_quantity(name, value, rounding="down")
         except quantities.QuantityError:
             allocatable[name] = 0  # the node does not offer it
-    taints = tuple(
-        Taint(taint.key, taint.value or "", taint.effect)
-        for taint in node.spec.taints or ()
-        if taint.effect in ("NoSchedule", "NoExecute")  # PreferNoSchedule keeps no pod away
-    )
+    given = [Taint(t.key, t.value or "", t.effect) for t in node.spec.taints or ()]
     labels = node.metadata.labels or {}
     features = node_features.labels(node.status.declared_features)
     return Node(
         name=node.metadata.name,
         allocatable=allocatable,
         labels={**labels, **features} if features else labels,
-        taints=taints,
+        taints=tuple(t for t in given if t.effect in ("NoSchedule", "NoExecute")),
+        soft_taints=tuple(t for t in given if t.effect == "PreferNoSchedule"),
         is_ready=is_ready(node),
         is_cordoned=bool(node.spec.unschedulable),
     )
