@@ -6,7 +6,17 @@ in several styles, so that a reader which looks in one place only is found out.
 
 from typing import Any
 
-from bireme.core.gangs import Gang, NodeConstraints, Requirement, SelectorTerm, Task, Toleration
+from bireme.core.gangs import (
+    NO_PREFERENCES,
+    Gang,
+    NodeConstraints,
+    PodTerm,
+    Preferences,
+    Requirement,
+    SelectorTerm,
+    Task,
+    Toleration,
+)
 from bireme.core.queues import Queue
 from bireme.core.resources import Request
 from bireme.kube import names
@@ -36,8 +46,13 @@ def _container(name: str, resources: dict[str, Any], **fields: Any) -> Manifest:
     return {"name": name, "image": "any", "resources": resources, **fields}
 
 
-def pod_spec(request: Request, constraints: NodeConstraints, style: int = 0) -> Manifest:
-    """A pod spec that asks ``request`` and demands ``constraints``."""
+def pod_spec(
+    request: Request,
+    constraints: NodeConstraints,
+    style: int = 0,
+    preferences: Preferences = NO_PREFERENCES,
+) -> Manifest:
+    """A pod spec that asks ``request``, demands ``constraints`` and prefers ``preferences``."""
     asked = {"requests": _amounts(request)}
     one, other = ({"requests": _amounts(half)} for half in _halves(request))
     spec: Manifest = {"containers": [_container("main", asked)]}
@@ -54,7 +69,31 @@ def pod_spec(request: Request, constraints: NodeConstraints, style: int = 0) -> 
         case 5:
             inits = [_container("init", asked)]
             spec = {"initContainers": inits, "containers": [_container("main", one)]}
-    return {**spec, **_demands(constraints)}
+    return {**spec, **_with_preferences(_demands(constraints), preferences)}
+
+
+_SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _with_preferences(spec: Manifest, preferences: Preferences) -> Manifest:
+    """Own weights are half of those in the core, which has them times two."""
+    affinity: Manifest = spec.get("affinity", {})
+    for given in preferences.nodes:
+        soft = affinity.setdefault("nodeAffinity", {}).setdefault(_SOFT, [])
+        soft.append({"weight": given.weight // 2, "preference": _term(given.term)})
+    for wish in preferences.pods:
+        kind, term = ("podAffinity", wish.near) if wish.near else ("podAntiAffinity", wish.apart)
+        if term is not None:
+            soft = affinity.setdefault(kind, {}).setdefault(_SOFT, [])
+            soft.append({"weight": wish.weight // 2, "podAffinityTerm": _pod_term(term)})
+    return {**spec, "affinity": affinity} if affinity else spec
+
+
+def _pod_term(term: PodTerm) -> Manifest:
+    asked = [_requirement(each) for each in term.pods.requirements]
+    named = list(term.pods.namespaces or ())
+    selector = {"matchExpressions": asked}
+    return {"topologyKey": term.key, "namespaces": named, "labelSelector": selector}
 
 
 def _demands(constraints: NodeConstraints) -> Manifest:
@@ -96,7 +135,7 @@ def task(given: Task, style: int = 0) -> Manifest:
         "name": given.name,
         "role": given.role.value,
         "replicas": given.replicas,
-        "template": {"spec": pod_spec(given.request, given.constraints, style)},
+        "template": {"spec": pod_spec(given.request, given.constraints, style, given.preferences)},
     }
     if given.min_replicas:
         found["minReplicas"] = given.min_replicas

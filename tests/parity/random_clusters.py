@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import (
     ANYWHERE,
+    NO_PREFERENCES,
     AffinityMode,
     Gang,
     Key,
     NodeConstraints,
+    NodePreference,
+    PodPreference,
+    PodSelector,
+    PodTerm,
+    Preferences,
     Requirement,
     Role,
     RoleAffinity,
@@ -269,12 +275,14 @@ def _node(name: str) -> st.SearchStrategy[Node]:
         optional={key: st.sampled_from(values) for key, values in LABELS.items()},
     )
     taints = st.lists(st.sampled_from(TAINTS), max_size=2, unique=True).map(tuple)
+    soft = Taint("maintenance", "soon", "PreferNoSchedule")
     return st.builds(
         Node,
         st.just(name),
         st.one_of(roomy, roomy, anything),
         labels,
         st.one_of(st.just(()), st.just(()), taints),
+        soft_taints=st.sampled_from(((), (), (soft,))),
         is_ready=st.sampled_from((True, True, True, False)),
         is_cordoned=st.sampled_from((False, False, False, True)),
     )
@@ -307,7 +315,7 @@ def _names() -> st.SearchStrategy[Requirement]:
 
 
 def _tolerations() -> st.SearchStrategy[Toleration]:
-    effects = st.sampled_from(("", "NoSchedule", "NoExecute"))
+    effects = st.sampled_from(("", "NoSchedule", "NoExecute", "PreferNoSchedule"))
     keys = st.sampled_from(("dedicated", "maintenance"))
     return st.one_of(
         st.builds(Toleration, keys, st.just("Equal"), st.sampled_from(("training", "")), effects),
@@ -316,13 +324,30 @@ def _tolerations() -> st.SearchStrategy[Toleration]:
     )
 
 
-def constraints() -> st.SearchStrategy[NodeConstraints]:
-    """Any hard demand; often none."""
-    terms = st.builds(
+def _terms() -> st.SearchStrategy[SelectorTerm]:
+    return st.builds(
         SelectorTerm,
         st.lists(_requirements(), max_size=2).map(tuple),
         st.lists(_names(), max_size=1).map(tuple),
     )
+
+
+def _preferences() -> st.SearchStrategy[Preferences]:
+    """Any preference of nodes, and of pods that do not exist; often none."""
+    weights = st.sampled_from((2, 100, 200))  # of the plugins, two, times 1 to 100
+    on = st.lists(st.builds(NodePreference, weights, _terms()), max_size=3).map(tuple)
+    nobody = PodSelector(("nowhere",), (), (Requirement("app", SelectorOperator.EXISTS),))
+    near = st.builds(PodPreference, weights, near=st.just(PodTerm(RACK, nobody)))
+    apart = st.builds(PodPreference, weights, apart=st.just(PodTerm(HOSTNAME_LABEL, nobody)))
+    pods = st.sampled_from(((), (), (near,), (apart,), (near, apart))).flatmap(
+        lambda drawn: st.tuples(*drawn)
+    )
+    return st.just(NO_PREFERENCES) | st.builds(Preferences, on, pods)
+
+
+def constraints() -> st.SearchStrategy[NodeConstraints]:
+    """Any hard demand; often none."""
+    terms = _terms()
     return st.one_of(
         st.just(ANYWHERE),
         st.just(ANYWHERE),
@@ -349,6 +374,7 @@ def tasks(draw: st.DrawFn, name: str, role: Role, most: int = 4) -> Task:
         min_replicas=draw(st.sampled_from((0, 1, replicas))),
         priority=priority,
         constraints=draw(constraints()),
+        preferences=draw(_preferences()),
         max_replicas=replicas + extra if extra else 0,
     )
 
@@ -433,7 +459,7 @@ def _shapes(draw: st.DrawFn) -> list[_Shape]:
     for index, role in enumerate(roles):
         task = draw(tasks(f"t{index}", role))
         task = replace(task, priority=role.default_priority, min_replicas=0, max_replicas=0)
-        spec = encoding.pod_spec(task.request, task.constraints, draw(STYLES))
+        spec = encoding.pod_spec(task.request, task.constraints, draw(STYLES), task.preferences)
         shapes.append(_Shape(task.name, role, task.request, spec, task))
     return shapes
 

@@ -58,6 +58,7 @@ def assert_same(found: ClusterSnapshot, expected: ClusterSnapshot) -> None:
     assert found.nodes.names == expected.nodes.names
     assert found.nodes.axis == expected.nodes.axis
     assert found.nodes.taint_sets == expected.nodes.taint_sets
+    assert found.nodes.softly_tainted == expected.nodes.softly_tainted
     pairs = [
         (found.nodes.allocatable, expected.nodes.allocatable),
         (found.nodes.is_ready, expected.nodes.is_ready),

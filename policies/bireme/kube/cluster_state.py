@@ -17,6 +17,7 @@ from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key, PodKind, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, PodsOf
+from bireme.core.preferences import kinds
 from bireme.core.quotas import Quota
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, Request, add
@@ -43,6 +44,7 @@ from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pod_rules import PodRules
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
+from bireme.kube.preferences import NodeImages
 from bireme.kube.resource_quotas import ResourceQuotas
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
@@ -188,11 +190,13 @@ class _WaitBasis:
     claims_revision: int
     quotas: object
     rules_revision: int
+    images_revision: int
 
     def is_same(self, other: "_WaitBasis") -> bool:
         """Return whether the same follows from ``other``; a job counts as new when replaced."""
         claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
         claims = claims and self.rules_revision == other.rules_revision
+        claims = claims and self.images_revision == other.images_revision
         facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds)
         others = (other.fault, other.priority, other.may_preempt, other.learned_seconds)
         return claims and self.job is other.job and facts == others
@@ -213,6 +217,10 @@ def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -
         plans.pop(key, None)
     else:
         plans[key] = planned
+
+
+def _kinds(tasks: Iterable[Task]) -> Iterator[PodKind]:
+    return chain.from_iterable(map(kinds, tasks))
 
 
 def words_of(left: Iterable[str]) -> str:
@@ -292,6 +300,7 @@ class ClusterState:
         self._tenancy_changes = 0
         self._waiting_jobs: dict[Key, tuple[_WaitBasis, Gang] | None] = {}
         self._nodes: dict[str, Node] = {}
+        self._images = NodeImages()
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
         # Usage of pods that never leave their node: DaemonSets and static pods.
@@ -336,6 +345,7 @@ class ClusterState:
     def put_node(self, key: Key, node: wire.V1Node) -> None:
         facts = nodes.from_manifest(node)
         self.node_created[facts.name] = node.metadata.creation_timestamp
+        self._images.put(facts.name, node.status.images)
         if self._nodes.get(facts.name) != facts:  # a heartbeat changes no fact
             self._nodes[facts.name] = facts
             self._table = None
@@ -343,6 +353,7 @@ class ClusterState:
 
     def delete_node(self, key: Key) -> None:
         self.node_created.pop(key[1], None)
+        self._images.delete(key[1])
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
             self._notice()
@@ -385,6 +396,8 @@ class ClusterState:
             if rules := pod_rules.left_to_scheduler(pod.spec):
                 self._member_rules[key] = rules
         self._rules.put_pod(key, key[0], pod, facts.labels)
+        task = self._member_tasks.get(key)
+        self._rules.put_wishes(key, () if task is None else _kinds((task,)))
         used = volume_objects.of_pod(pod.spec, key[1])
         if used != NO_CLAIMS and key in self.gated:
             self._member_claims[key] = used
@@ -398,6 +411,7 @@ class ClusterState:
         if key in self.members:
             self._forget_member(key)
             self._rules.delete_pod(key)
+            self._rules.put_wishes(key, ())
             self._usage.put(key, "")
             self.volumes.delete_pod(key)
 
@@ -469,7 +483,7 @@ class ClusterState:
         if before is None or before.generation != facts.generation or before.uid != facts.uid:
             facts = self.mutations.applied_to(facts)
         self.jobs[key] = facts
-        self._rules.put_job(key, () if facts.is_finished else (t.pod for t in facts.tasks))
+        self._rules.put_job(key, () if facts.is_finished else _kinds(facts.tasks))
         plan = facts.plan
         if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
             self._waiting_jobs.setdefault(key, None)
@@ -486,7 +500,7 @@ class ClusterState:
         for key, job in self.jobs.items():
             if key[0] == namespace and (changed := self.mutations.applied_to(job)) is not job:
                 self.jobs[key] = changed
-                self._rules.put_job(key, (task.pod for task in changed.tasks))
+                self._rules.put_job(key, _kinds(changed.tasks))
                 self.requeue(key)
 
     def delete_job(self, key: Key) -> None:
@@ -574,6 +588,7 @@ class ClusterState:
                 volumes,
                 self.quotas.rules(key[0]),
                 self._rules.revision_of(job.label_pairs),
+                self._images.revision if job.has_timed_out else 0,
             ),
             self._waiting_jobs[key],
         )
@@ -581,8 +596,19 @@ class ClusterState:
         if known is None or not known[0].is_same(basis):
             gang = apply_progress_report(job.gang(priority, fault, may_preempt, learned))
             gang = self._with_claims(gang, job)
+            if job.has_timed_out:
+                gang = replace(gang, tasks=tuple(self._near_images(gang.tasks, job)))
             known = self._waiting_jobs[key] = (basis, gang)
         return known[1]
+
+    def _near_images(self, tasks: Iterable[Task], job: JobFacts) -> Iterator[Task]:
+        """Yield the tasks of ``job``, which would rather be where their images are."""
+        for task, pods_of_task in zip(tasks, job.pods, strict=True):
+            wish = self._images.preference(pods_of_task.images)
+            if wish is not None:
+                known = task.preferences
+                task = replace(task, preferences=replace(known, nodes=(*known.nodes, wish)))
+            yield task
 
     def _claims_revision(self, job: JobFacts) -> int:
         """Return the revision of what claims follow from, for a job that uses any; else 0."""
@@ -851,8 +877,9 @@ class ClusterState:
     ) -> Occupants:
         """Return the pods on nodes that rules of gangs which may get places are about."""
         growing = (held.gang for held in running if held.gang.is_elastic)
-        asking = [gang for gang in chain(waiting, growing) if gang.has_rules]
-        asked = {task.pod for gang in asking for task in gang.tasks if task.pod is not None}
+        gangs = chain(waiting, growing)
+        asking = (task for g in gangs if g.has_rules or g.has_preferences for task in g.tasks)
+        asked = set(_kinds(asking))
         if not asked:
             return NOBODY  # as in nearly every cluster
         index = KindIndex(asked)

@@ -115,6 +115,7 @@ class Mutations:
                     request=known.pods.task.request,
                     constraints=known.pods.task.constraints,
                     pod=known.pods.task.pod,
+                    preferences=known.pods.task.preferences,
                 )
                 yield replace(known.pods, task=task)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bireme.core.gangs import Gang, Key, Role, Task
+from bireme.core.gangs import NO_PREFERENCES, Gang, Key, Preferences, Role, Task
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
-from bireme.kube import names, plans, quantities, wire
+from bireme.kube import names, plans, preferences, quantities, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
@@ -272,10 +272,23 @@ def _tasks(
                 priority=first.priority,
                 constraints=first.constraints,
                 pod=first.pod,
+                preferences=_common([task.preferences for _, task in group]),
                 members=tuple(pod.uid for pod, _ in group),
             )
         )
     return tuple(tasks)
+
+
+def _common(given: list[Preferences]) -> Preferences:
+    """Return what pods of one task all prefer: no two tasks differ by their preferences alone."""
+    first = given[0]
+    if all(each is first for each in given):
+        return first
+    found = Preferences(
+        tuple(each for each in first.nodes if all(each in other.nodes for other in given)),
+        tuple(each for each in first.pods if all(each in other.pods for other in given)),
+    )
+    return found if found != NO_PREFERENCES else NO_PREFERENCES
 
 
 def _names(label: str) -> Iterator[str]:
@@ -299,4 +312,5 @@ def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
         role.default_priority,
         constraints_of_spec(pod.spec),
         pod=demands_of_spec(pod.spec, facts.key[0], facts.labels),
+        preferences=preferences.of_spec(pod.spec, facts.key[0], facts.labels),
     )

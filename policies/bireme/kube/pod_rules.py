@@ -59,23 +59,52 @@ def demands_of_spec(
             else tuple(_term(each, namespace, labels) for each in near),
             apart=tuple(_term(each, namespace, labels) for each in apart if not _is_left(each)),
             spread=tuple(
-                SpreadLimit(
-                    each.topology_key,
-                    each.max_skew,
-                    PodSelector(
-                        (namespace,),
-                        (),
-                        _selected(each.label_selector, labels, each.match_label_keys, ()),
-                    ),
-                    honors_taints=each.node_taints_policy == "Honor",
-                    honors_affinity=each.node_affinity_policy != "Ignore",
-                    least_domains=each.min_domains or 1,
-                )
+                _limit(each, namespace, labels)
                 # Which nodes one of them counts depends on all.
                 for each in (() if _are_left(limits, template) else limits)
             ),
         )
     )
+
+
+_Weighted = tuple[int, PodTerm]
+
+
+def soft_terms(
+    spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]
+) -> tuple[list[_Weighted], list[_Weighted]]:
+    """Return the pods that a pod of this spec would rather be near, and apart from, by weight.
+
+    Raises:
+        ValueError: an operator is unknown.
+    """
+    affinity = spec.affinity or wire.V1Affinity()
+    near, apart = (
+        [
+            (each.weight, _term(each.pod_affinity_term, namespace, labels))
+            for each in _preferred(given)
+            if not _is_left(each.pod_affinity_term)
+        ]
+        for given in (affinity.pod_affinity, affinity.pod_anti_affinity)
+    )
+    return near, apart
+
+
+def soft_limits(
+    spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]
+) -> list[SpreadLimit]:
+    """Return the topology spread that a pod of this spec would rather have.
+
+    Raises:
+        ValueError: an operator is unknown.
+    """
+    given = spec.topology_spread_constraints or ()
+    return [
+        _limit(each, namespace, labels)
+        for each in given
+        if each.when_unsatisfiable != _HARD
+        if not _selects_one_pod(each.label_selector, each.match_label_keys)
+    ]
 
 
 @lru_cache(maxsize=65_536)
@@ -123,9 +152,12 @@ def spread_under_pin(constraint: dict[str, Any]) -> dict[str, Any]:
 def names_own_labels(spec: wire.V1PodSpec) -> bool:
     """Return whether pods of one template select others by labels that Bireme gives its pods."""
     affinity = spec.affinity or wire.V1Affinity()
-    terms = (*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity))
-    keys = [keys for term in terms for keys in (term.match_label_keys, term.mismatch_label_keys)]
-    keys += [each.match_label_keys for each in _hard(spec)]
+    keys: list[Iterable[str] | None] = []
+    for given in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        soft = (each.pod_affinity_term for each in _preferred(given))
+        for term in (*_required(given), *soft):
+            keys += term.match_label_keys, term.mismatch_label_keys
+    keys += [each.match_label_keys for each in spec.topology_spread_constraints or ()]
     return any(key in names.POD_LABELS for key in chain(*filter(None, keys)))
 
 
@@ -160,6 +192,11 @@ def _required(given: wire.V1PodAffinity | None) -> tuple[wire.V1PodAffinityTerm,
     return terms or ()
 
 
+def _preferred(given: wire.V1PodAffinity | None) -> tuple[wire.V1WeightedPodAffinityTerm, ...]:
+    terms = given.preferred_during_scheduling_ignored_during_execution if given else None
+    return terms or ()
+
+
 def _hard(spec: wire.V1PodSpec) -> list[wire.V1TopologySpreadConstraint]:
     given = spec.topology_spread_constraints or ()
     return [each for each in given if each.when_unsatisfiable == _HARD]
@@ -183,6 +220,21 @@ def _term(term: wire.V1PodAffinityTerm, namespace: str, labels: Mapping[str, str
     # One without requirements is all namespaces.
     pods = PodSelector(named, wanted, asked) if wanted else PodSelector(None, (), asked)
     return PodTerm(term.topology_key, pods)
+
+
+def _limit(
+    each: wire.V1TopologySpreadConstraint, namespace: str, labels: Mapping[str, str]
+) -> SpreadLimit:
+    asked = _selected(each.label_selector, labels, each.match_label_keys, ())
+    pods = PodSelector((namespace,), (), asked)
+    return SpreadLimit(
+        each.topology_key,
+        each.max_skew,
+        pods,
+        honors_taints=each.node_taints_policy == "Honor",
+        honors_affinity=each.node_affinity_policy != "Ignore",
+        least_domains=each.min_domains or 1,
+    )
 
 
 def _requirements(selector: wire.V1LabelSelector) -> tuple[Requirement, ...]:
@@ -295,6 +347,13 @@ class PodRules:
     def put_job(self, key: Key, demands: Iterable[PodKind | None]) -> None:
         """Take in the demands of the tasks of a job; none where it is gone."""
         self._put(("TrainingJob", key), *demands)
+
+    def put_wishes(self, key: Key, wishes: Iterable[PodKind]) -> None:
+        """Take in what a pod that waits for its gang would rather have; nothing once it does not.
+
+        What others prefer is no matter of a gang's.
+        """
+        self._put(("Wishes", key), *wishes)
 
     def _put(self, source: _Source, *demands: PodKind | None) -> None:
         found = tuple(pods for kind in demands if kind is not None for pods in kind.selectors)

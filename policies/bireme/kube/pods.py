@@ -427,6 +427,12 @@ def requirements(
     )
 
 
+def images_of_spec(spec: wire.V1PodSpec) -> tuple[str, ...]:
+    """Return the images of a pod of this spec, each once."""
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    return tuple(dict.fromkeys(each.image for each in containers if each.image))
+
+
 def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
     """Return the scheduling gates of a pod of this spec that are not Bireme's."""
     gates = (gate.name for gate in spec.scheduling_gates or ())

@@ -34,7 +34,7 @@ from bireme.core.speed import (
     fit_speed,
 )
 from bireme.core.times import LONGEST_SECONDS
-from bireme.kube import names, plans, pod_rules, pods, quantities, volume_objects, wire
+from bireme.kube import names, plans, pod_rules, pods, preferences, quantities, volume_objects, wire
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
     MOST_SPEEDS,
@@ -266,6 +266,7 @@ class TaskPods:
     gates: tuple[str, ...] = ()
     """Scheduling gates that are not Bireme's; a template's own are left out of its pods."""
     charges: PodCharges = NO_CHARGES
+    images: tuple[str, ...] = ()
 
 
 PodShape: TypeAlias = tuple[str, str, str]
@@ -411,6 +412,11 @@ class JobFacts:
         if self.status.get("observedGeneration") != self.generation:
             return 0
         return int(self.status.get("startFailures") or 0)
+
+    @property
+    def has_timed_out(self) -> bool:
+        """True if its last start took too long, for which images may have been the reason."""
+        return bool(self.start_failures) and self.last_stop == Reason.START_TIMED_OUT
 
     @property
     def retry_time(self) -> float:
@@ -684,6 +690,7 @@ def with_spec(
             request=pods.request_of_spec(spec, strict=True),
             constraints=pods.constraints_of_spec(spec),
             pod=pod_rules.demands_of_spec(spec, namespace, labels, template),
+            preferences=preferences.of_spec(spec, namespace, labels),
         ),
         claims=volume_objects.of_pod(spec),
         labels={key: value for key, value in labels.items() if key not in names.POD_LABELS},
@@ -692,4 +699,5 @@ def with_spec(
         priority_class=spec.priority_class_name,
         gates=pods.other_gates(spec),
         charges=charges_of(spec),
+        images=pods.images_of_spec(spec),
     )

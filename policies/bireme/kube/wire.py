@@ -70,7 +70,12 @@ class V1Condition(Wire, frozen=True):
     last_transition_time: str | None = None
 
 
+class V1ContainerImage(Wire, frozen=True):
+    names: tuple[str, ...] | None = None
+
+
 class V1NodeStatus(Wire, frozen=True):
+    images: tuple[V1ContainerImage, ...] | None = None
     allocatable: Quantities | None = None
     conditions: tuple[V1Condition, ...] | None = None
     declared_features: tuple[str, ...] | None = None
@@ -99,6 +104,7 @@ class V1ContainerRestartRule(Wire, frozen=True):
 
 class V1Container(Wire, frozen=True):
     name: str = ""
+    image: str = ""
     ports: tuple[V1ContainerPort, ...] | None = None
     resources: V1ResourceRequirements | None = None
     restart_policy: str | None = None
@@ -120,8 +126,16 @@ class V1NodeSelector(Wire, frozen=True):
     node_selector_terms: tuple[V1NodeSelectorTerm, ...] | None = None
 
 
+class V1PreferredSchedulingTerm(Wire, frozen=True):
+    weight: int = 1
+    preference: V1NodeSelectorTerm = V1NodeSelectorTerm()
+
+
 class V1NodeAffinity(Wire, frozen=True):
     required_during_scheduling_ignored_during_execution: V1NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: (
+        tuple[V1PreferredSchedulingTerm, ...] | None
+    ) = None
 
 
 class V1LabelSelector(Wire, frozen=True):
@@ -138,10 +152,18 @@ class V1PodAffinityTerm(Wire, frozen=True):
     mismatch_label_keys: tuple[str, ...] | None = None
 
 
+class V1WeightedPodAffinityTerm(Wire, frozen=True):
+    weight: int = 1
+    pod_affinity_term: V1PodAffinityTerm = V1PodAffinityTerm()
+
+
 class V1PodAffinity(Wire, frozen=True):
-    """Required terms of a pod's affinity or anti-affinity to other pods."""
+    """A pod's affinity or anti-affinity to other pods."""
 
     required_during_scheduling_ignored_during_execution: tuple[V1PodAffinityTerm, ...] | None = None
+    preferred_during_scheduling_ignored_during_execution: (
+        tuple[V1WeightedPodAffinityTerm, ...] | None
+    ) = None
 
 
 class V1Affinity(Wire, frozen=True):

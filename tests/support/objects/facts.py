@@ -163,7 +163,7 @@ def node_manifest(node: Node) -> Manifest:
     """The Node object that :mod:`bireme.kube.nodes` reads back as ``node``."""
     taints = [
         {"key": taint.key, "value": taint.value, "effect": taint.effect}
-        for taint in node.taints
+        for taint in (*node.taints, *node.soft_taints)
         if taint != CORDON
     ]
     return {
