@@ -114,6 +114,12 @@ class _Search:
             for task, known in zip(self.gang.tasks, self.scores, strict=True)
         )
 
+    def lowest(self) -> list[int]:
+        """Return the lowest score of a node that each task has."""
+        rows = {task.task: task.rows for task in self.best.tasks}
+        pairs = zip(self.gang.tasks, self.scores, strict=True)
+        return [int(known[rows[task.name]].min()) for task, known in pairs]
+
     def take(self, found: Placement | None) -> bool:
         """Remember ``found`` if its nodes are better; return whether they are."""
         if found is None or self.value(found) <= self.value(self.best):
@@ -138,36 +144,42 @@ def _width(placement: Placement, nodes: NodeTable) -> int:
 def _onto_better_nodes(search: _Search) -> None:
     """Move the gang to nodes of higher scores."""
     gang, room = search.gang, search.room
-    if all((known == known[0]).all() for known in search.scores):
+    lowest = search.lowest()
+    if all(least == known.max() for least, known in zip(lowest, search.scores, strict=True)):
         return
     counts = [np.minimum(room.replicas(task), task.replicas) for task in gang.tasks]
-    steps = _steps(search, counts)
+    by_name = {task.task: task for task in search.best.tasks}
+    for task, count in zip(gang.tasks, counts, strict=True):
+        # Where another gang waits for what is leaving, nothing seems to be free beside it.
+        there = by_name[task.name]
+        count[there.rows] = np.maximum(count[there.rows], there.counts)
+    steps = _steps(search, counts, lowest)
     # The last step is where the gang is. Most gangs fit at the first, the others are found by
     # halving.
     low, high, found = 0, len(steps) - 1, None
     at = 0
     while low < high and search.tries:
-        there = search.place(_at_least(gang, steps[at], search.scores))
-        if there is None:
+        placement = search.place(_at_least(gang, steps[at], search.scores))
+        if placement is None:
             low = at + 1
         else:
-            high, found = at, there
+            high, found = at, placement
         at = (low + high) // 2
     search.take(found)
     _on_fewer_of_the_last_step(search, steps[high], counts)
 
 
-def _steps(search: _Search, counts: Sequence[IntArray]) -> list[list[int]]:
-    """Return the least score of each task, step by step, until the gang fits where it is."""
+def _steps(search: _Search, counts: Sequence[IntArray], lowest: Sequence[int]) -> list[list[int]]:
+    """Return the least score of each task, step by step, down to ``lowest``, where the gang is."""
     tasks, scores = search.gang.tasks, search.scores
-    by_name = {task.task: task.rows for task in search.best.tasks}
     classes, at, last = [], [], []
-    for task, known, count in zip(tasks, scores, counts, strict=True):
-        found = np.unique(known[count > 0])[::-1]
-        held = np.array([int(count[known >= least].sum()) for least in found])
-        classes.append(found)
+    for task, known, count, least_now in zip(tasks, scores, counts, lowest, strict=True):
+        may = count > 0
+        found, number = np.unique(-known[may], return_inverse=True)
+        held = np.bincount(number, count[may]).cumsum()
+        classes.append(-found)
         at.append(int(np.argmax(held >= task.replicas)))
-        last.append(int(np.flatnonzero(found == known[by_name[task.name]].min())[0]))
+        last.append(int(np.searchsorted(found, -least_now)))
     steps = [[int(found[i]) for found, i in zip(classes, at, strict=True)]]
     while True:
         costs = [
@@ -272,12 +284,7 @@ def _towards_pods(search: _Search) -> None:
 
 def _as_placed(search: _Search) -> Gang:
     """Return the gang with the demand for nodes as good as those of ``search.best``."""
-    rows = {task.task: task.rows for task in search.best.tasks}
-    least = [
-        int(known[rows[task.name]].min())
-        for task, known in zip(search.gang.tasks, search.scores, strict=True)
-    ]
-    return _at_least(search.gang, least, search.scores)
+    return _at_least(search.gang, search.lowest(), search.scores)
 
 
 def _take_up(search: _Search, base: Gang, wishes: Sequence[_Wish]) -> bool:

@@ -15,6 +15,7 @@ from bireme.core.gangs import (
     NO_PREFERENCES,
     AffinityMode,
     Gang,
+    NodeConstraints,
     NodePreference,
     PodPreference,
     PodTerm,
@@ -39,7 +40,7 @@ from bireme.testing import a_gang, a_node, a_task, racks
 from tests.support import random_snapshots
 from tests.support.decisions import hold_of
 from tests.support.random_snapshots import HOST, RACK, SLOW, SnapshotCase
-from tests.unit.core.preemption_cases import a_world, decide, runs
+from tests.unit.core.preemption_cases import InOrder, a_world, decide, runs
 from tests.unit.core.test_host_ports import decided, with_pods
 from tests.unit.core.test_pod_affinity import of, pods
 
@@ -342,6 +343,22 @@ def test_a_gang_does_not_go_to_places_that_are_reserved() -> None:
     assert hold_of(found, "blocked").reservation is not None
     (start,) = found.admitted
     assert set(start.placement.by_task(world.nodes)["worker"]) == {"a"}
+
+
+@pytest.mark.parametrize(("fast_gpus", "node"), [(1, "a"), (4, "b")])
+def test_a_gang_beside_places_that_are_kept_for_another_stays_or_moves(
+    fast_gpus: int, node: str
+) -> None:
+    """What the other will have once its victim has gone is not free, not even for who is there."""
+    here = NodeConstraints(node_selector=((HOST, "a"),))
+    gangs = a_gang("first", wishing(4, FAST)), a_gang("second", a_task(1, 4, constraints=here))
+    world = a_world(*gangs, nodes=[a_node("a", 8), fast("b", fast_gpus)])
+    policy = Policy(InOrder(first=2.0, second=2.0), Packing())
+    gone = a_gang("victim", a_task(1, 4))
+    found = decide(runs(world, gone, {"a": 1}), policy)
+    assert [stop.gang.uid for stop in found.preempted] == ["victim"]
+    (start,) = found.admitted
+    assert set(start.placement.by_task(world.nodes)["worker"]) == {node}
 
 
 def test_the_message_names_the_places_that_it_gets() -> None:
