@@ -232,14 +232,19 @@ class AdmissionPass:
 
     def preferred(self, actions: Sequence[Action]) -> list[Action]:
         """Return ``actions`` with gangs that start on the places they prefer."""
-        nodes, placed = self.snapshot.nodes, [a.gang for a in actions if not isinstance(a, Hold)]
+        # If those that start before somebody for whom others are stopped went elsewhere, these
+        # might be stopped in vain.
+        waits = [at for at, a in enumerate(actions) if a.reason is Reason.WAITING_FOR_PREEMPTION]
+        first = waits[-1] + 1 if waits else 0
+        placed = [a.gang for a in actions if not isinstance(a, Hold)]
         return [
-            self._preferred(action)
-            if isinstance(action, Admit)
-            and preferences.has_any(action.gang, nodes)
-            and not preferences.is_leant_on(action.gang, placed)
-            else action
-            for action in actions
+            self._preferred(a)
+            if at >= first
+            and isinstance(a, Admit)
+            and preferences.has_any(a.gang, self.snapshot.nodes)
+            and not preferences.is_leant_on(a.gang, placed)
+            else a
+            for at, a in enumerate(actions)
         ]
 
     def _preferred(self, action: Admit) -> Admit:

@@ -150,7 +150,7 @@ def _onto_better_nodes(search: _Search) -> None:
     counts = [np.minimum(room.replicas(task), task.replicas) for task in gang.tasks]
     by_name = {task.task: task for task in search.best.tasks}
     for task, count in zip(gang.tasks, counts, strict=True):
-        # Where another gang waits for what is leaving, nothing seems to be free beside it.
+        # What is reserved for pods that must be apart from these does not close their own places.
         there = by_name[task.name]
         count[there.rows] = np.maximum(count[there.rows], there.counts)
     steps = _steps(search, counts, lowest)

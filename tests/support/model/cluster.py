@@ -22,7 +22,8 @@ KINDS = ("node", "queue", "job")
 
 
 def a_node(gpus: int, cpu_millis: int = 96_000) -> Thing:
-    return {"offers": {"gpu": gpus, "cpu": cpu_millis}, "ready": True, "cordoned": False}
+    offers = {"gpu": gpus, "cpu": cpu_millis}
+    return {"offers": offers, "ready": True, "cordoned": False, "avoided": False}
 
 
 def a_queue(**given: Any) -> Thing:

@@ -415,6 +415,8 @@ def _is_beyond_limit(case: DecisionCase, name: str) -> bool:
 
 def the_first_in_line_starts_if_it_can(case: DecisionCase) -> Iterator[str]:
     """I4: the job held first, for capacity, did not fit beside those that started before."""
+    if case.of("start") and any(node["avoided"] for node in case.seen["node"].values()):
+        return  # who starts may have left places for better ones since, and it starts next
     for move in case.of("hold"):
         if move["position"] == 1 and move["why"] == "WaitingForCapacity":
             before = case.before(move)

@@ -263,7 +263,7 @@ class Machine(RuleBasedStateMachine):
             self.cluster.put("node", f"m{self.count:02}", a_node(gpus))
 
     def change_node(self, at: int, change: int) -> None:
-        how = ("gone", "lost", "cordoned", "smaller", "well", "well")[change % 6]
+        how = ("gone", "lost", "cordoned", "smaller", "avoided", "well")[change % 6]
         if name := _pick(sorted(self.cluster.things["node"]), at):
             self.promises.void()
             if how == "gone":
@@ -274,7 +274,7 @@ class Machine(RuleBasedStateMachine):
                 self.cluster.change("node", name, offers=fewer)
             else:
                 health = {"ready": how != "lost", "cordoned": how == "cordoned"}
-                self.cluster.change("node", name, **health)
+                self.cluster.change("node", name, **health, avoided=how == "avoided")
             if how in ("gone", "lost"):
                 self.cluster.lose(name)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt
-from bireme.core.gangs import Gang, Role, Task
+from bireme.core.gangs import Gang, Role, Taint, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import Placement
 from bireme.core.queues import Queue
@@ -22,7 +22,8 @@ Move: TypeAlias = Thing
 def node_of(name: str, node: Thing) -> Node:
     gpus, cpu = node["offers"]["gpu"], node["offers"]["cpu"]
     health = {"is_ready": node["ready"], "is_cordoned": node["cordoned"]}
-    return a_node(name, gpus, cpu_millis=cpu, **health)
+    soft_taints = (Taint("old", "", "PreferNoSchedule"),) if node["avoided"] else ()
+    return a_node(name, gpus, cpu_millis=cpu, soft_taints=soft_taints, **health)
 
 
 def queue_of(name: str, queue: Thing) -> Queue:

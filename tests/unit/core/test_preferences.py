@@ -345,20 +345,31 @@ def test_a_gang_does_not_go_to_places_that_are_reserved() -> None:
     assert set(start.placement.by_task(world.nodes)["worker"]) == {"a"}
 
 
-@pytest.mark.parametrize(("fast_gpus", "node"), [(1, "a"), (4, "b")])
-def test_a_gang_beside_places_that_are_kept_for_another_stays_or_moves(
-    fast_gpus: int, node: str
-) -> None:
-    """What the other will have once its victim has gone is not free, not even for who is there."""
+def test_a_gang_stays_where_others_are_stopped_because_of_it() -> None:
+    """Elsewhere it would leave room for the second, and the victim would be stopped in vain."""
     here = NodeConstraints(node_selector=((HOST, "a"),))
     gangs = a_gang("first", wishing(4, FAST)), a_gang("second", a_task(1, 4, constraints=here))
-    world = a_world(*gangs, nodes=[a_node("a", 8), fast("b", fast_gpus)])
-    policy = Policy(InOrder(first=2.0, second=2.0), Packing())
-    gone = a_gang("victim", a_task(1, 4))
-    found = decide(runs(world, gone, {"a": 1}), policy)
-    assert [stop.gang.uid for stop in found.preempted] == ["victim"]
+    world = a_world(*gangs, nodes=[a_node("a", 8), fast("b", 8, cpu_millis=10**9)])
+    world = runs(world, a_gang("victim", a_task(1, 4)), {"a": 1})
+    for claims, node in (((2.0, 2.0), "a"), ((2.0, 0.0), "b")):
+        order = InOrder(first=claims[0], second=claims[1])
+        found = decide(world, Policy(order, Packing()))
+        assert len(found.preempted) == (claims[1] > 0)
+        (start,) = found.admitted
+        assert set(start.placement.by_task(world.nodes)["worker"]) == {node}
+
+
+def test_a_gang_stays_possible_where_pods_are_to_come_that_must_be_apart_from_its_own() -> None:
+    """The reservation of the overdue one counts on the end of all, also of who starts before it."""
+    away = of("b", apart=(PodTerm(HOST, pods("a")),))
+    first = a_gang("first", wishing(2, FAST, pod=of("a")), arrived=-1e6)
+    overdue = a_gang("overdue", a_task(1, 8, pod=away), arrived=-1e5)
+    nodes = [a_node("a", 8), fast("b", 1)]
+    world = a_world(first, overdue, nodes=nodes)
+    found = decide(world)
+    assert hold_of(found, "overdue").reservation is not None
     (start,) = found.admitted
-    assert set(start.placement.by_task(world.nodes)["worker"]) == {node}
+    assert set(start.placement.by_task(world.nodes)["worker"]) == {"a"}
 
 
 def test_the_message_names_the_places_that_it_gets() -> None:
