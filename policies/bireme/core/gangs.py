@@ -287,12 +287,6 @@ class PodPreference:
     apart: PodTerm | None = None
     spread: SpreadLimit | None = None
 
-    @property
-    def selector(self) -> PodSelector | None:
-        """The other pods it is about."""
-        given = self.near or self.apart or self.spread
-        return given.pods if given is not None else None
-
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
@@ -303,6 +297,10 @@ class Preferences:
 
     nodes: tuple[NodePreference, ...] = ()
     pods: tuple[PodPreference, ...] = ()
+
+    def with_node(self, more: NodePreference) -> "Preferences":
+        """Return them and one more."""
+        return Preferences((*self.nodes, more), self.pods)
 
 
 NO_PREFERENCES = Preferences()

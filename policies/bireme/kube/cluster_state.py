@@ -597,18 +597,23 @@ class ClusterState:
             gang = apply_progress_report(job.gang(priority, fault, may_preempt, learned))
             gang = self._with_claims(gang, job)
             if job.has_timed_out:
-                gang = replace(gang, tasks=tuple(self._near_images(gang.tasks, job)))
+                images = (pods_of_task.images for pods_of_task in job.pods)
+                gang = replace(gang, tasks=self._near_images(gang.tasks, images))
             known = self._waiting_jobs[key] = (basis, gang)
         return known[1]
 
-    def _near_images(self, tasks: Iterable[Task], job: JobFacts) -> Iterator[Task]:
-        """Yield the tasks of ``job``, which would rather be where their images are."""
-        for task, pods_of_task in zip(tasks, job.pods, strict=True):
-            wish = self._images.preference(pods_of_task.images)
-            if wish is not None:
-                known = task.preferences
-                task = replace(task, preferences=replace(known, nodes=(*known.nodes, wish)))
-            yield task
+    def _near_images(
+        self, tasks: Iterable[Task], images: Iterable[tuple[str, ...]]
+    ) -> tuple[Task, ...]:
+        """Return ``tasks``, whose pods would rather be where their ``images`` are."""
+        given = list(images)
+        wishes = {names: self._images.preference(names) for names in dict.fromkeys(given)}
+        return tuple(
+            task
+            if (wish := wishes[names]) is None
+            else replace(task, preferences=task.preferences.with_node(wish))
+            for task, names in zip(tasks, given, strict=True)
+        )
 
     def _claims_revision(self, job: JobFacts) -> int:
         """Return the revision of what claims follow from, for a job that uses any; else 0."""
@@ -742,6 +747,10 @@ class ClusterState:
         if self._rules.has_selectors:
             seen = self._rules.seen
             gated = [(p, replace(t, pod=seen(key[0], p.labels, t.pod))) for p, t in gated]
+        if group.has_timed_out:
+            images = (pods.images_of_spec(self.gated[pod.key].spec) for pod in newcomers)
+            tasks = self._near_images((task for _, task in gated), images)
+            gated = list(zip(newcomers, tasks, strict=True))
         if self._member_rules:
             rules = (self._member_rules.get(pod.key, ()) for pod in newcomers)
             left = (*left, *chain.from_iterable(rules))

@@ -45,6 +45,11 @@ class GroupFacts:
         return int(self.status.get("startFailures") or 0)
 
     @property
+    def has_timed_out(self) -> bool:
+        """True if its last start took too long, for which images may have been the reason."""
+        return bool(self.start_failures) and self.status.get("reason") == Reason.START_TIMED_OUT
+
+    @property
     def retry_time(self) -> float:
         """When it is tried again after a start that failed, POSIX seconds; 0 without one."""
         return quantities.parse_timestamp(self.status.get("retryTime")) or 0.0

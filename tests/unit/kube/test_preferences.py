@@ -22,7 +22,14 @@ from bireme.kube.pods import spec_of_template
 from bireme.testing import a_node
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import a_job, a_plan, node_manifest, served, through_the_wire
-from tests.support.scenario.manifests import Manifest, member_template, pod, pod_spec, task
+from tests.support.scenario.manifests import (
+    Manifest,
+    member_template,
+    pod,
+    pod_group,
+    pod_spec,
+    task,
+)
 from tests.unit.kube.test_rules_over_pods import HOST, a_queue, labelled, places
 
 SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -196,11 +203,24 @@ def test_a_retry_after_a_start_that_timed_out_prefers_nodes_that_have_all_images
     assert places(cluster) == ["n0"]
 
 
+def test_so_does_a_retry_of_a_group() -> None:
+    cluster = a_cluster()
+    cluster.job_gone()
+    made = served(pod_group("group", 1, queue="default"), "group")
+    made["metadata"]["generation"] = 2
+    made["status"] = {"reason": "StartTimedOut", "startFailures": 1, "observedGeneration": 2}
+    cluster.state.put_group(("default", "group"), through_the_wire(made, wire.CustomObject))
+    a_member(cluster, "one", pod_spec(1))
+    assert places(cluster) == ["n0"]
+    with_images(cluster, "n1", "trainer:latest")
+    assert places(cluster) == ["n1"]
+
+
 def test_preferences_that_admission_adds_count() -> None:
     cluster = a_cluster()
     cluster.node("n1", labels={"disk": "ssd"})
     job = cluster.state.jobs["default", "job"]
-    spec = spec_of_template({"spec": pod_spec(1, affinity=on_nodes(disk="ssd"))})
-    cluster.state.mutations.put(job, 0, spec, 0.0)
+    made = through_the_wire(pod("any", 1, affinity=on_nodes(disk="ssd")), wire.V1Pod)
+    cluster.state.mutations.put(job, 0, made, 0.0)
     cluster.state.apply_mutations("default")
     assert places(cluster) == ["n1"]
