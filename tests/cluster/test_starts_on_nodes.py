@@ -94,6 +94,12 @@ def runs_in_time(tenant: Tenant, name: str, began: float) -> Manifest:
 # --- room taken by others ---------------------------------------------------------------------
 
 
+def planned_nodes(tenant: Tenant, name: str) -> set[str]:
+    return {
+        placement["node"] for placement in (tenant.plan(name) or {"placements": ()})["placements"]
+    }
+
+
 def take_planned_room(stack: BiremeStack, tenant: Tenant, planned: Manifest) -> tuple[str, float]:
     """Have a pod of the default scheduler take the planned node of a job before it is bound.
 
@@ -103,12 +109,12 @@ def take_planned_room(stack: BiremeStack, tenant: Tenant, planned: Manifest) -> 
     try:
         tenant.create(planned)
         name = planned["metadata"]["name"]
-        plan = tenant.eventually(lambda: tenant.plan(name))
-        (node,) = {placement["node"] for placement in plan["placements"]}
+        (node,) = tenant.eventually(lambda: planned_nodes(tenant, name))
         tenant.eventually(lambda: len(tenant.pods(name)) == 2)
         began = time.monotonic()
         tenant.create(pod("thief", 8, nodeSelector={"kubernetes.io/hostname": node}))
-        tenant.eventually(lambda: tenant.get("Pod", "thief")["status"]["phase"] == "Running")
+        # Let go before, the scheduler might bind them beside it, as it would not know of it yet.
+        tenant.eventually(lambda: node not in planned_nodes(tenant, name))
     finally:
         stack.scheduler.resume()
     return node, began
