@@ -158,7 +158,16 @@ def _loose(name: str, template: Manifest) -> Manifest:
 def out_of_turn(
     judge: Judge, there: Sequence[Manifest], pods: Sequence[tuple[Manifest, str]]
 ) -> Mapping[str, str]:
-    """Return words on pods that cannot come to their nodes in any order; none if all can."""
+    """Return words on pods that cannot come to their nodes in any order; none if all can.
+
+    What is free to come may be in the way of others, so the last are tried first as well.
+    """
+    return _out_of_turn(judge, there, pods) and _out_of_turn(judge, there, pods[::-1])
+
+
+def _out_of_turn(
+    judge: Judge, there: Sequence[Manifest], pods: Sequence[tuple[Manifest, str]]
+) -> Mapping[str, str]:
     waiting, placed = list(pods), [_as_written(made) for made in there]
     while waiting:
         blocked, words = [], {}
