@@ -294,8 +294,10 @@ def role_affinity_broken(world: ObservedCluster, record: Record) -> Findings:
     members = [p for p in world.members(record.key) if p.holds_node]
     domains = {p.name: world.node_labels(p.node).get(key, "") for p in members}
     served = {domains[p.name] for p in members if p.role == "ps"} - {""}
+    # A node is nearer than any domain, also one without the label.
+    there = {p.node for p in members if p.role == "ps"}
     for pod in members:
-        if pod.role == "worker" and domains[pod.name] not in served:
+        if pod.role == "worker" and domains[pod.name] not in served and pod.node not in there:
             words = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
             yield "role-affinity-broken", record.key, words
 

@@ -210,6 +210,15 @@ def test_violation_says_when_where_and_how_much(history: HistoryBuilder) -> None
     assert f"{found.seconds:.2f} s" in str(found)
 
 
+def test_a_worker_on_the_node_of_its_server_needs_no_domain(history: HistoryBuilder) -> None:
+    wish = {"mode": "Required", "topologyKey": "block"}  # no node has that label
+    history.plan({"0": "n0"}, name="x")
+    history.add("Pod", pod("0", "n0", "Running", role="ps", gang="x"))
+    history.pod("1", "n0", "Running", gang="x")
+    history.job("Running", name="x", roleAffinity=wish)
+    assert "role-affinity-broken" not in history.broken()
+
+
 def test_partial_gang_within_the_grace_time_is_no_violation(history: HistoryBuilder) -> None:
     partial_gang(history)
     assert history.broken(grace_seconds=12) == set()
