@@ -5,9 +5,11 @@ Read by :mod:`bireme.settings_source` from a file (camelCase) and the environmen
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from bireme.core.bounds import Within, check_bounds
 from bireme.core.errors import SettingError
-from bireme.logs import check_level
+from bireme.logs import LogLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,62 +19,62 @@ class OperatorSettings:
     lease_namespace: str = "default"
     """Namespace of the leader election Lease."""
 
-    lease_duration_seconds: int = 15
+    lease_duration_seconds: Annotated[int, Within(1)] = 15
     """Patience with a dead leader. Shorter fails over faster and renews more often."""
 
     metrics_host: str = "127.0.0.1"
     """Address that serves /healthz, /readyz and /metrics."""
 
-    metrics_port: int = 8080
+    metrics_port: Annotated[int, Within(0, 65535)] = 8080
     """Port of the same; 0 turns the endpoint off."""
 
-    cycle_debounce_seconds: float = 0.01
+    cycle_debounce_seconds: Annotated[float, Within(0)] = 0.01
     """Pause between the first change and the cycle that acts on it, to gather a burst."""
 
-    sweep_interval_seconds: float = 2.0
+    sweep_interval_seconds: Annotated[float, Within(0)] = 2.0
     """Least pause before gangs are looked at again without any change, 512 at a time, for deadlines
     and time limits; all are decided on again after 20 times as long as that takes."""
 
-    write_concurrency: int = 32
+    write_concurrency: Annotated[int, Within(1)] = 32
     """Requests in flight at once. More does not help a small API server."""
 
-    bind_timeout_seconds: float = 60.0
+    bind_timeout_seconds: Annotated[float, Within(0)] = 60.0
     """A gang not wholly on its nodes after this time, of whose pods kube-scheduler says nothing, is
     taken back and planned anew; where they have volumes to be provisioned, after 600 s at least."""
 
-    start_timeout_seconds: int = 900
+    start_timeout_seconds: Annotated[int, Within(1)] = 900
     """A gang that has its places for so long and does not run gives them back and is tried again
     later; its job and its queues may say otherwise. The pull of an image does not count, for up to
     an hour."""
 
-    max_bind_failures: int = 1
+    max_bind_failures: Annotated[int, Within(0)] = 1
     """After so many failed starts in a row the pods of a gang are created without pins, and
     kube-scheduler chooses among the nodes by the extender's scores."""
 
-    node_lost_seconds: float = 240.0
+    node_lost_seconds: Annotated[float, Within(0)] = 240.0
     """A node not ready for this long is lost, as is at once one that was deleted. Shorter restarts
     gangs sooner after a crash, and in vain after a blip; from 300 on Kubernetes evicts the pods
     first."""
 
-    status_refresh_seconds: float = 10.0
+    status_refresh_seconds: Annotated[float, Within(0)] = 10.0
     """Least time between changes of numbers alone (position, message) on a waiting object."""
 
-    refresh_writes_per_second: float = 20.0
+    refresh_writes_per_second: Annotated[float, Within(0)] = 20.0
     """Ceiling over all objects for such writes."""
 
-    template_check_seconds: float = 1.0
+    template_check_seconds: Annotated[float, Within(0)] = 1.0
     """A job that has waited this long has its pods tried by a server-side dry run."""
 
-    cycle_age_limit_seconds: float = 60.0
+    cycle_age_limit_seconds: Annotated[float, Within(0)] = 60.0
     """The liveness probe fails when the leader has finished no cycle for so long."""
 
     record_directory: str = ""
     """Folder for records of what was seen and decided, for ``bireme replay``; empty for none."""
 
-    record_file_bytes: int = 67_108_864
+    record_file_bytes: Annotated[int, Within(0)] = 67_108_864
     """Size at which one file of a record ends and the next begins."""
 
-    record_files: int = 16
+    record_files: Annotated[int, Within(1)] = 16
     """The most files kept; the oldest is deleted for a new one."""
 
     progress_url: str = ""
@@ -82,7 +84,7 @@ class OperatorSettings:
     progress_host: str = "127.0.0.1"
     """Address on which it is served; 0.0.0.0 where pods are to reach it by a Service."""
 
-    progress_port: int = 8082
+    progress_port: Annotated[int, Within(0, 65535)] = 8082
     """Port of the same."""
 
     progress_cert_file: str = ""
@@ -95,28 +97,20 @@ class OperatorSettings:
     """ConfigMap in the namespaces of jobs whose ca.crt vouches for the certificate; empty where
     the usual authorities do."""
 
-    progress_write_seconds: float = 30.0
+    progress_write_seconds: Annotated[float, Within(0)] = 30.0
     """Least time between writes of one job's progress into its status."""
 
     checkpoint_directory: str = ""
     """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
     alone."""
 
-    log_level: str = "info"
+    log_level: LogLevel = "info"
     """Least severity that is logged: debug, info, warning or error."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, int | float) and value < 0:
-                raise SettingError(f"{name} is {value}; it cannot be negative")
-        at_least_one = ("lease_duration_seconds", "write_concurrency", "record_files")
-        for name in (*at_least_one, "start_timeout_seconds"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_bounds(self)
         if bool(self.progress_cert_file) != bool(self.progress_key_file):
             raise SettingError(
                 f"progress_cert_file is {self.progress_cert_file!r} and progress_key_file "
                 f"{self.progress_key_file!r}; set both for TLS, or neither for plain HTTP"
             )
-        check_level(self.log_level)

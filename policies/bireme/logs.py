@@ -9,24 +9,16 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import structlog
 from structlog.typing import Processor
 
-from bireme.core.errors import SettingError
+from bireme.core.bounds import OneOf
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-
-
-def check_level(level: str) -> None:
-    """Check the setting ``log_level``.
-
-    Raises:
-        SettingError: ``level`` is not one of LOG_LEVELS.
-    """
-    if level not in LOG_LEVELS:
-        raise SettingError(f"log_level is {level!r}; use one of {', '.join(LOG_LEVELS)}")
+LogLevel: TypeAlias = Annotated[str, OneOf(LOG_LEVELS)]
+"""Type of the settings ``log_level``."""
 
 
 def configure(level: str) -> None:

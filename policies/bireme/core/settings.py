@@ -6,8 +6,10 @@ environment, ``waitBoundSeconds`` in a settings file; :mod:`bireme.settings_sour
 
 from dataclasses import dataclass
 from math import inf
+from typing import Annotated
 
-from bireme.core.errors import SettingError, require
+from bireme.core.bounds import Distinct, Within, check_bounds
+from bireme.core.errors import SettingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,40 +25,40 @@ class SchedulingSettings:
     sizer: str = ""
     """Sizer of elastic gangs: a registered name; empty for the general rule."""
 
-    user_weight: float = 0.35
+    user_weight: Annotated[float, Within(0)] = 0.35
     """Weight of the queue's ``userPriority`` in the combined priority."""
 
-    job_weight: float = 0.35
+    job_weight: Annotated[float, Within(0)] = 0.35
     """Weight of the job's PriorityClass in the combined priority."""
 
-    wait_weight: float = 0.15
+    wait_weight: Annotated[float, Within(0)] = 0.15
     """Weight of the time waited, as a share of the queue's wait bound."""
 
-    parallelism_weight: float = 0.15
+    parallelism_weight: Annotated[float, Within(0)] = 0.15
     """Weight of the number of replicas: wide gangs are harder to fit later, so they gain."""
 
-    job_priority_half: int = 100
+    job_priority_half: Annotated[int, Within(1)] = 100
     """The PriorityClass value that counts as half of the highest possible job priority."""
 
-    parallelism_half: int = 8
+    parallelism_half: Annotated[int, Within(1)] = 8
     """The number of replicas that counts as half of the highest possible parallelism."""
 
-    wait_bound_seconds: int = 86_400
+    wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""
 
     preemption: bool = True
     """Running gangs may be stopped for those that come before them."""
 
-    min_runtime_seconds: int = 300
+    min_runtime_seconds: Annotated[int, Within(0)] = 300
     """A gang is not stopped for others before it has run so long; a job may set its own."""
 
-    eviction_budget: int = 3
+    eviction_budget: Annotated[int, Within(0)] = 3
     """After a gang has been stopped for others so often, it is left alone."""
 
-    resize_settle_seconds: int = 60
+    resize_settle_seconds: Annotated[int, Within(0)] = 60
     """After a resize a running elastic gang keeps its size for at least so long."""
 
-    topology_levels: tuple[str, ...] = (
+    topology_levels: Annotated[tuple[str, ...], Distinct()] = (
         "kubernetes.io/hostname",
         "topology.bireme.dev/rack",
         "topology.bireme.dev/block",
@@ -70,17 +72,9 @@ class SchedulingSettings:
     form one pool."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         weights = (self.user_weight, self.job_weight, self.wait_weight, self.parallelism_weight)
-        if min(weights) < 0 or not 0 < sum(weights) < inf:
+        if not 0 < sum(weights) < inf:
             raise SettingError(
-                f"the priority weights are {weights}; "
-                "each must be a number from 0 on, and one must be above 0"
-            )
-        for name in ("job_priority_half", "parallelism_half", "wait_bound_seconds"):
-            require(name, getattr(self, name), 1)
-        for name in ("min_runtime_seconds", "eviction_budget", "resize_settle_seconds"):
-            require(name, getattr(self, name), 0)
-        if not self.topology_levels or len(set(self.topology_levels)) < len(self.topology_levels):
-            raise SettingError(
-                f"topology_levels is {self.topology_levels}; name at least one label key, each once"
+                f"the priority weights are {weights}; their sum must be above 0 and finite"
             )

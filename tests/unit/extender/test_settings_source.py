@@ -168,7 +168,7 @@ def test_unknown_key_is_refused_with_the_nearest_name() -> None:
 
 
 def test_rule_of_the_class_itself_is_a_setting_error_too() -> None:
-    with pytest.raises(SettingError, match="extender_port is 70000; use 1 to 65535"):
+    with pytest.raises(SettingError, match="extender_port is 70000; it must be from 1 to 65535"):
         read(ExtenderSettings, {"BIREME_EXTENDER_PORT": "70000"}, {})
 
 
@@ -180,7 +180,10 @@ def test_rule_of_the_class_itself_is_a_setting_error_too() -> None:
         ({"body_limit_bytes": 0}, "body_limit_bytes is 0"),
         ({"body_timeout_seconds": 0.0}, "body_timeout_seconds is 0.0"),
         ({"contact_limit_seconds": -1.0}, "contact_limit_seconds is -1.0"),
-        ({"log_level": "verbose"}, "log_level is 'verbose'; use one of debug"),
+        (
+            {"log_level": "verbose"},
+            "log_level is 'verbose'; it must be one of debug, info, warning",
+        ),
     ],
 )
 def test_impossible_extender_settings_are_refused(fields: dict[str, Any], message: str) -> None:

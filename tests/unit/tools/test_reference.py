@@ -40,7 +40,7 @@ def test_required_fields_lists_and_choices_are_shown() -> None:
 
 def test_a_setting_has_all_its_spellings_and_the_default_of_the_code() -> None:
     cells = row(settings.page(), "nodeLostSeconds")
-    assert cells[1:4] == ["`BIREME_NODE_LOST_SECONDS`", "number", "`240.0`"]
+    assert cells[1:5] == ["`BIREME_NODE_LOST_SECONDS`", "number", "at least 0", "`240.0`"]
 
 
 def test_every_setting_has_its_own_docstring() -> None:

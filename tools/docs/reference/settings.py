@@ -9,6 +9,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic.alias_generators import to_camel
 
+from bireme.core.bounds import bounds_of
 from bireme.core.settings import SchedulingSettings
 from bireme.settings_source import CONFIG_VARIABLE, section_of, variable_of
 from bireme_extender.settings import ExtenderSettings
@@ -45,18 +46,19 @@ def page() -> str:
 
 
 def _section(cls: type[Any], words: str) -> str:
-    columns = ("setting", "variable", "type", "default", "meaning")
+    columns = ("setting", "variable", "type", "bounds", "default", "meaning")
     return f"## Section `{section_of(cls)}`\n\n{words}\n\n{table(columns, rows(cls))}"
 
 
 def rows(cls: type[Any]) -> Iterator[tuple[str, ...]]:
     """Yield a row for every field of a dataclass; KeyError for one without a docstring."""
-    types, meanings = get_type_hints(cls), docstrings(cls)
+    types, bounds, meanings = get_type_hints(cls), bounds_of(cls), docstrings(cls)
     for field in dataclasses.fields(cls):
         yield (
             code(to_camel(field.name)),
             code(variable_of(field.name)),
             _TYPES.get(types[field.name], "list of texts"),
+            str(bounds.get(field.name, "")),
             code(field.default),
             meanings[field.name],
         )

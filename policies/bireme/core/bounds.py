@@ -1,0 +1,86 @@
+"""What a setting may be, said beside its type: ``lease_seconds: Annotated[int, Within(1)] = 15``.
+
+Stated once and read by all: the programs check it, the reference tells it, and the chart's schema
+has Helm refuse a value before they do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeAlias, get_type_hints
+
+from bireme.core.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A number from ``least`` to ``most``."""
+
+    least: float
+    most: float = inf
+
+    def allows(self, value: float) -> bool:
+        return self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"from {self.least} to {self.most}" if self.most < inf else f"at least {self.least}"
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """A number above ``limit``."""
+
+    limit: float
+
+    def allows(self, value: float) -> bool:
+        return value > self.limit
+
+    def __str__(self) -> str:
+        return f"above {self.limit}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of ``choices``."""
+
+    choices: tuple[str, ...]
+
+    def allows(self, value: str) -> bool:
+        return value in self.choices
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.choices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """A list of at least one text, each once."""
+
+    def allows(self, value: tuple[str, ...]) -> bool:
+        return 0 < len(value) == len(set(value))
+
+    def __str__(self) -> str:
+        return "at least one text, each once"
+
+
+Bound: TypeAlias = Within | Above | OneOf | Distinct
+"""What ``allows`` a value, and in words what that is."""
+
+
+def bounds_of(cls: type[Any]) -> Mapping[str, Bound]:
+    """Return the bounds of the fields of a settings dataclass, by name, in their order."""
+    hints = get_type_hints(cls, include_extras=True)
+    notes = ((name, note) for name in hints for note in getattr(hints[name], "__metadata__", ()))
+    return {name: note for name, note in notes if isinstance(note, Bound)}
+
+
+def check_bounds(settings: Any) -> None:
+    """Check every field of a settings dataclass that has bounds.
+
+    Raises:
+        SettingError: names the first that is outside, its value and what it must be.
+    """
+    for name, bound in bounds_of(type(settings)).items():
+        value = getattr(settings, name)
+        if not bound.allows(value):
+            raise SettingError(f"{name} is {value!r}; it must be {bound}")
