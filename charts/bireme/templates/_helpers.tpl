@@ -1,13 +1,25 @@
-{{/* What the objects of a release are called: its name, with the chart's unless it has that in it. */}}
+{{/* The chart's name, in labels and names. */}}
 {{- define "bireme.name" -}}
-{{- $name := ternary .Release.Name (printf "%s-bireme" .Release.Name) (contains "bireme" .Release.Name) -}}
-{{- $name | trunc 40 | trimSuffix "-" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* What the names of a release's objects begin with: its name, with the chart's unless it has that in
+it. Short enough for what comes after it. */}}
+{{- define "bireme.fullname" -}}
+{{- $name := include "bireme.name" . -}}
+{{- $usual := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $usual | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Where the namespaced objects of a release are. */}}
+{{- define "bireme.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
 {{- end -}}
 
 {{/* Labels that select the pods of one component: (list $ "forecast"). They never change. */}}
 {{- define "bireme.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: bireme
+app.kubernetes.io/name: {{ include "bireme.name" $root }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
@@ -19,31 +31,63 @@ app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
-{{/* An image: (list $ "bireme-forecast"). */}}
+{{/* An image of Bireme's own: (list $ .Values.operator.image). */}}
 {{- define "bireme.image" -}}
 {{- $root := index . 0 -}}
-{{- $image := $root.Values.image -}}
-{{- with $image.registry }}{{ . }}/{{ end }}{{ index . 1 }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- $tag := $root.Values.image.tag | default $root.Chart.AppVersion -}}
+{{- $common := dict "registry" $root.Values.image.registry "tag" $tag -}}
+{{- include "bireme.imageReference" (list $root (merge $common (index . 1))) -}}
 {{- end -}}
 
-{{/* What the Pod Security level "restricted" asks of a pod, beyond its containers. */}}
+{{/* The image of the stock kube-scheduler, in the cluster's own version unless values name another. */}}
+{{- define "bireme.schedulerImage" -}}
+{{- $own := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version -}}
+{{- include "bireme.imageReference" (list . (merge (deepCopy .Values.scheduler.image) (dict "tag" $own))) -}}
+{{- end -}}
+
+{{/* An image as pods name it; a digest wins over a tag: (list $ (dict "registry" ... )). */}}
+{{- define "bireme.imageReference" -}}
+{{- $root := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- with $root.Values.global.imageRegistry | default $image.registry }}{{ . }}/{{ end -}}
+{{- $image.repository -}}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag }}{{ end -}}
+{{- end -}}
+
+{{/* The secrets that images are pulled with. */}}
+{{- define "bireme.pullSecrets" -}}
+{{- with concat .Values.global.imagePullSecrets .Values.imagePullSecrets | uniq -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The security context of a component's pods: (list $ .Values.operator). */}}
 {{- define "bireme.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- $root := index . 0 -}}
+{{- toYaml (mergeOverwrite (deepCopy $root.Values.podSecurityContext) (index . 1).podSecurityContext) -}}
 {{- end -}}
 
-{{/* The same of a container; nothing of ours writes into its image. */}}
+{{/* The security context of a component's container: (list $ .Values.operator). */}}
 {{- define "bireme.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $root := index . 0 -}}
+{{- toYaml (mergeOverwrite (deepCopy $root.Values.containerSecurityContext) (index . 1).containerSecurityContext) -}}
+{{- end -}}
+
+{{/* The service account of a component: (list $ "operator" .Values.operator). */}}
+{{- define "bireme.serviceAccount" -}}
+{{- $component := index . 1 -}}
+{{- $account := (index . 2).serviceAccount -}}
+{{- if $account.create -}}
+{{- $account.name | default (printf "%s-%s" (include "bireme.fullname" (index . 0)) $component) -}}
+{{- else -}}
+{{- required (printf "%s.serviceAccount.name must name an account, as create is false" $component) $account.name -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What operator and extender are told besides their settings. The API server is the only one they
@@ -57,49 +101,41 @@ speak TLS with: to load every authority of the image as well would be a tenth of
   value: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
 {{- end -}}
 
-{{/* Names of the secrets that images are pulled with. */}}
-{{- define "bireme.pullSecrets" -}}
-{{- with .Values.image.pullSecrets -}}
-imagePullSecrets:
+{{/* Which nodes the pods of a component go to, and before whom: (list $ "operator" .Values.operator). */}}
+{{- define "bireme.placing" -}}
+{{- $own := dict "labelSelector" (dict "matchLabels" (include "bireme.selector" . | fromYaml)) -}}
+{{- with index . 2 -}}
+{{- with .priorityClassName -}}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints:
   {{- range . }}
-  - name: {{ . }}
+  - {{ ternary . (merge (deepCopy .) $own) (hasKey . "labelSelector") | toYaml | nindent 4 | trim }}
   {{- end }}
 {{- end }}
-{{- end -}}
-
-{{/* Where the pods of a component may go: (list $ "operator" .Values.operator). */}}
-{{- define "bireme.placing" -}}
-{{- $root := index . 0 -}}
-{{- $component := index . 1 -}}
-{{- $values := index . 2 -}}
-topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "bireme.selector" (list $root $component) | nindent 8 }}
-{{- with $values.nodeSelector }}
+{{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.tolerations }}
+{{- with .tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.affinity }}
+{{- with .affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
 {{/* The settings file of operator and extender: what the chart must set, over what values say. */}}
 {{- define "bireme.settings" -}}
 {{- $progress := .Values.operator.progress -}}
-{{- $operator := dict "leaseNamespace" .Release.Namespace "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
+{{- $operator := dict "leaseNamespace" (include "bireme.namespace" .) "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
 {{- if $progress.enabled -}}
 {{- $scheme := ternary "https" "http" (ne $progress.certificateSecret "") -}}
-{{- $url := printf "%s://%s-progress.%s.svc:8082" $scheme (include "bireme.name" .) .Release.Namespace -}}
+{{- $url := printf "%s://%s-progress.%s.svc:8082" $scheme (include "bireme.fullname" .) (include "bireme.namespace" .) -}}
 {{- $operator = merge (dict "progressUrl" $url "progressHost" "0.0.0.0" "progressPort" 8082) $operator -}}
 {{- if $progress.certificateSecret -}}
 {{- $operator = merge (dict "progressCertFile" "/etc/bireme-progress/tls.crt" "progressKeyFile" "/etc/bireme-progress/tls.key") $operator -}}
@@ -126,14 +162,14 @@ affinity:
 {{/* The scheduler's configuration: the file of the repository, with election where two compete. */}}
 {{- define "bireme.schedulerConfig" -}}
 {{- $config := .Files.Get "files/scheduler-config.yaml" | fromYaml -}}
-{{- $election := dict "leaderElect" (gt (int .Values.scheduler.replicas) 1) "resourceName" "bireme-scheduler" "resourceNamespace" .Release.Namespace -}}
+{{- $election := dict "leaderElect" (gt (int .Values.scheduler.replicas) 1) "resourceName" "bireme-scheduler" "resourceNamespace" (include "bireme.namespace" .) -}}
 {{- $_ := set $config "leaderElection" $election -}}
 {{- toYaml $config -}}
 {{- end -}}
 
 {{/* Who the operator is to the API server. */}}
 {{- define "bireme.operatorUser" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "bireme.name" . }}-operator
+system:serviceaccount:{{ include "bireme.namespace" . }}:{{ include "bireme.serviceAccount" (list . "operator" .Values.operator) }}
 {{- end -}}
 
 {{/* Whose requests the flow schemas take: the operator's, and the scheduler's and extender's. */}}
@@ -143,7 +179,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "bireme.name" . }}-ope
 {{ end -}}
 - kind: ServiceAccount
   serviceAccount:
-    name: {{ include "bireme.name" $ }}-{{ $component }}
-    namespace: {{ $.Release.Namespace }}
+    name: {{ include "bireme.serviceAccount" (list $ $component (get $.Values $component)) }}
+    namespace: {{ include "bireme.namespace" $ }}
 {{- end }}
 {{- end -}}

@@ -58,16 +58,29 @@ def _rows(values: dict[str, Any], meanings: dict[str, str], path: str) -> Iterat
 
 
 # Maps that are parts of other objects: one entry each.
-_WHOLE: Final = {"spec", "resources"}
+_WHOLE: Final = {"spec", "resources", "podSecurityContext", "containerSecurityContext"}
 
 _USUAL: Final = {
     "replicas": "How many pods.",
     "repository": "Its image.",
+    "digest": "Such as sha256:..., which wins over the tag.",
     "resources": "Of its container.",
+    "extraEnv": "Variables of its container beside the chart's.",
+    "extraVolumes": "Volumes of its pods beside the chart's.",
+    "extraVolumeMounts": "Mounts of its container beside the chart's.",
+    "podSecurityContext": "Over podSecurityContext of all pods, field by field.",
+    "containerSecurityContext": "Over containerSecurityContext of all containers, likewise.",
+    "priorityClassName": "Before whom its pods go.",
     "nodeSelector": "Where its pods may run.",
     "tolerations": "Taints its pods put up with.",
     "affinity": "Where its pods would rather run.",
+    "topologySpreadConstraints": "How its pods spread.",
     "podAnnotations": "Annotations on its pods.",
+    "podLabels": "Labels on its pods.",
+    "deploymentAnnotations": "Annotations on its Deployment.",
+    "strategy": "How its Deployment replaces pods; empty for RollingUpdate, Kubernetes' own.",
+    "create": "Whether to make it.",
+    "annotations": "Annotations on it.",
     "pullPolicy": "When the node asks the registry.",
     "enabled": "Whether to install it.",
 }
