@@ -286,6 +286,24 @@ def test_rules_are_those_of_the_files_without_the_alerts_that_are_switched_off(h
     assert "'BiremeNoLeader'" in unknown.stderr
 
 
+def test_no_two_kube_schedulers_bind_at_once_however_many_replicas_there_are(helm: Helm) -> None:
+    """A rollout of one replica has two for a while."""
+    for replicas in (1, 2):
+        manifests = rendered(helm, {"scheduler": {"replicas": replicas}})
+        texts = [(m.get("data") or {}).get("config.yaml") for m in manifests]
+        (config,) = (yaml.safe_load(text) for text in texts if text)
+        lease = config["leaderElection"]
+        assert lease == {
+            "leaderElect": True,
+            "resourceName": "bireme-scheduler",
+            "resourceNamespace": "bireme-system",
+        }
+    roles = [m for m in of_kind(manifests, "Role") if m["metadata"]["name"] == "bireme-scheduler"]
+    rules = [rule for rule in roles[0]["rules"] if rule["resources"] == ["leases"]]
+    named = [(rule.get("resourceNames"), rule["verbs"]) for rule in rules]
+    assert named == [(None, ["create"]), (["bireme-scheduler"], ["get", "update"])]
+
+
 # --- profiles, and every value -----------------------------------------------------------------
 
 

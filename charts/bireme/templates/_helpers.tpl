@@ -159,11 +159,10 @@ affinity:
 {{- toYaml $all -}}
 {{- end -}}
 
-{{/* The scheduler's configuration: the file of the repository, with election where two compete. */}}
+{{/* The scheduler's configuration: the file of the repository, with its Lease beside the operator's. */}}
 {{- define "bireme.schedulerConfig" -}}
 {{- $config := .Files.Get "files/scheduler-config.yaml" | fromYaml -}}
-{{- $election := dict "leaderElect" (gt (int .Values.scheduler.replicas) 1) "resourceName" "bireme-scheduler" "resourceNamespace" (include "bireme.namespace" .) -}}
-{{- $_ := set $config "leaderElection" $election -}}
+{{- $_ := set $config.leaderElection "resourceNamespace" (include "bireme.namespace" .) -}}
 {{- toYaml $config -}}
 {{- end -}}
 
