@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel
 
-from tests.support.scenario.helm import Helm, pods_of
+from bireme_extender.settings import ExtenderSettings
+from bireme_operator.settings import OperatorSettings
+from tests.support.scenario.helm import CHART, Helm, pods_of
 from tools.controlplane.api import Manifest
+from tools.docs.reference import schema
 
 pytestmark = pytest.mark.cluster
 
@@ -25,15 +29,50 @@ def settings_of(text: str) -> Manifest:
     return settings
 
 
-def test_settings_of_the_values_reach_the_programs_and_what_the_chart_needs_wins(
-    helm: Helm,
-) -> None:
-    text = helm.template("--set=operator.settings.metricsPort=1,scheduling.orderer=fifo")
+def test_settings_of_the_values_reach_the_programs_beside_what_the_chart_sets(helm: Helm) -> None:
+    text = helm.template(
+        "--set=operator.settings.recordFileBytes=134217728,scheduling.orderer=fifo",
+        "--set=operator.progress.enabled=true,operator.progress.caConfigMap=ca",
+        "--set=operator.progress.certificateSecret=tls",
+    )
     settings = settings_of(text)
-    assert settings["operator"]["metricsPort"] == 8080
+    assert settings["operator"].pop("recordFileBytes") == 134217728
     assert settings["operator"]["leaseNamespace"] == "bireme-system"
     assert settings["scheduling"] == {"orderer": "fifo"}
     assert settings["extender"]["extenderHost"] == "127.0.0.1"
+    # Nobody would read these in the values: the schema knows them not.
+    for cls, section in ((OperatorSettings, "operator"), (ExtenderSettings, "extender")):
+        assert set(settings[section]) == {to_camel(name) for name in schema.SET_BY_CHART[cls]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("scheduling.orderer=fifoo", "at '/scheduling/orderer': value must be one of 'a2c'"),
+        ("scheduling.userWeight=-1", "at '/scheduling/userWeight': minimum: got -1, want 0"),
+        ("scheduling.waitBound=5", "at '/scheduling': additional properties 'waitBound' not"),
+        ("scheduling.topologyLevels={a,a}", "at '/scheduling/topologyLevels': items at 0 and 1"),
+        ("operator.settings.logLevel=loud", "at '/operator/settings/logLevel': value must be one"),
+        ("operator.settings.recordFiles=few", "at '/operator/settings/recordFiles': got string"),
+        ("operator.settings.metricsPort=1", "additional properties 'metricsPort' not allowed"),
+        ("scheduler.extender.settings.planWaitSeconds=2", "maximum: got 2, want 1"),
+        ("defaultQueue.spec.limt=5", "at '/defaultQueue/spec': additional properties 'limt' not"),
+        ("defaultQueue.spec.userPriority=101", "at '/defaultQueue/spec/userPriority': maximum"),
+        ("operator.records.volume.a.b=1,operator.records.volume.c.d=1", "maxProperties"),
+    ],
+)
+def test_a_setting_that_a_program_would_refuse_is_refused_by_helm_already(
+    helm: Helm, value: str, message: str
+) -> None:
+    done = helm("template", "bireme", str(CHART), "--set", value)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("orderer", ["my.module:Class", "checkpoint:/var/lib/bireme/a"])
+def test_policies_of_ones_own_may_be_named(helm: Helm, orderer: str) -> None:
+    settings = settings_of(helm.template(f"--set=scheduling.orderer={orderer}"))
+    assert settings["scheduling"] == {"orderer": orderer}
 
 
 def test_both_programs_look_for_checkpoints_where_their_volume_is_mounted(helm: Helm) -> None:

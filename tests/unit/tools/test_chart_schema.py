@@ -1,0 +1,55 @@
+"""The chart's schema: its generated definitions are what the programs read now."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bireme.core.bounds import bounds_of
+from bireme.core.settings import SchedulingSettings
+from bireme_extender.settings import ExtenderSettings
+from bireme_operator.settings import OperatorSettings
+from tools.docs.reference import schema
+
+DEFINITIONS = json.loads(schema.page())["definitions"]
+SECTIONS = {
+    "scheduling": SchedulingSettings,
+    "operatorSettings": OperatorSettings,
+    "extenderSettings": ExtenderSettings,
+}
+
+
+def test_the_schema_is_what_the_code_says() -> None:
+    assert schema.PATH.read_text() == schema.page(), "run make reference"
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_typed_with_its_bounds_and_meaning(section: str) -> None:
+    cls: type[Any] = SECTIONS[section]
+    properties = DEFINITIONS[section]["properties"]
+    left_to_the_chart = schema.SET_BY_CHART.get(cls, ())
+    assert len(properties) + len(left_to_the_chart) == len(cls.__dataclass_fields__)
+    assert all(each["description"].endswith(".") for each in properties.values())
+    assert all("type" in each or "anyOf" in each for each in properties.values())
+    bounded = [each for each in properties.values() if set(each) - {"type", "description", "items"}]
+    assert len(bounded) >= len(set(bounds_of(cls)) - set(left_to_the_chart))
+
+
+def test_a_bound_of_a_setting_is_a_bound_in_the_schema() -> None:
+    extender = DEFINITIONS["extenderSettings"]["properties"]
+    assert (extender["planWaitSeconds"]["minimum"], extender["planWaitSeconds"]["maximum"]) == (
+        0,
+        1,
+    )
+    assert extender["bodyTimeoutSeconds"]["exclusiveMinimum"] == 0
+    assert extender["logLevel"]["enum"] == ["debug", "info", "warning", "error"]
+
+
+def test_a_queue_is_closed_at_every_depth_and_keeps_no_word_of_kubernetes() -> None:
+    queue = DEFINITIONS["queueSpec"]
+    assert queue["additionalProperties"] is False
+    term = queue["properties"]["namespaceSelector"]["properties"]["matchExpressions"]["items"]
+    assert term["required"] == ["key", "operator"]
+    assert term["additionalProperties"] is False
+    assert queue["properties"]["limit"]["additionalProperties"]["type"] == ["integer", "string"]
+    assert "x-kubernetes" not in json.dumps(queue)

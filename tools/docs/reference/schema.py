@@ -1,0 +1,139 @@
+"""``charts/bireme/values.schema.json``: its definitions of what the programs themselves read.
+
+The file is written by hand but for those: settings come from their dataclasses, the default queue
+from the CRD, the names of alerts from the rules. So Helm refuses what a program would refuse.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any, Final, get_type_hints
+
+import yaml
+from pydantic.alias_generators import to_camel
+
+from bireme import registry
+from bireme.core.bounds import Above, Bound, Distinct, OneOf, Within, bounds_of
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.crd import KINDS, Schema, definition
+from bireme_extender.settings import ExtenderSettings
+from bireme_operator.settings import OperatorSettings
+from tools.docs.reference.tables import docstrings
+from tools.docs.reference.values import CHART
+
+PATH: Final = CHART / "values.schema.json"
+SET_BY_CHART: Final[Mapping[type[Any], tuple[str, ...]]] = {
+    OperatorSettings: (
+        *("lease_namespace", "metrics_host", "metrics_port"),
+        *("progress_url", "progress_host", "progress_port"),
+        *("progress_cert_file", "progress_key_file", "progress_ca_config_map"),
+    ),
+    ExtenderSettings: ("extender_host", "extender_port", "metrics_host", "metrics_port"),
+}
+"""Settings that the chart makes of other values, so that nobody would read them in these."""
+
+
+def page() -> str:
+    """Return the file with its generated definitions as the code has them now."""
+    schema = json.loads(PATH.read_text())
+    schema["definitions"] |= {
+        "scheduling": _settings(SchedulingSettings),
+        "operatorSettings": _settings(OperatorSettings),
+        "extenderSettings": _settings(ExtenderSettings),
+        "queueSpec": _queue_spec(),
+        "alert": {"enum": sorted(_alerts())},
+    }
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def closed(properties: Mapping[str, Schema], **others: Any) -> Schema:
+    """Return the schema of an object that has these properties and no other.
+
+    Helm names the place of an unknown one; ``propertyNames`` lists those that are known.
+    """
+    return {
+        "type": "object",
+        **others,
+        "properties": properties,
+        "propertyNames": {"enum": list(properties)},
+        "additionalProperties": False,
+    }
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+_TYPES: Final[Mapping[Any, Schema]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    tuple[str, ...]: {"type": "array", "items": {"type": "string"}},
+}
+# A class of one's own, package.module:Class, or a learned policy, checkpoint:FOLDER.
+_OWN_POLICY: Final = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
+_POLICIES: Final[Mapping[str, Iterable[str]]] = {
+    "orderer": registry.ORDERERS,
+    "placer": registry.PLACERS,
+    "sizer": ["", *registry.SIZERS],
+}
+
+
+def _settings(cls: type[Any]) -> Schema:
+    types, bounds, meanings = get_type_hints(cls), bounds_of(cls), docstrings(cls)
+    properties = {}
+    for field in dataclasses.fields(cls):
+        if field.name in SET_BY_CHART.get(cls, ()):
+            continue
+        schema = dict(_TYPES[types[field.name]])
+        if field.name in bounds:
+            schema |= _bound(bounds[field.name])
+        if cls is SchedulingSettings and field.name in _POLICIES:
+            schema = {"anyOf": [{"enum": [*_POLICIES[field.name]]}, _OWN_POLICY]}
+        meaning = " ".join(meanings[field.name].split())
+        properties[to_camel(field.name)] = {"description": meaning, **schema}
+    return closed(properties)
+
+
+def _bound(bound: Bound) -> Schema:
+    match bound:
+        case Within(least, most):
+            return {"minimum": least} | ({"maximum": most} if most < inf else {})
+        case Above(limit):
+            return {"exclusiveMinimum": limit}
+        case OneOf(choices):
+            return {"enum": [*choices]}
+        case Distinct():
+            return {"minItems": 1, "uniqueItems": True}
+
+
+# --- the default queue, and alerts ----------------------------------------------------------------
+
+
+def _queue_spec() -> Schema:
+    (kind,) = (kind for kind in KINDS if kind.name == "Queue")
+    version = definition(kind)["spec"]["versions"][0]
+    return _without_extensions(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+
+
+def _without_extensions(schema: Schema) -> Schema:
+    """Return a structural schema as JSON schema, its objects closed.
+
+    Rules in CEL are left to the API server.
+    """
+    kept = {key: part for key, part in schema.items() if not key.startswith("x-kubernetes-")}
+    if schema.get("x-kubernetes-int-or-string"):
+        kept["type"] = ["integer", "string"]
+    for key in ("items", "additionalProperties"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = _without_extensions(kept[key])
+    if "properties" in kept:
+        parts = {name: _without_extensions(part) for name, part in kept.pop("properties").items()}
+        return closed(parts, **{key: part for key, part in kept.items() if key != "type"})
+    return kept
+
+
+def _alerts() -> Iterable[str]:
+    for path in (CHART / "rules").glob("*.yaml"):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            yield from (rule["alert"] for rule in group["rules"])
