@@ -7,6 +7,8 @@ a fault and after the lease was lost.
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from bireme.startup import importing
 
@@ -16,6 +18,7 @@ with importing():
     from bireme import logs, settings_source
     from bireme.core.errors import SettingError
     from bireme.core.settings import SchedulingSettings
+    from bireme_operator import default_queue
     from bireme_operator.app import Operator, StartError
     from bireme_operator.settings import OperatorSettings
 
@@ -29,13 +32,16 @@ def _run() -> int:
     document = settings_source.document(os.environ)
     settings = settings_source.read(OperatorSettings, os.environ, document)
     scheduling = settings_source.read(SchedulingSettings, os.environ, document)
+    queue = default_queue.spec_of(document)
     logs.configure(settings.log_level)
-    return uvloop.run(run(settings, scheduling))
+    return uvloop.run(run(settings, scheduling, queue))
 
 
-async def run(settings: OperatorSettings, scheduling: SchedulingSettings) -> int:
+async def run(
+    settings: OperatorSettings, scheduling: SchedulingSettings, queue: Mapping[str, Any] | None
+) -> int:
     """Run the operator until SIGTERM, SIGINT or failure; return the exit status."""
-    operator = Operator(settings, scheduling)
+    operator = Operator(settings, scheduling, queue)
     loop = asyncio.get_running_loop()
     for signal_number in (2, 15):
         loop.add_signal_handler(signal_number, operator.stop.set)

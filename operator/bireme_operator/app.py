@@ -10,6 +10,8 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
@@ -33,13 +35,19 @@ class StartError(Exception):
 
 
 class Operator:
-    """The operator process."""
+    """The operator process; ``queue`` is the spec of a Queue ``default`` to be made, if any."""
 
-    def __init__(self, settings: OperatorSettings, scheduling: SchedulingSettings) -> None:
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        scheduling: SchedulingSettings,
+        queue: Mapping[str, Any] | None = None,
+    ) -> None:
         self.stop = asyncio.Event()
         self.failed = False
         self._settings = settings
         self._scheduling = scheduling
+        self._queue = queue
         self._metrics = OperatorMetrics()
         self._metrics.cycle_age.set_function(self._cycle_age)
         host = os.environ.get("HOSTNAME") or socket.gethostname()
@@ -121,7 +129,8 @@ class Operator:
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
         process = (self._clients[1], self._settings, self._scheduling, self._metrics)
-        self._term = LeaderTerm(TermContext(*process, epoch, self._identity, self._lease.fence))
+        term = TermContext(*process, epoch, self._identity, self._lease.fence, queue=self._queue)
+        self._term = LeaderTerm(term)
         _log.info("leading", epoch=epoch, identity=self._identity)
         self._tasks.append(asyncio.create_task(self._lead(self._term)))
 

@@ -9,8 +9,9 @@ wake the loop are given ``dirty.set`` or :meth:`ClusterState.requeue`, which exi
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -23,6 +24,7 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
 from bireme.registry import make_policy
 from bireme.rl import lookup
+from bireme_operator import default_queue
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.cluster_reports import (
@@ -80,6 +82,7 @@ class TermContext:
         clock: Monotonic seconds.
         now: POSIX seconds.
         custom: Source of Bireme's own kinds; kopf unless one is given, as simulations do.
+        queue: Spec of the Queue ``default`` that is made where there is none.
     """
 
     client: ApiClient
@@ -92,6 +95,7 @@ class TermContext:
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = wall_clock
     custom: Sources | None = None
+    queue: Mapping[str, Any] | None = None
 
 
 class LeaderTerm:
@@ -101,6 +105,7 @@ class LeaderTerm:
         settings, metrics, clock, now = given.settings, given.metrics, given.clock, given.now
         dirty = asyncio.Event()
         self.metrics = metrics
+        self._queue = given.queue
 
         # 1. What is known: caches that the watches fill.
         from_settings = make_policy(given.scheduling)
@@ -115,7 +120,7 @@ class LeaderTerm:
 
         # 2. How to act: writes, events, statuses, work on gangs.
         self.slots = PrioritySemaphore(settings.write_concurrency)
-        writes = Writes(given.client, self.slots)
+        self._writes = writes = Writes(given.client, self.slots)
         events = Events(writes, given.identity, now)
         self.reports = reports = StatusWriter(
             writes, watches, events, settings, clock, state.requeue
@@ -207,6 +212,9 @@ class LeaderTerm:
                     jobs=len(self.state.jobs),
                     pods=len(self.state.members),
                 )
+                if self._queue is not None:
+                    making = default_queue.make(self._queue, self.state.tenancy, self._writes)
+                    group.create_task(making)
                 await self.policies.first_loaded(_FIRST_LOAD_SECONDS)
                 group.create_task(self.suspensions.run())
                 group.create_task(self.loop.run())

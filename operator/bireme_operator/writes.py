@@ -188,6 +188,10 @@ class Writes:
         path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
         return await self._client.get(path)
 
+    async def create_queue(self, queue: Mapping[str, Any]) -> None:
+        async with self._report_slots:
+            await self._client.create(names.path("queues"), queue)
+
     async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
         async with self._slots:
             await self._client.create(f"{_core(namespace)}/services", service)

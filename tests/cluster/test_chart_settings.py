@@ -69,6 +69,17 @@ def test_a_setting_that_a_program_would_refuse_is_refused_by_helm_already(
     assert message in done.stderr
 
 
+def test_the_spec_of_the_default_queue_reaches_the_operator_unless_none_is_wanted(
+    helm: Helm,
+) -> None:
+    limit = "--set=defaultQueue.spec.limit.cpu=64"
+    assert settings_of(helm.template(limit))["defaultQueue"] == {
+        "limit": {"cpu": 64},
+        "userPriority": 50,
+    }
+    assert "defaultQueue" not in settings_of(helm.template("--set=defaultQueue.create=false"))
+
+
 @pytest.mark.parametrize("orderer", ["my.module:Class", "checkpoint:/var/lib/bireme/a"])
 def test_policies_of_ones_own_may_be_named(helm: Helm, orderer: str) -> None:
     settings = settings_of(helm.template(f"--set=scheduling.orderer={orderer}"))

@@ -201,7 +201,7 @@ def test_names_namespace_and_labels_are_those_that_values_give(helm: Helm) -> No
     usual, given = rendered(helm, {}), rendered(helm, {n: every_value()[n] for n in names})
     assert len(given) == len(usual)
     cluster_wide = {m["metadata"]["name"] for m in given if "namespace" not in m["metadata"]}
-    assert [n for n in cluster_wide if not n.startswith("gang-scheduler")] == ["default"]
+    assert all(name.startswith("gang-scheduler") for name in cluster_wide)
     namespaces = {m["metadata"].get("namespace") for m in given}
     assert namespaces == {None, "gangs", "kube-system"}
     labels = [m["metadata"]["labels"] for m in given]
@@ -284,6 +284,36 @@ def test_rules_are_those_of_the_files_without_the_alerts_that_are_switched_off(h
     assert left == [rule for rule in everything if rule["alert"] != "BiremePoolAboveForecast"]
     unknown = helm("template", "b", str(CHART), "--set=monitoring.rules.disabled={BiremeNoLeeder}")
     assert "'BiremeNoLeader'" in unknown.stderr
+
+
+# --- the same everywhere -----------------------------------------------------------------------
+
+
+def test_nothing_is_asked_of_the_cluster_but_its_version(helm: Helm) -> None:
+    """So that what is installed is what ``helm template`` shows, and Argo CD and Flux apply."""
+    for path in (CHART / "templates").rglob("*.*"):
+        text = path.read_text()
+        assert "lookup " not in text
+        assert "APIVersions" not in text
+    older, newer = (
+        rendered(helm, {}, f"--kube-version={version}") for version in ("v1.35.0", "v1.37.1")
+    )
+    tags = [containers(each)["kube-scheduler"]["image"][-8:] for each in (older, newer)]
+    assert tags == [":v1.35.0", ":v1.37.1"]
+    drop_image(older)
+    drop_image(newer)
+    assert older == newer
+
+
+def drop_image(manifests: list[Manifest]) -> None:
+    """Take kube-scheduler's image out of what was rendered."""
+    (container,) = (
+        c
+        for template in pod_templates(manifests).values()
+        for c in template["spec"]["containers"]
+        if c["name"] == "kube-scheduler"
+    )
+    del container["image"]
 
 
 def test_no_two_kube_schedulers_bind_at_once_however_many_replicas_there_are(helm: Helm) -> None:

@@ -156,6 +156,9 @@ affinity:
 {{- with .Values.scheduling -}}
 {{- $_ := set $all "scheduling" . -}}
 {{- end -}}
+{{- if .Values.defaultQueue.create -}}
+{{- $_ := set $all "defaultQueue" .Values.defaultQueue.spec -}}
+{{- end -}}
 {{- toYaml $all -}}
 {{- end -}}
 

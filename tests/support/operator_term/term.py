@@ -37,20 +37,21 @@ async def leading(
     fence: Callable[[], None] = lambda: None,
     scheduling: SchedulingSettings | None = None,
     now: Callable[[], float] = wall_clock,
+    default_queue: Manifest | None = None,
     **settings: Any,
 ) -> AsyncIterator[LeaderTerm]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
 
     ``fence`` is asked before every write. A term that ends by itself fails the test.
+    ``default_queue`` is the spec of the Queue that it makes where there is none.
     """
     client = await ApiClient.connect(api.kubeconfig(folder))
     client.fence = fence
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
+    process = (client, chosen, decides, OperatorMetrics())
     term = LeaderTerm(
-        TermContext(
-            client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
-        )
+        TermContext(*process, epoch, "test", lambda: None, now=now, queue=default_queue)
     )
     task = asyncio.create_task(term.run())
     try:
