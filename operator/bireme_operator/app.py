@@ -19,6 +19,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
+from bireme_operator import cluster_version
 from bireme_operator.http_server import HealthEndpoint
 from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
@@ -72,7 +73,8 @@ class Operator:
                 raise StartError(str(error)) from error
             assert self._lease is not None  # noqa: S101  # _open made it
             leading = self._lease.run(self._on_started, lambda: self._fail("the lease was lost"))
-            self._tasks.append(asyncio.create_task(leading))
+            version = cluster_version.keep_showing(self._clients[1], self._metrics.kubernetes)
+            self._tasks += [asyncio.create_task(leading), asyncio.create_task(version)]
             await self.stop.wait()
         finally:
             await self._close()

@@ -190,6 +190,9 @@ class OperatorMetrics:
         self.epoch = make.gauge(
             "leader_epoch", "How often the leader has changed; it stamps every plan"
         )
+        self.kubernetes = make.gauge(
+            "kubernetes_info", "1 for the API server's version, in digits", "major", "minor"
+        )
         self.cycle_age = make.gauge(
             "cycle_age_seconds", "Since the leader's last turn ended; 0 of a standby"
         )

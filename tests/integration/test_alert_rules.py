@@ -124,6 +124,35 @@ def test_a_suspected_node_alerts_by_its_name_be_it_avoided_or_not(bireme: Judge)
     bireme.is_silent(alert, {name: "1x3 stale"}, "30m")
 
 
+def test_a_kube_scheduler_of_another_version_than_the_clusters_alerts(bireme: Judge) -> None:
+    alert, attempts = "BiremeSchedulerVersion", "scheduler_schedule_attempts_total"
+
+    def series(minor: str, *, profile: str = "bireme", cluster: str = "37") -> dict[str, str]:
+        def build(instance: str, minor: str) -> str:
+            labels = f'instance="{instance}",major="1",minor="{minor}"'
+            return f'kubernetes_build_info{{{labels},git_version="v1.{minor}.2"}}'
+
+        return {
+            build("s", minor): "1x30",
+            f'{attempts}{{instance="s",profile="{profile}",result="error"}}': "0x30",
+            f'{attempts}{{instance="s",profile="{profile}",result="scheduled"}}': "5x30",
+            # The API server's own, of which nothing is said here.
+            build("a", "30"): "1x30",
+            **{
+                f'bireme_kubernetes_info{{instance="{o}",major="1",minor="{cluster}"}}': "1x30"
+                for o in ("o1", "o2")
+            },
+        }
+
+    bireme.is_silent(alert, series("37"), "2h")
+    bireme.is_silent(alert, series("36"), "30m")
+    for minor in ("36", "38"):
+        bireme.fires(alert, series(minor), "2h", git_version=f"v1.{minor}.2")
+    bireme.is_silent(alert, series("36", profile="default-scheduler"), "2h")
+    no_operator = {n: v for n, v in series("36").items() if "bireme_kubernetes" not in n}
+    bireme.is_silent(alert, no_operator, "2h")
+
+
 def test_server_errors_alert_and_conflicts_do_not(bireme: Judge) -> None:
     alert = "BiremeApiErrors"
     failing = {'bireme_api_errors_total{verb="update",status="5xx"}': "0+60x20"}

@@ -32,6 +32,9 @@ QUERIES = {
 ALERTS = [rule["expr"] for path in sorted((CHART / "rules").glob("*")) for rule in alerts(path)]
 METRICS = [*of_operator(), *of_extender()]
 LABELS = {name: set(metric.labels) for metric in METRICS for name in metric.series}
+# Of kube-scheduler; tests/cluster/test_install.py asks a real one.
+LABELS["kubernetes_build_info"] = {"major", "minor", "git_version"}
+LABELS["scheduler_schedule_attempts_total"] = {"profile", "result"}
 VALUES = {
     "pool": "h200",
     "phase": "Restarting",
@@ -46,7 +49,8 @@ DAYS = 8
 
 @pytest.mark.parametrize("expression", [*chain(*QUERIES.values()), *ALERTS])
 def test_every_query_names_metrics_and_labels_that_are_served(expression: str) -> None:
-    named = re.findall(r"(bireme_\w+)(?:\{([^}]*)\})?", expression)
+    served = r"((?:bireme|kubernetes|scheduler)_\w+)(?:\{([^}]*)\})?"
+    named = re.findall(served, expression)
     assert named
     for name, selector in named:
         assert name in LABELS
