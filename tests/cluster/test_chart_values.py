@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bireme.kube.api.training_job import TrainingJob
 from tests.support.scenario.helm import CHART, Helm, pods_of
 from tools.controlplane.api import Manifest
 from tools.controlplane.cluster import Cluster
@@ -208,6 +209,8 @@ def test_names_namespace_and_labels_are_those_that_values_give(helm: Helm) -> No
     assert {(each["app.kubernetes.io/name"], each["cost-centre"]) for each in labels} == {
         ("gangs", "42")
     }
+    # By which `bireme drain` finds the operator's settings.
+    assert {each["app.kubernetes.io/part-of"] for each in labels} == {"bireme"}
     assert "bireme-system" not in yaml.safe_dump_all(given)
 
 
@@ -353,6 +356,16 @@ def test_production_profile_has_two_of_each_program_watched_and_protected(helm: 
             "kubernetes.io/hostname",
             "DoNotSchedule",
         )
+
+
+def test_the_job_that_the_notes_tell_to_try_is_one(helm: Helm) -> None:
+    image = "--set=image.registry=registry.example.com"
+    done = helm("install", "bireme", str(CHART), "--dry-run=client", image, WITHOUT_CRDS)
+    text = done.stdout.partition("<<'END'\n")[2].partition("   END\n")[0]
+    manifest = yaml.safe_load(text)
+    TrainingJob.model_validate(manifest)
+    (container,) = manifest["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/bireme:0.1.0"
 
 
 @pytest.mark.parametrize("profile", ["production", "openshift"])

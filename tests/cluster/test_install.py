@@ -4,7 +4,11 @@ Operator, kube-scheduler and extender run as local processes with the tokens, se
 configuration that their pods would have, so that a missing permission fails here.
 """
 
+import http.client
 import json
+import re
+import ssl
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +38,8 @@ from tests.support.scenario.manifests import (
 )
 from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from tools.controlplane.process import Process, free_ports
+from tools.controlplane.stack import BiremeStack, scheduler_command
 
 pytestmark = pytest.mark.cluster
 
@@ -219,6 +224,70 @@ def test_the_scheduler_image_is_of_the_clusters_version(installed: BiremeStack) 
     assert image.endswith(
         f":{json.loads(cluster.kubectl('version', '-o=json'))['serverVersion']['gitVersion']}"
     )
+
+
+def told(port: int, path: str = "/metrics") -> tuple[int, str]:
+    """Status and text of what kube-scheduler answers a caller without any credentials."""
+    # It makes its certificate at every start.
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_kube_scheduler_tells_its_metrics_and_nothing_else_without_a_token(
+    installed: BiremeStack, tenant: Tenant
+) -> None:
+    arguments = container(installed.cluster, "bireme-scheduler", "kube-scheduler")["args"]
+    (open_to_all,) = (each for each in arguments if "always-allow" in each)
+    assert open_to_all in installed.scheduler.command
+    submitted(tenant, training_job("one", task("worker", 1)))
+    tenant.await_phase("one", "Running")
+    status, text = told(installed.scheduler_port)
+    assert status == 200
+    version = re.search(
+        r'^kubernetes_build_info\{.*major="(\d+)",minor="(\d+)"', text, re.MULTILINE
+    )
+    assert version is not None
+    # By these the alert BiremeSchedulerVersion tells it apart and compares it.
+    assert 'scheduler_schedule_attempts_total{profile="bireme",result="scheduled"}' in text
+    port = installed.operator().env["BIREME_METRICS_PORT"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        same = f'bireme_kubernetes_info{{major="{version[1]}",minor="{version[2]}"}} 1.0'
+        assert same in answer.read().decode()
+    # Names pods of tenants.
+    assert told(installed.scheduler_port, "/metrics/resources")[0] == 403
+
+
+def test_of_two_kube_schedulers_one_binds_and_the_other_takes_over(
+    installed: BiremeStack, tenant: Tenant, tmp_path: Path
+) -> None:
+    """As in a rollout of one replica, with the account and the configuration of the release."""
+    (port,) = free_ports(1)
+    config = installed.workdir / "scheduler-config.yaml"
+    command = scheduler_command(installed.cluster.binary("kube-scheduler"), config, port)
+    ready = f"https://127.0.0.1:{port}/readyz"
+    second = Process("second", command, tmp_path / "second.log", ready)
+
+    def leads(port: int) -> bool:
+        metric = 'leader_election_master_status{name="bireme-scheduler"} 1'
+        return metric in told(port)[1].splitlines()
+
+    second.start().wait_ready(60)
+    try:
+        submitted(tenant, training_job("first", task("worker", 2)))
+        tenant.await_phase("first", "Running")
+        assert (leads(installed.scheduler_port), leads(port)) == (True, False)
+        assert "scheduler_schedule_attempts_total" not in told(port)[1]
+        installed.scheduler.terminate()
+        submitted(tenant, training_job("next", task("worker", 2)))
+        tenant.await_phase("next", "Running")
+        assert leads(port)
+    finally:
+        second.terminate()
+        installed.scheduler.start().wait_ready(60)
 
 
 def test_an_upgrade_touches_no_running_pod(

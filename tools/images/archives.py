@@ -101,7 +101,7 @@ def images_in(folder: Path) -> Images:
     """Return the archives of one build, by the names that the chart's values give them."""
     values, version = chart("values.yaml"), chart("Chart.yaml")["appVersion"]
     forecast = values["forecast"]["image"]["repository"]
-    scheduler = values["scheduler"]["image"]["repository"]
+    scheduler = "{registry}/{repository}".format_map(values["scheduler"]["image"])
     return Images(
         Archive(
             f"docker.io/library/{values['operator']['image']['repository']}:{version}",

@@ -30,6 +30,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ include "bireme.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/part-of: bireme
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- with $root.Values.commonLabels }}
 {{ toYaml . }}

@@ -43,7 +43,8 @@ from bireme.tables import aligned
 
 # --- the policy in force ----------------------------------------------------------------------
 
-_OPERATOR: Final = "app.kubernetes.io/name=bireme,app.kubernetes.io/component=operator"
+# Whatever names and namespace the chart was told to use.
+_OPERATOR: Final = "app.kubernetes.io/part-of=bireme,app.kubernetes.io/component=operator"
 _KEY: Final = "settings.yaml"
 
 

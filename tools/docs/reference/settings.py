@@ -22,7 +22,8 @@ Written by `make reference` from the code. Every setting can be given in two pla
 the file that `{CONFIG_VARIABLE}` names, under its section, or by its variable in the environment,
 which wins. Operator and extender read the same file; each refuses a key that nobody would read. In
 the chart the sections are the values `scheduling`, `operator.settings` and
-`scheduler.extender.settings`.
+`scheduler.extender.settings`. A section `defaultQueue`, in the chart `defaultQueue.spec`, is the
+spec of a [Queue](api.md#queue) `default`, which the operator makes where there is none.
 
 ```yaml
 scheduling:
