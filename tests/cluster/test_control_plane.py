@@ -62,9 +62,12 @@ def create(cluster: Cluster, namespace: str, *pods: Manifest) -> None:
         cluster.api.post(f"/api/v1/namespaces/{namespace}/pods", manifest)
 
 
-def await_phase(cluster: Cluster, namespace: str, name: str, phase: str) -> Manifest:
+def await_phase(
+    cluster: Cluster, namespace: str, name: str, phase: str, timeout_seconds: int = 20
+) -> Manifest:
     wanted = f"--for=jsonpath={{.status.phase}}={phase}"
-    cluster.kubectl("wait", f"pod/{name}", wanted, "--timeout=20s", "-n", namespace)
+    timeout = f"--timeout={timeout_seconds}s"
+    cluster.kubectl("wait", f"pod/{name}", wanted, timeout, "-n", namespace)
     return cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
 
@@ -187,7 +190,9 @@ def test_second_scheduler_binds_pinned_pods_without_an_extender_and_after_a_kill
     assert stack.scheduler.kill() == -signal.SIGKILL
     create(cluster, namespace, pinned("second", nodes[1]))
     stack.scheduler.start().wait_ready()
-    assert await_phase(cluster, namespace, "second", "Running")["spec"]["nodeName"] == nodes[1]
+    # It leads when the Lease of the one before has run out, 15 s from now.
+    found = await_phase(cluster, namespace, "second", "Running", timeout_seconds=40)
+    assert found["spec"]["nodeName"] == nodes[1]
 
 
 def test_pod_of_the_bireme_scheduler_waits_while_that_scheduler_is_away(

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.cluster
 OUTAGE_SECONDS = 20.0
 RECOVERY_SECONDS = 90.0
 """kube-scheduler tries to watch again only every 30 s after a long outage."""
-SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "20"}
+# A kube-scheduler that was killed leads again when its Lease has run out: 15 s from its new start.
+SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "40"}
 SHORT_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "3"}
 LONG_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "120"}
 
