@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.scenario import promises
 from tools.controlplane.api import Manifest
 from tools.controlplane.binaries import KUBERNETES_VERSION
 from tools.controlplane.cluster import Cluster, clusters_folder, known_clusters, stop_orphans
@@ -210,14 +211,15 @@ def test_stack_starts_every_program_and_a_second_operator(
 ) -> None:
     cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
     stack.operator("b", env={"BIREME_LOG_LEVEL": "debug"})
-    stack.start()
-    names = [process.name for process in stack.processes]
-    assert names == ["extender", "kube-scheduler", "operator-b", "operator-a"]
-    pids = [process.pid for process in stack.processes]
-    for process in stack.processes:
-        # A busy machine may answer one question late.
-        wait_until(partial(answers, process.ready_url), 20, process.name)
-    stack.stop()
+    with promises.judged(cluster):
+        stack.start()
+        names = [process.name for process in stack.processes]
+        assert names == ["extender", "kube-scheduler", "operator-b", "operator-a"]
+        pids = [process.pid for process in stack.processes]
+        for process in stack.processes:
+            # A busy machine may answer one question late.
+            wait_until(partial(answers, process.ready_url), 20, process.name)
+        stack.stop()
     assert all(ended(pid) for pid in pids)
 
 
