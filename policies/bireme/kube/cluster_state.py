@@ -210,6 +210,8 @@ class _Share:
     running: tuple[RunningGang, ...]
     has_strays: bool
     """It has pods that no plan names."""
+    claims: tuple[tuple[str, PodClaims, Request], ...] = ()
+    """Node, claims of volumes and request of every planned member that is on no node yet."""
 
 
 def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -> None:
@@ -801,25 +803,25 @@ class ClusterState:
             return frozenset()
         return frozenset(
             (node, *volume)
-            for (namespace, _), _, node, used, request in self._planned_claims()
-            for volume in self.volumes.shared(namespace, used, request)
+            for key, share in self._shares.items()
+            for node, used, request in share.claims
+            for volume in self.volumes.shared(key[0], used, request)
         )
 
-    def _planned_claims(self) -> Iterator[tuple[Key, str, str, PodClaims, Request]]:
-        """Yield gang, its uid, node, claims and request of every planned member on no node yet."""
-        for key, share in self._shares.items():
-            job = self.jobs.get(key)
-            if share.held is None or (job is not None and not job.has_claims):
-                continue
-            tasks = zip(job.tasks, job.claims, strict=True) if job is not None else ()
-            used_by = {task.name: used for task, used in tasks}
-            requests = share.held.view.plan.requests
-            for node, member, pod in share.held.view.kept():
-                used = used_by.get(member.task)
-                if used is None and pod is not None:
-                    used = self._member_claims.get(pod.key) or self.volumes.of_pod(pod.key)
-                if used is not None and used.has_volumes:
-                    yield key, self._uid_of(share.held), node, used, requests.get(member.task, ())
+    def _planned_claims(self, held: Allocation) -> Iterator[tuple[str, PodClaims, Request]]:
+        """Yield what a share has of the claims of planned members."""
+        job = self.jobs.get(held.key)
+        used_by: dict[str, PodClaims] = {}
+        if job is not None and job.uid == held.job_uid:
+            if not job.has_claims:
+                return
+            used_by = {t.name: used for t, used in zip(job.tasks, job.claims, strict=True)}
+        for node, member, pod in held.view.kept():
+            used = used_by.get(member.task)
+            if used is None and pod is not None:
+                used = self._member_claims.get(pod.key) or self.volumes.of_pod(pod.key)
+            if used is not None and used.has_volumes:
+                yield node, used, held.view.plan.requests.get(member.task, ())
 
     def _is_planned(self, pod: Key) -> bool:
         """Return whether a pod counts as planned: a member of a gang that is on no node yet."""
@@ -919,9 +921,10 @@ class ClusterState:
     ) -> Iterator[tuple[tuple[str, str], Set[str]]]:
         """Yield the nodes on which a pod uses each of ``volumes``, or is planned to."""
         planned: dict[tuple[str, str], set[str]] = {}
-        for (namespace, _), _, node, used, _ in self._planned_claims() if volumes else ():
-            for name in used.claims:
-                planned.setdefault(self.volumes.of_claim((namespace, name)), set()).add(node)
+        for key, share in self._shares.items() if volumes else ():
+            for node, used, _ in share.claims:
+                for name in used.claims:
+                    planned.setdefault(self.volumes.of_claim((key[0], name)), set()).add(node)
         for volume in sorted(volumes):
             yield volume, self.volumes.nodes_with(volume) | planned.get(volume, frozenset())
 
@@ -932,9 +935,12 @@ class ClusterState:
             for claim in claims
             for pod in self.volumes.users(claim)
         }
-        for key, uid, _, used, _ in self._planned_claims():
-            named = {(key[0], name) for name in used.claims}
-            found.update((claim, uid) for claim in named & claims)
+        for key, share in self._shares.items():
+            if share.held is None:
+                continue
+            for _, used, _ in share.claims:
+                named = {(key[0], name) for name in used.claims}
+                found.update((claim, self._uid_of(share.held)) for claim in named & claims)
         return found
 
     def _ruled_pods(self) -> Iterator[tuple[_Group, str]]:
@@ -1008,7 +1014,8 @@ class ClusterState:
             return _Share(None, (), True) if members else None
         job_uid = assumed.job_uid if assumed is not None else planned.job_uid if planned else ""
         held = Allocation(key, job_uid, view)
-        return _Share(held, self._running(held, on_error), members > len(view.uids))
+        claims = tuple(self._planned_claims(held))
+        return _Share(held, self._running(held, on_error), members > len(view.uids), claims)
 
     def _uncounted(self, key: Key) -> list[PodFacts]:
         """Return the pods with the label of a gang that no plan names."""
