@@ -39,7 +39,9 @@ FIRST = f'device.attributes["{DRIVER}"].index == 0'
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     """Three nodes; four H100 on the first, two and two L4 on the second, none on the third."""
-    with gpu_stack("devices", tmp_path_factory.mktemp("stack"), nodes=3, gpus=0) as stack:
+    by_devices = {"node-overcommitted": "nodes do not list what device classes back"}
+    folder = tmp_path_factory.mktemp("stack")
+    with gpu_stack("devices", folder, nodes=3, gpus=0, not_judged=by_devices) as stack:
         post = stack.cluster.api.post
         for node, models in DEVICES.items():
             made = (a_device(node, at, model) for at, model in enumerate(models))
