@@ -301,7 +301,7 @@ class _Drawing:
 
     def try_one(self, name: str) -> None:
         made = self.pod(name)
-        about = self.one((*_FEATURES, *_FEATURES_OF_MANY_KINDS))
+        about = self.one((*_FEATURES, *_OFTEN))
         for feature in _FEATURES:  # in this order: resources of the pod cover its containers'
             if self.chance(0.02) or feature is about:
                 feature(self, made)
@@ -887,5 +887,5 @@ _FEATURES: Final = (
     _Drawing.gated,
     _Drawing.new_feature,
 )
-# Rules of which each field, and each pair of fields, is to decide now and then.
-_FEATURES_OF_MANY_KINDS: Final = (_Drawing.spread,) * 4
+# Rules of which each field, and each pair of fields, is to decide; and pods that most nodes take.
+_OFTEN: Final = (*(_Drawing.spread,) * 4, *(_Drawing.plain,) * 2)
