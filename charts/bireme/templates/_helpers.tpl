@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- include "bireme.imageReference" (list . (merge (deepCopy .Values.scheduler.image) (dict "tag" $own))) -}}
 {{- end -}}
 
-{{/* An image as pods name it; a digest wins over a tag: (list $ (dict "registry" ... )). */}}
+{{/* An image as pods name it; a digest wins over a tag: (list $ .Values.scheduler.image). */}}
 {{- define "bireme.imageReference" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
