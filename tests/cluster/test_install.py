@@ -10,6 +10,7 @@ import re
 import ssl
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +233,10 @@ def told(port: int, path: str = "/metrics") -> tuple[int, str]:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode()
+    with closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
 def test_kube_scheduler_tells_its_metrics_and_nothing_else_without_a_token(
@@ -272,7 +274,7 @@ def test_of_two_kube_schedulers_one_binds_and_the_other_takes_over(
     second = Process("second", command, tmp_path / "second.log", ready)
 
     def leads(port: int) -> bool:
-        metric = 'leader_election_master_status{name="bireme-scheduler"} 1'
+        metric = 'leader_election_master_status{name="kube-scheduler"} 1'
         return metric in told(port)[1].splitlines()
 
     second.start().wait_ready(60)
@@ -287,7 +289,8 @@ def test_of_two_kube_schedulers_one_binds_and_the_other_takes_over(
         assert leads(port)
     finally:
         second.terminate()
-        installed.scheduler.start().wait_ready(60)
+        if not installed.scheduler.running:
+            installed.scheduler.start().wait_ready(60)
 
 
 def test_an_upgrade_touches_no_running_pod(
