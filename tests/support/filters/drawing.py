@@ -718,9 +718,9 @@ class _Drawing:
         spec = {"selectors": extended, "extendedResourceName": EXTENDED}
         self.others.append(an_object("DeviceClass", "extended", version, spec=spec))
         for node in self.node_names:
-            if not self.chance(0.6):
+            if not self.chance(0.85):
                 continue
-            devices = [self.device(number) for number in range(self.random.randint(1, 4))]
+            devices = [self.device(number) for number in range(self.random.randint(2, 4))]
             if self.chance(0.6):  # as most nodes are: all devices alike but for their number
                 devices = [
                     {
@@ -738,7 +738,7 @@ class _Drawing:
             made = an_object("ResourceSlice", f"{node}-gpus", version, spec=content)
             self.others.append(made)
             for device in devices:
-                if self.chance(0.3):
+                if self.chance(0.2):
                     self.taken_device(node, str(device["name"]))
 
     def device(self, number: int) -> Manifest:
@@ -813,7 +813,7 @@ class _Drawing:
         name = pod["metadata"]["name"]
         asked: Manifest = {
             "deviceClassName": "gpu" if self.chance(0.95) else "none",
-            "count": self.one((1, 1, 2)),
+            "count": self.one((1, 1, 1, 2)),
         }
         if self.chance(selected):
             count = self.one((1, 1, 2))
