@@ -53,13 +53,13 @@ _POOL_CHANCE = 0.4
 class SimulatedCluster:
     """Nodes, an API server, a scheduler, two operators, an extender, and their story.
 
-    One that ``is_kind`` has nothing of what makes a :class:`World` unkind.
+    Its ``world`` is drawn where none is given.
     """
 
-    def __init__(self, seed: int, loop: VirtualLoop, *, is_kind: bool = False) -> None:
+    def __init__(self, seed: int, loop: VirtualLoop, world: World | None = None) -> None:
         self.seed = seed
         self.loop = loop
-        self.world = World() if is_kind else World.drawn(self.chance("world"))
+        self.world = World.drawn(self.chance("world")) if world is None else world
         self.story: list[tuple[float, str]] = []
         self.errors: list[str] = []
         """Errors that the programs under test logged."""

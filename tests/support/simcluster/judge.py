@@ -5,6 +5,7 @@ in the end, whether anything is left over, and whether a program met what it did
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from bireme.kube.client import NotLeader
 from tests.support.fakeapi.store import Key, Object
@@ -23,6 +24,26 @@ CALM_SECONDS = 900.0
 """Within this time after the last fault, everything that can run has run and nothing is left."""
 _UNKIND_CALM_SECONDS = 1800.0
 """The same where jobs run for minutes, or starts have failed: pauses after them double."""
+
+PROMISES: Final = {
+    "over-eviction-budget": "no job is stopped for others more often than its budget",
+    "failed-unjustly": "no job fails for what nodes or others did to its pods",
+    "claim-twice": "no two plans have a claim that one pod may use",
+    "attached-too-many": "no plan has more volumes on a node than it attaches",
+    "pool-above-max": "no node pool asks for more than its max",
+    "pool-below-needed": "no node pool gives up nodes that gangs are on",
+    "job-stuck": "in the end every job that can run has ended",
+    "hopeless-silent": "a job that never fits is told why",
+    "places-kept": "a job that cannot start gives its places back",
+    "plan-left-over": "in the end nothing has a plan",
+    "policy-silent": "in the end every policy and scaler is told about its spec",
+    "pod-left-over": "in the end no pod of a gang runs or waits",
+    "leak": "an idle leader holds nothing",
+    "died": "no process ends by itself",
+    "error": "no process logs an error",
+    "unhandled": "no exception is nobody's",
+}
+"""What is judged here, beside the invariants of the history."""
 
 CACHE_SECONDS = 20.0
 """Longest time in which a scheduler does not know what another one has bound."""

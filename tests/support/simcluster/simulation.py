@@ -18,6 +18,7 @@ from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.fault_injection import FaultInjector
 from tests.support.simcluster.tenants import Tenants
 from tests.support.simcluster.virtual import VirtualLoop
+from tests.support.simcluster.world import World
 
 FAULT_SECONDS = (30.0, 180.0)
 _QUIET_SECONDS = 8.0
@@ -44,18 +45,19 @@ def run(
     seed: int,
     *,
     faults: bool = True,
-    is_kind: bool = False,
+    world: World | None = None,
     calm_seconds: float | None = None,
 ) -> Outcome:
     """Simulate ``seed``; without ``faults`` nothing goes wrong.
 
-    Where the world ``is_kind``, faults are all that goes wrong. What is not done ``calm_seconds``
-    after the last fault (None: as long as it may take there) counts as never done.
+    The ``world`` is drawn where none is given; in ``World()`` faults are all that goes wrong.
+    What is not done ``calm_seconds`` after the last fault (None: as long as it may take there)
+    counts as never done.
     """
     loop = VirtualLoop()
     try:
         with _seeded(seed):
-            return loop.run_until_complete(_run(seed, loop, faults, is_kind, calm_seconds))
+            return loop.run_until_complete(_run(seed, loop, faults, world, calm_seconds))
     finally:
         loop.close()
 
@@ -73,9 +75,9 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 async def _run(
-    seed: int, loop: VirtualLoop, faults: bool, is_kind: bool, calm_seconds: float | None
+    seed: int, loop: VirtualLoop, faults: bool, world: World | None, calm_seconds: float | None
 ) -> Outcome:
-    cluster = SimulatedCluster(seed, loop, is_kind=is_kind or not faults)
+    cluster = SimulatedCluster(seed, loop, world if faults else World())
     structlog.configure(processors=[cluster.log], logger_factory=structlog.ReturnLoggerFactory())
     tenants = Tenants(cluster)
     tenants.furnish()

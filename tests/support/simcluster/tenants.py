@@ -24,7 +24,7 @@ from tests.support.simcluster.autoscaler import MOST_NODES
 from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.node_faults import MISSING_IMAGE
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
-from tests.support.simcluster.pod_rules import SHY, of_job, of_other
+from tests.support.simcluster.pod_rules import RACK, SHY, of_job, of_other
 from tests.support.simcluster.taints import TOLERATION
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -48,6 +48,8 @@ class Tenants:
         self._ports = cluster.chance("ports")
         self._lengths = cluster.chance("lengths")
         self._rules = cluster.chance("rules")
+        self._roles = cluster.chance("roles")
+        self._urgencies = cluster.chance("urgencies")
         self._foreign: dict[str, tuple[int, float]] = {}
         self._made = 0
         self.most_foreign = 100
@@ -78,6 +80,8 @@ class Tenants:
             for _ in range(count)
         )
         began = self._cluster.loop.time()
+        if self._cluster.world.some_are_urgent:
+            self._cluster.loop.create_task(self._hurry(seconds))
         for index, moment in enumerate(moments):
             await asyncio.sleep(began + moment - self._cluster.loop.time())
             self._submit(f"j{index}")
@@ -87,6 +91,17 @@ class Tenants:
             spec = pod_spec(1)
             spec["containers"][0]["image"] = MISSING_IMAGE
             self._put_job(training_job(UNPULLABLE, task("worker", 2, spec=spec)))
+
+    async def _hurry(self, seconds: float) -> None:
+        """Submit long jobs, and for ``seconds`` short ones that go before them."""
+        drawn, end = self._urgencies, self._cluster.loop.time() + seconds
+        for index in range(NODES):
+            self._put_job(_whole_nodes(f"low{index}", 1, f"{drawn.randint(60, 120)}s", "low"))
+        number = 0
+        while self._cluster.loop.time() < end:
+            await asyncio.sleep(drawn.uniform(15.0, 30.0))
+            self._put_job(_whole_nodes(f"high{number}", NODES, f"{drawn.randint(2, 4)}s", "high"))
+            number += 1
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()
@@ -131,6 +146,11 @@ class Tenants:
             made = task("worker", replicas, **shape)
             made["template"].setdefault("metadata", {})["labels"] = dict(SHY)
             return training_job(name, made, **spec)
+        if self._cluster.world.roles_are_bound and self._roles.random() < 0.5:
+            # They fill the larger rack.
+            spec |= {"roleAffinity": {"mode": "Required", "topologyKey": RACK}, "queue": "default"}
+            workers = task("worker", 4, **{**shape, "gpus": 4})
+            return training_job(name, task("ps", 1, gpus=0), workers, **spec)
         if kind < 0.25:
             shape["gpus"] = min(shape["gpus"], 4)
             most = replicas + drawn.randint(1, 2)
@@ -330,6 +350,13 @@ def with_port(gpus: int, port: int) -> Object:
     spec = pod_spec(gpus)
     spec["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
     return spec
+
+
+def _whole_nodes(name: str, replicas: int, lasts: str, priority: str) -> Object:
+    """Return a job of replicas that each take all GPUs of a node."""
+    workers = task("worker", replicas, gpus=8, fake=annotations(lasts))
+    policy = {"backoffLimit": 2}
+    return training_job(name, workers, priorityClassName=priority, runPolicy=policy)
 
 
 def _shape(job: Object) -> str:

@@ -76,7 +76,7 @@ def give(store: Store, job: Object, namespace: str, nodes: list[str], chance: Ra
     gpus = sum(map(int, limits.values()))
     if len(tasks) > 1 or gpus * replicas > _MOST_GPUS or objects.host_ports(spec):
         return
-    if replicas == 1 and chance.random() < 0.4:
+    if replicas == 1 and chance.random() < 0.8:
         spec.update(named("shared"))
         return
     spec.update(named(name))

@@ -31,6 +31,10 @@ class World:
     """Half of the jobs have affinity, anti-affinity or spread, and so have pods of others."""
     nodes_attach_few: bool = False
     """Where jobs have volumes: nodes attach one or two of a driver, which jobs and others share."""
+    roles_are_bound: bool = False
+    """Half of the jobs have a parameter server, and demand workers in its rack."""
+    some_are_urgent: bool = False
+    """Short jobs of a high class come one after another, and stop long ones of a low class."""
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
