@@ -30,6 +30,7 @@ from tests.support.simcluster.taints import TOLERATION
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMESPACES = "/api/v1/namespaces"
 NODES = 3
+_MOST_URGENT = 4
 LEAST_LIMIT = 8
 """GPUs that the queue with a limit takes at least."""
 HOPELESS = "hopeless"
@@ -93,15 +94,15 @@ class Tenants:
             self._put_job(training_job(UNPULLABLE, task("worker", 2, spec=spec)))
 
     async def _hurry(self, seconds: float) -> None:
-        """Submit long jobs, and for ``seconds`` short ones that go before them."""
+        """Submit long jobs, and for ``seconds`` at most short ones that go before them."""
         drawn, end = self._urgencies, self._cluster.loop.time() + seconds
         for index in range(NODES):
-            self._put_job(_whole_nodes(f"low{index}", 1, f"{drawn.randint(60, 120)}s", "low"))
-        number = 0
-        while self._cluster.loop.time() < end:
+            self._put_job(_whole_nodes(f"low{index}", 1, f"{drawn.randint(40, 70)}s", "low"))
+        for number in range(_MOST_URGENT):
             await asyncio.sleep(drawn.uniform(15.0, 30.0))
+            if self._cluster.loop.time() > end:
+                return
             self._put_job(_whole_nodes(f"high{number}", NODES, f"{drawn.randint(2, 4)}s", "high"))
-            number += 1
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()
