@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.scenario import promises
 from tests.support.scenario.helm import NAMESPACE, Helm, install, uninstall
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.cluster import Cluster
@@ -48,6 +49,12 @@ def images(cluster: Cluster) -> Images:
     return made
 
 
+@pytest.fixture(autouse=True)
+def name_the_test() -> None:
+    """Violations name the test in which they happened."""
+    promises.begin_test()
+
+
 @pytest.fixture
 def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """A namespace of the session's cluster."""
@@ -65,12 +72,15 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def release(cluster: Cluster, images: Images, helm: Helm) -> Iterator[Tenant]:
     """The chart installed by its default values, in a namespace where nothing else may run.
 
+    The history of the cluster is judged for as long.
+
     What a test changes by ``scenario.installed.install`` the next module does not find.
     """
     cluster.create_namespace(NAMESPACE)
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     cluster.kubectl("label", "namespace", NAMESPACE, restricted)
     install(cluster, helm, wait=True)
-    yield Tenant(cluster, NAMESPACE)
+    with promises.judged(cluster):
+        yield Tenant(cluster, NAMESPACE)
     uninstall(cluster, helm)
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout_seconds=90)

@@ -104,7 +104,7 @@ def running(release: Tenant, tenant: Tenant) -> Iterator[Tenant]:
     tenant.await_phase("long", "Running")
     before = uids_of(tenant.pods("long"))
     yield tenant
-    assert uids_of(tenant.pods("long")) == before
+    assert uids_of(tenant.pods("long")) == before, tenant.events("long")
     restarts = [p["status"]["containerStatuses"][0]["restartCount"] for p in tenant.pods("long")]
     assert restarts == [0, 0]
 
