@@ -43,18 +43,18 @@ def test_a_queue_may_set_its_own_wait_bound(queue: str, bound: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        pytest.param({"user_weight": -0.1}, "priority weights", id="negative-weight"),
-        pytest.param({"user_weight": nan}, "priority weights", id="weight-is-no-number"),
+        pytest.param({"user_weight": -0.1}, "user_weight is -0.1", id="negative-weight"),
+        pytest.param({"user_weight": nan}, "user_weight is nan", id="weight-is-no-number"),
         pytest.param({"wait_weight": inf}, "priority weights", id="endless-weight"),
         pytest.param(
             {f"{name}_weight": 0.0 for name in ("user", "job", "wait", "parallelism")},
-            "one must be above 0",
+            "sum must be above 0",
             id="no-weight-at-all",
         ),
         pytest.param({"job_priority_half": 0}, "job_priority_half is 0", id="half-priority"),
         pytest.param({"parallelism_half": -1}, "parallelism_half is -1", id="half-width"),
         pytest.param({"wait_bound_seconds": 0}, "wait_bound_seconds is 0", id="no-bound"),
-        pytest.param({"topology_levels": ()}, "at least one label key", id="no-level"),
+        pytest.param({"topology_levels": ()}, "at least one text", id="no-level"),
         pytest.param({"topology_levels": ("a", "a")}, "each once", id="level-twice"),
     ],
 )
