@@ -247,19 +247,20 @@ def score(
     for preference in preferences:
         total += preference.weight * _matches_term(preference.term, nodes)
     for row in nodes.softly_tainted:
-        if not _tolerates(tolerations, nodes.nodes[row].soft_taints):
+        if not tolerates(tolerations, nodes.nodes[row].soft_taints):
             total[row] -= PLUGIN_WEIGHTS["TaintToleration"] * MOST_WEIGHT
     total.setflags(write=False)
     nodes.remember(key, total)
     return total
 
 
-def _tolerates(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> bool:
+def tolerates(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> bool:
+    """Return whether a pod accepts all ``taints``."""
     return all(any(t.tolerates(taint) for t in tolerations) for taint in taints)
 
 
 def _tolerated(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
-    answers = [_tolerates(constraints.tolerations, taints) for taints in nodes.taint_sets]
+    answers = [tolerates(constraints.tolerations, taints) for taints in nodes.taint_sets]
     return np.array(answers, dtype=np.bool_)[nodes.taint_codes]
 
 

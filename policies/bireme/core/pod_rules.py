@@ -23,7 +23,7 @@ from bireme.core.gangs import (
     Shape,
     SpreadLimit,
 )
-from bireme.core.nodes import NodeTable, accepts, selected
+from bireme.core.nodes import NodeTable, accepts, selected, tolerates
 from bireme.core.resources import BoolArray, IntArray
 
 NODE = ""
@@ -119,10 +119,7 @@ def counted(
         mask &= domains_of(each.key, nodes) >= 0
     if limit.honors_taints:
         # A cordon alone does not count, until the node controller has made a taint of it.
-        mask &= [
-            all(any(t.tolerates(taint) for t in constraints.tolerations) for taint in node.taints)
-            for node in nodes.nodes
-        ]
+        mask &= [tolerates(constraints.tolerations, node.taints) for node in nodes.nodes]
     return mask
 
 

@@ -166,7 +166,7 @@ class _Basis:
     learned_seconds: float | None = None
     claims_revision: int = 0
     quotas: object = None
-    rules_revision: int = 0
+    rules_revision: tuple[int, ...] = ()
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether the same follows from ``other``; objects count as new when replaced."""
@@ -189,7 +189,7 @@ class _WaitBasis:
     learned_seconds: float | None
     claims_revision: int
     quotas: object
-    rules_revision: int
+    rules_revision: tuple[int, ...]
     images_revision: int
 
     def is_same(self, other: "_WaitBasis") -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Final
 
 from bireme.core.gangs import (
@@ -300,9 +300,10 @@ class PodRules:
         # Labels of pods, and of their namespaces, that selectors ask for.
         self._keys: Counter[str] = Counter()
         self._space_keys: Counter[str] = Counter()
-        # Number of changes to what rules are about: of any pod, and of those that have a label.
-        self._changes = 0
-        self._changes_of: Counter[_Pair] = Counter()
+        # The last change to what rules are about, of any pod, and of those that have a label.
+        self._numbers = count(1)
+        self._changed = 0
+        self._changes_of: dict[_Pair | None, int] = {}
         # What is seen of pods, pods that are to be looked at again, and pods by what is asked.
         self._seen: dict[Key, PodKind] = {}
         self._unsure: dict[Key, None] = {}
@@ -339,7 +340,10 @@ class PodRules:
     def _forget(self, key: Key) -> None:
         known = self._pods.pop(key, None)
         for pair in known[1].items() if known is not None else ():
-            self._labelled.get(pair, {}).pop(key, None)
+            there = self._labelled.get(pair, {})
+            there.pop(key, None)
+            if not there:
+                self._labelled.pop(pair, None)
         self._seen.pop(key, None)
         self._unsure.pop(key, None)
         self._with_demands.discard(key)
@@ -372,6 +376,8 @@ class PodRules:
             if not self._count[pods]:
                 del self._count[pods]
                 del self._by_pair[pods.pair][pods]
+                if not self._by_pair[pods.pair]:
+                    del self._by_pair[pods.pair]
                 self._change(pods, -1)
 
     def _change(self, pods: PodSelector, change: int) -> None:
@@ -382,14 +388,18 @@ class PodRules:
                 before = counts[key]
                 counts[key] += change
                 is_about_all |= not (before and counts[key])
+        # No number stands for no selector: labels of jobs are without end.
+        if pods.pair in self._by_pair:
+            self._changes_of[pods.pair] = next(self._numbers)
+        else:
+            self._changes_of.pop(pods.pair, None)
         if is_about_all or pods.pair is None:
             self._change_all()
             return
-        self._changes_of[pods.pair] += 1
         self._unsure.update(self._labelled.get(pods.pair, {}))
 
     def _change_all(self) -> None:
-        self._changes += 1
+        self._changed = next(self._numbers)
         self._seen.clear()
         self._labelled.clear()
         self._unsure = dict.fromkeys(self._pods)
@@ -401,9 +411,9 @@ class PodRules:
         self._change_all()
         return True
 
-    def revision_of(self, labels: Iterable[tuple[str, str]]) -> int:
-        """Return a number that grows when what is seen of pods with ``labels`` may have changed."""
-        return self._changes + sum(self._changes_of[pair] for pair in labels)
+    def revision_of(self, labels: Iterable[tuple[str, str]]) -> tuple[int, ...]:
+        """Return what is another one once what is seen of pods with ``labels`` may have changed."""
+        return (self._changed, *(self._changes_of.get(pair, 0) for pair in labels))
 
     @property
     def has_selectors(self) -> bool:

@@ -62,7 +62,7 @@ def test_what_is_seen_of_pods_follows_from_the_pods_and_rules_there_are(
     pods: dict[Key, wire.V1Pod] = {}
     jobs: dict[Key, PodKind | None] = {}
     # What a gang with such labels was seen as, and when.
-    known: dict[int, tuple[int, PodKind | None]] = {}
+    known: dict[int, tuple[tuple[int, ...], PodKind | None]] = {}
     for what, number, labels, spec in steps:
         key = ("default", f"{what}-{number}")
         if what == "pod":
@@ -90,3 +90,9 @@ def test_what_is_seen_of_pods_follows_from_the_pods_and_rules_there_are(
             if at in known and known[at][0] == revision:
                 assert known[at][1] == seen
             known[at] = revision, seen
+    # Labels of jobs are without end: what is gone is forgotten.
+    for key in pods:
+        rules.delete_pod(key)
+    for key in jobs:
+        rules.put_job(key, [])
+    assert not any((rules._by_pair, rules._labelled, rules._changes_of))
