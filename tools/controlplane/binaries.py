@@ -224,15 +224,16 @@ def module_version(module: str, path: str) -> str:
 KUBERNETES_VERSION: Final = module_version("kubernetes", "k8s.io/kubernetes")
 
 
-def _kubernetes(name: str) -> Binary:
-    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+def _kubernetes(name: str, module: str = "kubernetes") -> Binary:
+    release = module_version(module, "k8s.io/kubernetes")
+    major, minor, _ = release.removeprefix("v").split(".")
     variables = (
-        ("k8s.io/component-base/version.gitVersion", KUBERNETES_VERSION),
+        ("k8s.io/component-base/version.gitVersion", release),
         ("k8s.io/component-base/version.gitMajor", major),
         ("k8s.io/component-base/version.gitMinor", minor),
-        ("k8s.io/client-go/pkg/version.gitVersion", KUBERNETES_VERSION),
+        ("k8s.io/client-go/pkg/version.gitVersion", release),
     )
-    return Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", variables)
+    return Binary(name, module, f"k8s.io/kubernetes/cmd/{name}", variables)
 
 
 def _stamped(
@@ -279,14 +280,17 @@ class Bundle:
     packages: tuple[str, ...] = ()
 
 
+_RELEASE_PROGRAMS: Final = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+)
 CONTROL_PLANE: Final = Bundle(
     f"kubernetes-{KUBERNETES_VERSION}",
     (
         Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
-        _kubernetes("kube-apiserver"),
-        _kubernetes("kube-controller-manager"),
-        _kubernetes("kube-scheduler"),
-        _kubernetes("kubectl"),
+        *map(_kubernetes, _RELEASE_PROGRAMS),
         _kwok("kwok"),
         _kwok("kwokctl"),
     ),
@@ -355,6 +359,49 @@ NODE: Final = Bundle(
     ),
     packages=("gcc", "libc6-dev", "libseccomp-dev", "pkg-config"),
 )
+
+
+def _older(release: str) -> Bundle:
+    """Return Kubernetes' own programs of an older release; etcd and kwok are CONTROL_PLANE's."""
+    module = f"kubernetes-{release}"
+    version = module_version(module, "k8s.io/kubernetes")
+    programs = (_kubernetes(name, module) for name in _RELEASE_PROGRAMS)
+    return Bundle(f"kubernetes-{version}", tuple(programs))
+
+
+OLDER: Final = {release: _older(release) for release in ("1.35", "1.36")}
+"""The other releases that Bireme takes, on which its tests can run as well."""
+RELEASE_VARIABLE: Final = "BIREME_KUBERNETES"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The built programs that a cluster consists of, and the version of Kubernetes they are."""
+
+    version: str
+    folders: tuple[Path, ...]
+
+    def path(self, name: str) -> Path:
+        """Return the program of that name: the first folder that has one gives it."""
+        own = (folder / name for folder in self.folders if (folder / name).exists())
+        return next(own, self.folders[-1] / name)
+
+
+def control_plane() -> ControlPlane:
+    """Build what is missing of the release that ``BIREME_KUBERNETES`` names; by default the newest.
+
+    Raises:
+        ControlPlaneError: there is no such release, or as :func:`build`.
+    """
+    newest = build(CONTROL_PLANE)
+    release = os.environ.get(RELEASE_VARIABLE, "")
+    if not release or KUBERNETES_VERSION.startswith(f"v{release}."):
+        return ControlPlane(KUBERNETES_VERSION, (newest,))
+    if release not in OLDER:
+        known = ", ".join([*OLDER, KUBERNETES_VERSION.removeprefix("v").rpartition(".")[0]])
+        raise ControlPlaneError(f"{RELEASE_VARIABLE}={release}: use one of {known}")
+    older = OLDER[release]
+    return ControlPlane(older.name.removeprefix("kubernetes-"), (build(older), newest))
 
 
 def cache_root() -> Path:

@@ -20,7 +20,7 @@ from typing import IO, Any, Final, Self
 import yaml
 
 from tools.controlplane.api import Api, Manifest
-from tools.controlplane.binaries import KUBERNETES_VERSION, build, cache_root, output
+from tools.controlplane.binaries import ControlPlane, cache_root, control_plane, output
 from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.kwokctl import HEALTH_PATHS, Arguments, RealNodeAccess, configuration
 from tools.controlplane.nodes import register, repelling
@@ -96,13 +96,13 @@ class Cluster:
             ControlPlaneError: the name is bad or taken, or a component did not start.
         """
         cluster = cls(name)
-        binaries = build()
+        programs = control_plane()
         stop_orphans()  # they would keep their ports and their memory for good
         cluster._claim(detached)
         keys = cluster._home / "pki"
         try:
             real = RealNodeAccess(cluster.node.reserve(), keys) if real_node else None
-            cluster._create(configuration(binaries, real, arguments), binaries)
+            cluster._create(configuration(programs, real, arguments), programs)
             if real_node:
                 cluster.node.join(cluster.api, keys)
         except BaseException:  # Ctrl-C as well: nothing may be left running
@@ -174,7 +174,7 @@ class Cluster:
         return done.stdout + done.stderr  # warnings after what was asked for
 
     def binary(self, name: str) -> Path:
-        """Return a program of the version this cluster runs: ``kubectl``, ``kwok``, ..."""
+        """Return a program of Kubernetes of the version this cluster runs, such as ``kubectl``."""
         return Path(self._option("kubectlBinary")).parent / name
 
     def component(self, name: str) -> Component:
@@ -261,13 +261,13 @@ class Cluster:
         if not detached:
             claim(self._folder)
 
-    def _create(self, config: str, binaries: Path) -> None:
+    def _create(self, config: str, programs: ControlPlane) -> None:
         path = self._folder / "kwokctl.yaml"
         path.write_text(config)
         # kwokctl takes every option from the environment, too, and prefers it.
         env = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
-        env |= {"KWOK_WORKDIR": str(self._folder), "KWOK_KUBE_VERSION": KUBERNETES_VERSION}
-        command = [str(binaries / "kwokctl"), "create", "cluster", f"--name={self.name}"]
+        env |= {"KWOK_WORKDIR": str(self._folder), "KWOK_KUBE_VERSION": programs.version}
+        command = [str(programs.path("kwokctl")), "create", "cluster", f"--name={self.name}"]
         command += [f"--config={path}", f"--kubeconfig={self._folder / 'merged-kubeconfig.yaml'}"]
         output(command, timeout_seconds=START_TIMEOUT_SECONDS, environment=env)
         for component in (self.component(saved["name"]) for saved in self._saved["components"]):

@@ -11,6 +11,7 @@ from typing import Final
 
 import yaml
 
+from tools.controlplane.binaries import ControlPlane
 from tools.controlplane.nodes import KWOK_ANNOTATION
 from tools.controlplane.process import free_ports
 from tools.controlplane.realnode.network import Network
@@ -108,7 +109,7 @@ clients. Administrators are exempt from them."""
 
 
 def configuration(
-    binaries: Path, real: RealNodeAccess | None = None, given: Arguments | None = None
+    programs: ControlPlane, real: RealNodeAccess | None = None, given: Arguments | None = None
 ) -> str:
     """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
     layers: list[Arguments] = [EXTRA_ARGUMENTS, real.arguments() if real else {}, given or {}]
@@ -129,7 +130,7 @@ def configuration(
                 "disableQPSLimits": True,  # they would slow down whatever a benchmark measures
                 "heartbeatFactor": HEARTBEAT_FACTOR,
                 "kubeApiserverCertSANs": names,
-                **{option: str(binaries / name) for option, name in PROGRAMS.items()},
+                **{option: str(programs.path(name)) for option, name in PROGRAMS.items()},
                 **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
             },
             "componentsPatches": [

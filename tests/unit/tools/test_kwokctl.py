@@ -5,12 +5,15 @@ from typing import Any
 
 import yaml
 
+from tools.controlplane.binaries import ControlPlane
 from tools.controlplane.kwokctl import HEALTH_PATHS, RealNodeAccess, configuration
 from tools.controlplane.realnode.network import Network
 
+PROGRAMS = ControlPlane("v1.37.1", (Path("/bin-folder"),))
+
 
 def documents(**options: Any) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(configuration(Path("/bin-folder"), **options)))
+    return list(yaml.safe_load_all(configuration(PROGRAMS, **options)))
 
 
 def test_everything_listens_on_loopback_and_on_ports_of_our_own() -> None:
