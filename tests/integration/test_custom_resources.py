@@ -131,7 +131,7 @@ async def test_nothing_is_written_on_objects(api: FakeApi, client: ApiClient) ->
     async with knowing(client):
         await watching(api)
         assert api.store.get(JOBS, ("team", "a")) == before
-        assert not {method for method, _ in api.requests} - {"GET", "WATCH"}
+        assert not {method for method, _ in api.requests} - {"GET", "PEEK", "WATCH"}
 
 
 @pytest.mark.parametrize("stays", [["stays"], []])

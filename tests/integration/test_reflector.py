@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bireme.kube.client import ApiClient
-from bireme.kube.watch import Reflector
+from bireme.kube.watch import HistoryLostError, Reflector
 from bireme.kube.wire import CustomObject, V1Pod
 from tests.integration.mirror import JOBS, PODS, Mirror, drop, put, watching
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
@@ -195,3 +195,22 @@ async def test_last_contact_follows_the_bytes(api: FakeApi, client: ApiClient) -
         put(api, "a")
         await until(lambda: mirror.names)
         assert mirror.reflector.last_contact_seconds == 105
+
+
+@pytest.mark.parametrize("seen", ["watched", "listed again"])
+async def test_a_server_that_lost_history_ends_the_reflector(
+    api: FakeApi, client: ApiClient, seen: str
+) -> None:
+    put(api, "old")
+    restore = api.store.backup()
+    put(api, "lost")
+    mirror = Mirror(client)
+    running = asyncio.create_task(mirror.reflector.run())
+    await until(lambda: mirror.names == {"old", "lost"})
+    await watching(api)
+    restore()
+    if seen == "listed again":
+        api.faults.add(Fault(status=410, reason="Expired"), watches)
+    api.watch_cut(PODS)
+    with pytest.raises(HistoryLostError, match=r"at version 101 .* after 102 was seen"):
+        await asyncio.wait_for(running, 5)

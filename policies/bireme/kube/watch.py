@@ -5,6 +5,11 @@ is the difference between the next list and the cache: objects that vanished uns
 deleted. A stream that fails or falls silent is reopened from the last version with jittered
 backoff; a version too old for the server (410) means a new list; a missing resource (404) means an
 empty collection. An object that cannot be decoded is logged and left out.
+
+A server whose newest version is older than one that it sent before has lost history: its etcd was
+restored from a backup. It would send nothing on a watch from a version that it has not reached
+again, and versions that it gives out again mean other objects. So the program ends; a fresh one has
+no memory to be wrong about.
 """
 
 import asyncio
@@ -26,6 +31,10 @@ _log = structlog.get_logger(__name__)
 _SHORT_SECONDS = 1.0
 
 T = TypeVar("T", bound=wire.MetadataOnly)
+
+
+class HistoryLostError(Exception):
+    """The API server has lost changes that were seen of it: everything known may be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +83,8 @@ class Reflector(Generic[T]):
     last_contact_seconds: float = field(init=False)
     """Time of the server's last byte, by ``clock``."""
     _needs_list: bool = True
+    _had_news: bool = True
+    """The last watch brought events and ended in good order."""
     _missing: bool = False
     _failures: int = 0
     _waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
@@ -86,7 +97,11 @@ class Reflector(Generic[T]):
         self._reader = wire.ObjectReader(self.kind, self._log)
 
     async def run(self) -> None:
-        """Mirror until cancelled. API errors are logged and retried."""
+        """Mirror until cancelled. API errors are logged and retried.
+
+        Raises:
+            HistoryLostError: etcd was restored from a backup.
+        """
         while True:
             began = self.clock()
             try:
@@ -128,10 +143,14 @@ class Reflector(Generic[T]):
         """List if needed, then watch until the stream ends; return whether it brought events."""
         if self._needs_list:
             await self._list()
+        elif not self._had_news:
+            await self._check_history()
+        self._had_news = False
         before = self.resource_version
         try:
             await self._watch()
-            return self.resource_version > before
+            self._had_news = self.resource_version > before
+            return self._had_news
         except ApiError as error:
             # After any other error the last version is still good: the watch goes on from there.
             self._needs_list = error.is_gone
@@ -164,6 +183,7 @@ class Reflector(Generic[T]):
         """Read all pages of one version; what none of them has is gone."""
         listed: set[Key] = set()
         page = await self._page("")
+        self._check_version(page.metadata.resource_version)
         # All pages are of the version of the first, from which a watch therefore misses nothing.
         version = page.metadata.resource_version
         self._take_page(page, listed)
@@ -172,11 +192,24 @@ class Reflector(Generic[T]):
             self._take_page(page, listed)
         self._delete_all_but(listed)
         self._needs_list = self._missing = False
+        self._had_news = True
         self._advance(version)
         self.synced.set()
 
-    async def _page(self, token: str) -> wire.ListPage:
-        params: dict[str, str | int] = {**self.params, "limit": self.timing.page_size}
+    async def _check_history(self) -> None:
+        # Without a version asked for, the answer is of etcd's newest state, never of a cache.
+        page = await self._page("", limit=1)
+        self._check_version(page.metadata.resource_version)
+
+    def _check_version(self, newest: int) -> None:
+        if newest < self.resource_version:
+            raise HistoryLostError(
+                f"the API server is at version {newest} of {self.path}, after "
+                f"{self.resource_version} was seen: etcd was restored from a backup"
+            )
+
+    async def _page(self, token: str, limit: int = 0) -> wire.ListPage:
+        params: dict[str, str | int] = {**self.params, "limit": limit or self.timing.page_size}
         if token:
             params["continue"] = token
         body = await self.client.get(self.path, params=params)

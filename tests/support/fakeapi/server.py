@@ -23,7 +23,7 @@ from tests.support.fakeapi.answers import (
     status_object,
 )
 from tests.support.fakeapi.faults import DRY_RUN, Fault, FaultScript
-from tests.support.fakeapi.store import Object, Refusal, Selector, Store
+from tests.support.fakeapi.store import Change, Object, Refusal, Selector, Store
 from tools.controlplane.api import kubeconfig
 
 
@@ -79,7 +79,9 @@ class FakeApi:
         self.store = Store()
         self.faults = FaultScript()
         self.requests: Counter[tuple[str, str]] = Counter()
-        """Requests so far by (method or ``WATCH``, resource path)."""
+        """Requests so far by (method, ``WATCH`` or ``PEEK`` at one object, resource path)."""
+        self.lags_seconds: dict[str, float] = {}
+        """By resource path, by how much watches bring changes later than they happened."""
         self.removed: set[str] = set()
         """Resource paths that answer 404, as when their CRD is gone; see :meth:`remove`."""
         self.token: str | None = None
@@ -171,7 +173,8 @@ class FakeApi:
         try:
             at = address(request.path)
             method = DRY_RUN if request.query.get("dryRun") else request.method
-            self.requests["WATCH" if watch else method, at.resource] += 1
+            counted = "PEEK" if request.query.get("limit") == "1" else method
+            self.requests["WATCH" if watch else counted, at.resource] += 1
             fault = self.faults.next(method, request.path, watch)
             if fault is not None and (answer := await self._misbehave(request, fault)) is not None:
                 return answer
@@ -221,13 +224,20 @@ class FakeApi:
         selector = Selector.from_query(request.query, at.resource, at.namespace)
         watch = Watch(at.resource, selector, request, silent=silent)
         replay(collection, since, watch)
-        collection.subscribers.append(watch.change)
+
+        def bring(change: Change) -> None:
+            if lag_seconds := self.lags_seconds.get(at.resource):
+                asyncio.get_running_loop().call_later(lag_seconds, watch.change, change)
+            else:
+                watch.change(change)
+
+        collection.subscribers.append(bring)
         self._watches.append(watch)
         try:
             return await watch.run(float(request.query.get("timeoutSeconds", 3600)))
         finally:
             self._watches.remove(watch)
-            collection.subscribers.remove(watch.change)
+            collection.subscribers.remove(bring)
 
 
 def json_answer(body: Object, status: int = 200) -> web.Response:

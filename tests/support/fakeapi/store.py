@@ -136,6 +136,22 @@ class Store:
         self._commit(self.collection(resource), key, old, None)
         return old
 
+    def backup(self) -> Callable[[], None]:
+        """Return a function that brings this moment back, its version included.
+
+        Cut the watches after it, as the API server is stopped meanwhile.
+        """
+        version = self.version
+        objects = {name: dict(each.objects) for name, each in self._collections.items()}
+
+        def restore() -> None:
+            self.version = version
+            for name, collection in self._collections.items():
+                collection.objects = dict(objects.get(name, {}))
+                collection.history = [c for c in collection.history if c.version <= version]
+
+        return restore
+
     def compact(self) -> None:
         """Forget all history: watches and pages from earlier versions get 410."""
         for collection in self._collections.values():

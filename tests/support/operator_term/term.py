@@ -176,7 +176,9 @@ def phases(api: FakeApi) -> list[str]:
 
 def written(api: FakeApi) -> int:
     """Count the requests so far that changed, or tried to change, anything."""
-    return sum(n for (method, _), n in api.requests.items() if method not in ("GET", "WATCH"))
+    return sum(
+        n for (method, _), n in api.requests.items() if method not in ("GET", "PEEK", "WATCH")
+    )
 
 
 async def silence(api: FakeApi, seconds: float = 1.2) -> None:
