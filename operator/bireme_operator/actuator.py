@@ -6,11 +6,14 @@ missing follows from the plan and the pods that exist.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
@@ -26,7 +29,9 @@ from bireme_operator import status
 from bireme_operator.lifecycle import PendingAction
 from bireme_operator.rejections import AdmissionRejected, rejection_of
 from bireme_operator.watches import Watches
-from bireme_operator.writes import Writes
+from bireme_operator.writes import Writes, version_of
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,9 @@ class Actuator:
         """Write the status of an admitted job, which has its plan, and create its pods."""
         # The plan comes first: after a crash the next leader creates the pods that it names. Pods
         # without a plan would belong to nobody.
-        written = await self.writes.write_plan(job, wanted)
+        written = await self._write_plan(
+            partial(self.writes.write_plan, job, wanted), "trainingjobs", job.key
+        )
         try:
             await self.create_pods(job, plan, self._factory(job, plan).in_order())
         except (ApiError, AdmissionRejected):
@@ -193,11 +200,58 @@ class Actuator:
         if current is not None and current.uid == job.uid and current.plan is not None:
             await self.write_job(current, status.without_plan(current))
 
-    async def write_group(
-        self, key: Key, version: str, wanted: Mapping[str, Any], *, report: bool = False
-    ) -> None:
+    async def plan_group(self, key: Key, version: str, wanted: Mapping[str, Any]) -> None:
+        """Write a PodGroup's status, which has a new plan, over ``version``; wait for the cache."""
+        write = partial(self.writes.write_group_status, key, version, wanted)
+        written = await self._write_plan(write, "podgroups", key)
+        await self.watches.wait_for(self.watches.groups, key, written)
+
+    async def plan_job(self, job: JobFacts, wanted: Mapping[str, Any]) -> None:
+        """Write a TrainingJob's status likewise."""
+        write = partial(self.writes.write_job_status, job, wanted)
+        written = await self._write_plan(write, "trainingjobs", job.key)
+        await self.watches.wait_for(self.watches.jobs, job.key, written)
+
+    async def _write_plan(self, write: Callable[[], Awaitable[int]], plural: str, key: Key) -> int:
+        """Send a plan until it is known whether it was written; return its object's version.
+
+        A request without an answer may have arrived, or may yet arrive, and if it were given up,
+        others would be planned into the same places meanwhile. All that are sent are over the same
+        version, so at most one of them is taken.
+
+        Raises:
+            ApiError: it was not written, nor will it be.
+        """
+        may_arrive = False
+        for pause_seconds in _pauses():
+            try:
+                return await write()
+            except ApiError as error:
+                may_arrive = may_arrive or error.has_no_answer
+                if not (may_arrive and error.is_retryable):
+                    if may_arrive:
+                        await self._catch_up(plural, key)
+                    raise
+                _log.info("plan not written", gang=key, seconds=pause_seconds, error=str(error))
+            await asyncio.sleep(pause_seconds)
+        raise AssertionError("there is always another pause")
+
+    async def _catch_up(self, plural: str, key: Key) -> None:
+        """Return once the cache has the newest version of a gang's object, if it still exists."""
+        source = self.watches.jobs if plural == "trainingjobs" else self.watches.groups
+        for pause_seconds in _pauses():
+            try:
+                newest = version_of(await self.writes.get_owner(names.path(plural, *key)))
+                await self.watches.wait_for(source, key, newest)
+            except ApiError as error:
+                if error.is_retryable:
+                    await asyncio.sleep(pause_seconds)
+                    continue
+            return
+
+    async def write_group(self, key: Key, version: str, wanted: Mapping[str, Any]) -> None:
         """Write a PodGroup's status over ``version``, and wait until the cache has it."""
-        written = await self.writes.write_group_status(key, version, wanted, report=report)
+        written = await self.writes.write_group_status(key, version, wanted, report=True)
         await self.watches.wait_for(self.watches.groups, key, written)
 
     async def write_job(
@@ -212,6 +266,11 @@ class Actuator:
         # The plan goes last: it keeps the places as long as a pod is on one of them.
         await self.delete_pods(self.state.pods_of(job))
         await self.clear_plan(job)
+
+
+def _pauses() -> Iterator[float]:
+    """Yield seconds between two attempts, without an end: leadership ends first."""
+    return itertools.chain((0.5, 1.0, 2.0), itertools.repeat(5.0))
 
 
 def _name_taken(kind: str, name: str) -> AdmissionRejected:

@@ -129,7 +129,7 @@ class PodGroups:
         self.work.start(group.key, self._admit(group, plan, wanted), assumed)
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, wanted: dict[str, Any]) -> None:
-        await self.actuator.write_group(group.key, group.resource_version, wanted)
+        await self.actuator.plan_group(group.key, group.resource_version, wanted)
         # Only now may the scheduler see the pods: the extender refuses those without a plan.
         await self._release(group.key, plan)
 
@@ -324,7 +324,7 @@ class PodGroups:
         await self.events.post("PodGroup", group.key, group.uid, reason, wanted["message"])
 
     async def _write(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
-        await self.actuator.write_group(group.key, group.resource_version, wanted, report=True)
+        await self.actuator.write_group(group.key, group.resource_version, wanted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Resizes:
         # The gang may have lost its plan, or started again, since this was decided.
         if current is None or current.plan is None or current.plan.label != plan.label:
             return
-        await self.actuator.write_job(current, {**current.status, "plan": plans.to_manifest(plan)})
+        await self.actuator.plan_job(current, {**current.status, "plan": plans.to_manifest(plan)})
         self.metrics.resizes.labels(reason).inc()
         await self.events.post("TrainingJob", job.key, job.uid, reason, message)
 

@@ -12,6 +12,7 @@ import pytest
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import every
+from tests.support.fakeapi.store import Change
 from tests.support.kubelets import FakeKubelets
 from tests.support.operator_term.term import (
     GROUPS,
@@ -24,7 +25,7 @@ from tests.support.operator_term.term import (
     until,
     written,
 )
-from tests.support.scenario.manifests import task, torch_job, training_job
+from tests.support.scenario.manifests import priority_class, task, torch_job, training_job
 
 QUEUES = names.path("queues")
 JOBS_OF_ALL_KINDS = (
@@ -79,6 +80,42 @@ async def test_an_overloaded_server_is_left_in_peace_for_as_long_as_it_asks(
         assert tried <= 5 * rounds, "a second: one try for each gang, one report, and no more"
         api.faults.clear()
         await until(lambda: phases(api).count("Succeeded") == len(JOBS_OF_ALL_KINDS))
+
+
+async def test_places_of_a_plan_without_an_answer_are_given_to_nobody_else(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """The first's plan is stored, its answer is lost, and the watch brings it after the second."""
+
+    def plans_first(method: str, path: str, _: bool) -> bool:
+        return (
+            method == "PUT" and path == f"{names.path('trainingjobs', 'default', 'first')}/status"
+        )
+
+    furnish(api, nodes=1)
+    api.put("/apis/scheduling.k8s.io/v1/priorityclasses/high", priority_class("high", 1000))
+    api.faults.add(Fault(drop_answer=True), plans_first)
+    whole = task(gpus=8)
+    planned: set[str] = set()
+
+    def observe(change: Change) -> None:
+        assert change.after is not None
+        name = change.after["metadata"]["name"]
+        planned.discard(name)
+        planned.update([name] if "plan" in change.after.get("status", {}) else [])
+        both.append(len(planned) == 2)
+
+    both: list[bool] = []
+    async with leading(api, tmp_path):
+        await until(lambda: api.open_watches(JOBS) == 1)
+        api.lags_seconds[JOBS] = 0.3
+        api.store.collection(JOBS).subscribers.append(observe)
+        submit(api, training_job("first", whole))
+        await asyncio.sleep(0.2)
+        submit(api, training_job("second", whole, priorityClassName="high"))
+        await until(lambda: "reason" in status(api, "second"))
+        await until(lambda: "plan" in status(api, "first"))
+    assert not any(both)
 
 
 async def test_watches_that_break_again_and_again_lose_nothing(

@@ -119,6 +119,11 @@ class ApiError(Exception):
         return self.status == 403
 
     @property
+    def has_no_answer(self) -> bool:
+        """True if the request may have been carried out all the same, or may yet be."""
+        return self.status == 0 or self.status >= 500
+
+    @property
     def is_retryable(self) -> bool:
         """True if the same request may succeed later: overload, server error, no connection."""
         return self.status in {0, 429} or self.status >= 500
