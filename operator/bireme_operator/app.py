@@ -169,6 +169,8 @@ class Operator:
         """Return the reason not to be ready yet: a standby is, and a leader once it has decided."""
         if self._lease is None:
             return "starting"
+        if self._lease.rival:
+            return f"{self._lease.rival} leads in this cluster: uninstall one of the two"
         if self._term is not None and not self._term.watches.are_synced:
             return "filling caches"
         return self.unhealthy()

@@ -5,6 +5,10 @@ trusts its own leadership for two thirds of a duration after it *sent* its last 
 so it always stops before another can start; wall clocks, which jump, decide nothing. Every write is
 conditional on the version that was read, and every change of holder raises the epoch, which plans
 carry.
+
+All that Bireme acts on belongs to the whole cluster, so there is one leader per cluster. Leases of
+the same name in other namespaces are those of other releases: while one of them is held, this one
+is not taken. Two that claim at once each find the other's claim afterwards, and both step back.
 """
 
 import asyncio
@@ -42,6 +46,15 @@ class _Record(msgspec.Struct):
     metadata: V1ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
+    @property
+    def stamp(self) -> str:
+        """Another one after every write."""
+        return f"{self.metadata.uid}/{self.metadata.resource_version}"
+
+
+class _Records(msgspec.Struct):
+    items: tuple[_Record, ...] = ()
+
 
 def _wall_clock() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  # renewTime is for people; nothing here reads it
@@ -66,6 +79,9 @@ class Lease:
     wall_clock: Callable[[], datetime] = _wall_clock
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     epoch: int = 0
+    rival: str = ""
+    """Leader of another release, and its namespace; empty when there is none."""
+    _rivals: dict[str, tuple[str, float]] = field(default_factory=dict)
     _leads_until: float = -math.inf
     _stamped: datetime | None = None
     _highest_epoch: int = 0
@@ -122,9 +138,14 @@ class Lease:
             ApiError: the lease can be neither read nor written.
         """
         await self._observe()
-        if not self._is_free():
+        if not self._is_free() or await self._meets_rival():
             return False
-        return await self._claim(self._highest_epoch + 1)
+        await self._claim(self._highest_epoch + 1)
+        if not await self._meets_rival():
+            return True
+        self._leads_until = -math.inf
+        await self._hand_back()
+        return False
 
     async def renew(self) -> bool:
         """Try once to stay the leader; return False when another holds the lease.
@@ -176,11 +197,39 @@ class Lease:
         else:
             self._see(msgspec.json.decode(raw, type=_Record))
 
+    async def _meets_rival(self) -> bool:
+        """Return whether another release leads, by a Lease that it still renews."""
+        raw = await self.client.get(
+            "/apis/coordination.k8s.io/v1/leases",
+            params={"fieldSelector": f"metadata.name={self.name}"},
+            timeout_seconds=self._answer_seconds(),
+        )
+        rival, now = "", self.clock()
+        for record in msgspec.json.decode(raw, type=_Records).items:
+            namespace = record.metadata.namespace
+            if namespace == self.namespace:
+                continue
+            # A release that moved here from there goes on where that one stopped.
+            self._highest_epoch = max(self._highest_epoch, record.spec.lease_transitions or 0)
+            stamp, seen_at = self._rivals.get(namespace, ("", now))
+            if stamp != record.stamp:
+                seen_at = now
+            self._rivals[namespace] = (record.stamp, seen_at)
+            if record.spec.holder_identity and now - seen_at < self._patience(record):
+                rival = f"{record.spec.holder_identity} of the release in namespace {namespace}"
+        if rival and rival != self.rival:
+            self._log.warning("another release leads in this cluster", rival=rival)
+        self.rival = rival
+        return bool(rival)
+
+    def _patience(self, record: _Record) -> int:
+        return max(self.duration_seconds, record.spec.lease_duration_seconds or 0)
+
     def _see(self, record: _Record | None) -> None:
         self._record = record
         if record is not None:
             self._highest_epoch = max(self._highest_epoch, record.spec.lease_transitions or 0)
-        seen = f"{record.metadata.uid}/{record.metadata.resource_version}" if record else _ABSENT
+        seen = record.stamp if record else _ABSENT
         if seen != self._seen:
             # One that was never there is free at once. One that vanished is not: its holder may
             # still be writing until its own time is up.
@@ -190,13 +239,12 @@ class Lease:
 
     def _is_free(self) -> bool:
         # Released, never there, or unchanged for as long as its holder may still trust it.
-        patience = self.duration_seconds
-        if self._record is not None:
-            spec = self._record.spec
-            if not spec.holder_identity or spec.holder_identity == self.identity:
-                return True  # ours: a claim whose answer was lost
-            patience = max(patience, spec.lease_duration_seconds or 0)
-        return self.clock() - self._seen_at >= patience
+        if self._record is None:
+            return self.clock() - self._seen_at >= self.duration_seconds
+        holder = self._record.spec.holder_identity
+        if not holder or holder == self.identity:
+            return True  # ours: a claim whose answer was lost
+        return self.clock() - self._seen_at >= self._patience(self._record)
 
     async def _claim(self, epoch: int) -> bool:
         """Write this process as the holder, if the record has not changed since it was read."""

@@ -1,8 +1,11 @@
 """Two operators, one leader: who acts, who takes over, and a leader that slept through its term."""
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +149,37 @@ def test_leader_paused_in_the_middle_of_an_admission_leaves_the_rest_to_the_next
     assert proxy.writes[written:] == []
     always(lambda: uids_of(tenant.pods()), lambda uids: uids == kept, 1.0, what="the same pods")
     assert tenant.status("halved")["phase"] == "Running"
+
+
+def test_operator_of_a_second_release_waits_says_so_and_takes_over(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with (
+        BiremeStack(cluster, tmp_path / "stack", SETTINGS) as stack,
+        Tenant.staying(cluster, stack.log_tails) as tenant,
+    ):
+        stack.start()
+        second = stack.operator("second", {"BIREME_LEASE_NAMESPACE": tenant.namespace})
+        second.start()
+        words = "of the release in namespace default leads in this cluster: uninstall one"
+        eventually(lambda: words in answer_of(second.ready_url), explain=stack.log_tails)
+        tenant.create(torch_job("first"))
+        tenant.await_phase("first", "Running")
+        kept, before = uids_of(tenant.pods("first")), epoch(tenant, "first")
+        stack.operator().kill()
+        second.wait_ready()
+        tenant.create(torch_job("second"))
+        tenant.await_phase("second", "Running")
+        assert epoch(tenant, "second") > before
+        assert uids_of(tenant.pods("first")) == kept
+
+
+def answer_of(url: str) -> str:
+    """Return the body of an answer of whatever status; empty where nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read(), "utf-8")
+    except urllib.error.HTTPError as refused:
+        return str(refused.read(), "utf-8")
+    except OSError:
+        return ""

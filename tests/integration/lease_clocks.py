@@ -20,11 +20,13 @@ class Clocks:
         self.now = 1000.0
         self.wall = datetime(2030, 1, 1, tzinfo=UTC)
 
-    def lease(self, client: ApiClient, identity: str, **options: Any) -> Lease:
-        """The claim of ``identity`` on the one lease there is."""
+    def lease(
+        self, client: ApiClient, identity: str, namespace: str = "system", **options: Any
+    ) -> Lease:
+        """The claim of ``identity`` on the lease of the release in ``namespace``."""
         return Lease(
             client,
-            "system",
+            namespace,
             "bireme",
             identity,
             duration_seconds=DURATION,
