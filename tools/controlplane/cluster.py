@@ -252,9 +252,9 @@ class Cluster:
         etcd.start()
         server.start()
 
-    def call_etcd(self, verb: str, body: dict[str, Any]) -> Any:
+    def call_etcd(self, verb: str, body: dict[str, Any], service: str = "kv") -> Any:
         """Call etcd, past the API server, by its JSON gateway on loopback."""
-        url = f"http://127.0.0.1:{self._option('etcdPort')}/v3/kv/{verb}"
+        url = f"http://127.0.0.1:{self._option('etcdPort')}/v3/{service}/{verb}"
         with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:
             return json.load(answer)
 

@@ -42,6 +42,11 @@ class History:
         self._tests: list[tuple[float, str]] = [(0.0, _current_test())]
         self._removed: set[Key] = set()
 
+    @property
+    def elapsed_seconds(self) -> float:
+        """Return how long the recording has lasted."""
+        return self._recorder.elapsed_seconds
+
     def begin_test(self) -> None:
         """Say that what follows is for the test that pytest runs now."""
         self._tests.append((self._recorder.elapsed_seconds, _current_test()))
@@ -68,11 +73,12 @@ class History:
             BrokenPromisesError: they have not within the time in which a gang may be halfway.
         """
         try:
-            eventually(lambda: self._restless(namespace), lambda w: not w, self._grace_seconds)
+            eventually(lambda: self.restless(namespace), lambda w: not w, self._grace_seconds)
         except AssertionError as error:
             raise BrokenPromisesError(f"{_current_test()} did not come to rest: {error}") from None
 
-    def _restless(self, namespace: str = "") -> list[str]:
+    def restless(self, namespace: str = "") -> list[str]:
+        """Return what keeps the gangs of a namespace, or of all, from being at rest."""
         self._recorder.settle()
         world = ObservedCluster()
         for kind in ("Node", "Queue", "TrainingJob", "PodGroup", "Pod"):
@@ -93,7 +99,7 @@ class History:
             for violation in found
             if violation.invariant not in self._not_judged
         ]
-        broken += [f"{wrong} after {self._tests[-1][1]}" for wrong in self._restless()]
+        broken += [f"{wrong} after {self._tests[-1][1]}" for wrong in self.restless()]
         if broken:
             path = Path(tempfile.mkdtemp(prefix="bireme-history-")) / "history.jsonl"
             path.write_text("".join(map(to_line, records)))
