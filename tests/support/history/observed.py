@@ -33,6 +33,8 @@ class Pod:
     is_leaving: bool
     is_ours: bool
     """Bireme's scheduler binds it."""
+    is_gated: bool
+    """Bireme's gate keeps every scheduler from it."""
     request: Amounts
 
     @property
@@ -60,6 +62,7 @@ def pod_of(manifest: Manifest) -> Pod:
         phase=manifest.get("status", {}).get("phase") or "Pending",
         is_leaving=bool(meta.get("deletionTimestamp")),
         is_ours=spec.get("schedulerName") == "bireme",
+        is_gated={"name": _LABEL + "plan"} in (spec.get("schedulingGates") or ()),
         request=request_of(spec),
     )
 

@@ -282,6 +282,14 @@ class OnPlan:
             self._left_behind[record.key] = (record.seconds, plan)
 
 
+def gate_kept(world: ObservedCluster, gang: Key) -> str:
+    """Name members that a plan has places for and that stay behind Bireme's gate."""
+    plan = world.plan(gang)
+    planned = planned_nodes(plan) if plan is not None else {}
+    kept = sorted(p.name for p in world.members(gang) if p.is_gated and p.uid in planned)
+    return f"{', '.join(kept)} behind a gate, with a place in the plan" if kept else ""
+
+
 def role_affinity_broken(world: ObservedCluster, record: Record) -> Findings:
     """With Required role affinity every worker shares its topology domain with a server."""
     if record.kind != "TrainingJob" or record.change == "DELETED":
@@ -300,6 +308,85 @@ def role_affinity_broken(world: ObservedCluster, record: Record) -> Findings:
         if pod.role == "worker" and domains[pod.name] not in served and pod.node not in there:
             words = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
             yield "role-affinity-broken", record.key, words
+
+
+# --- order --------------------------------------------------------------------------------
+
+ONE_CYCLE_SECONDS: Final = 5.0
+"""Longest time between the writes of two plans that were decided together."""
+_HISTORY: Final = ("attempt", "preemptions", "interruptions", "restarts", "startFailures")
+"""Counts in a job's status; one that has started before is as good as no other."""
+
+
+class InTurn:
+    """Of two jobs that are alike in everything, the one that has waited longer starts first.
+
+    Alike are jobs of one namespace whose specs are equal, queue, priority class and estimate
+    included, and which were never started, edited or told that they never fit. What is right for
+    one of them at any time is right for the other, so no reservation, backfill or size can excuse
+    that the later one goes first.
+    """
+
+    name: Final = "overtaken"
+
+    def __init__(self) -> None:
+        self._made: dict[Key, float] = {}
+        self._in_line: dict[Key, float] = {}
+        """Job to since when it has a place in the line and a history of nothing else."""
+        self._excused: set[Key] = set()
+        self._suspected: dict[Key, tuple[Key, float]] = {}
+        """A job that was overtaken, to who did, and when."""
+
+    def see(self, world: ObservedCluster, record: Record) -> Findings:
+        yield from self._overdue(record.seconds)
+        if record.kind != "TrainingJob":
+            return
+        key, job = record.key, record.manifest
+        if record.change == "DELETED":
+            self._forget(key)
+            return
+        if world.before is None:
+            self._forget(key)
+            self._made[key] = record.seconds
+        if _has_a_past(job):
+            self._excused.add(key)
+        had_plan = "plan" in (world.before or {}).get("status", {})
+        if "plan" in job.get("status", {}) and not had_plan and key not in self._excused:
+            self._accuse(world, key, job, record.seconds)
+        if self._may_wait(key, job):
+            self._in_line.setdefault(key, record.seconds)
+        else:
+            self._in_line.pop(key, None)
+            self._suspected.pop(key, None)
+
+    def _may_wait(self, key: Key, job: Manifest) -> bool:
+        status = job.get("status", {})
+        return key not in self._excused and "plan" not in status and "queuePosition" in status
+
+    def _accuse(self, world: ObservedCluster, key: Key, job: Manifest, now: float) -> None:
+        for other, since in self._in_line.items():
+            is_earlier = other[0] == key[0] and since < self._made[key]
+            if is_earlier and world.objects["TrainingJob"][other]["spec"] == job["spec"]:
+                self._suspected.setdefault(other, (key, now))
+
+    def _overdue(self, now: float) -> Findings:
+        for key, (winner, since) in list(self._suspected.items()):
+            if now - since > ONE_CYCLE_SECONDS:
+                del self._suspected[key]
+                self._excused.add(key)  # reported once
+                words = f"{'/'.join(winner)}, which is alike and came later, started {since:.2f} s"
+                yield self.name, key, f"waits, while {words}"
+
+    def _forget(self, key: Key) -> None:
+        self._excused.discard(key)
+        for known in (self._made, self._in_line, self._suspected):
+            known.pop(key, None)
+
+
+def _has_a_past(job: Manifest) -> bool:
+    status = job.get("status", {})
+    is_edited = job["metadata"].get("generation", 1) != 1
+    return is_edited or status.get("reason") == "NeverFits" or any(map(status.get, _HISTORY))
 
 
 # --- jobs ---------------------------------------------------------------------------------
@@ -394,6 +481,9 @@ def restless(world: ObservedCluster, namespace: str = "") -> Findings:
 def _restless(world: ObservedCluster, kind: str, key: Key, owner: Manifest) -> Findings:
     status, phase = owner.get("status", {}), phase_of(owner)
     if phase in (*ENDED, "Completed"):
+        # What goes on after the end, as its policy wants it, keeps its places.
+        if "plan" in status and not any(p.is_active for p in world.members(key)):
+            yield "plan-left-over", key, f"at the end {phase}, with a plan"
         return
     if phase == "Running":
         if wrong := partial(world, key):
@@ -413,6 +503,39 @@ def _restless(world: ObservedCluster, kind: str, key: Key, owner: Manifest) -> F
         yield "places-kept", key, f"{_state(owner)}, and holds {held}"
     elif kind == "TrainingJob" and _waits_in_vain(world, owner):
         yield "waits-in-vain", key, f"its replicas fit as they are, but {_state(owner)}"
+
+
+def miscounted(world: ObservedCluster) -> Findings:
+    """Yield queues whose status counts gangs that hold nothing, or misses one that does.
+
+    It is written now and then: to be asked until it is empty.
+    """
+    queues = world.objects.get("Queue", {})
+    holding: dict[str, int] = dict.fromkeys((name for _, name in queues), 0)
+    in_use: set[str] = set()
+    for kind in GANGS:
+        for key, owner in world.objects.get(kind, {}).items():
+            has_plan = "plan" in owner.get("status", {})
+            name = world.queue_of(key)
+            if has_plan and name in holding:
+                holding[name] += 1
+            if has_plan or any(p.is_active for p in world.members(key)):
+                in_use |= set(_with_those_above(queues, name))
+    for (_, name), queue in queues.items():
+        status = queue.get("status") or {}
+        if int(status.get("admitted") or 0) != holding[name]:
+            words = f"{status.get('admitted')} gangs admitted, {holding[name]} have a plan"
+            yield "usage-left-over", f"queue {name}", words
+        elif (used := status.get("usage")) and name not in in_use:
+            yield "usage-left-over", f"queue {name}", f"{used} in use by nobody"
+
+
+def _with_those_above(queues: dict[Key, Manifest], name: str) -> Iterator[str]:
+    seen: set[str] = set()
+    while name and name not in seen:
+        seen.add(name)
+        yield name
+        name = (queues.get(("", name)) or {}).get("spec", {}).get("parent") or ""
 
 
 def _state(owner: Manifest) -> str:
@@ -492,10 +615,14 @@ INVARIANTS: Final = {
     "off-plan": "every replica is bound where its plan says",
     "role-affinity-broken": "workers share the domain of a parameter server where required",
     "replica-left-over": "a finished job leaves no replica on a node",
+    "overtaken": "of two jobs alike, who came first starts first",
+    "gate-left-over": "who has a place in a plan is let go to it",
     "epoch-went-back": "a deposed leader writes no plan",
     "job-went-back": "a finished job stays finished, attempts count up",
     "job-lost": "every job finishes, or waits and says why",
     "places-kept": "what waits holds no place",
+    "plan-left-over": "what has ended holds no place",
+    "usage-left-over": "a queue counts who holds places, and nobody else",
     "waits-in-vain": "nothing waits for room that is there",
 }
 
@@ -521,6 +648,8 @@ def check(
         Lasting("gang-partial", grace_seconds, not_counted, partial).see,
         Lasting("replica-left-over", grace_seconds, not_counted, leftover).see,
         Lasting(LOST, grace_seconds, not_counted, deserted).see,
+        Lasting("gate-left-over", grace_seconds, not_counted, gate_kept).see,
+        InTurn().see,
         ReplicasOnce().see,
         OnPlan().see,
         role_affinity_broken,

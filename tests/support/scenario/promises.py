@@ -12,7 +12,14 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from tests.support.history.observed import ObservedCluster
-from tests.support.history.observer import INVARIANTS, Violation, check, restless
+from tests.support.history.observer import (
+    INVARIANTS,
+    Findings,
+    Violation,
+    check,
+    miscounted,
+    restless,
+)
 from tests.support.history.recorder import Recorder
 from tests.support.history.records import Key, Record, to_line
 from tests.support.scenario.waiting import eventually
@@ -20,6 +27,8 @@ from tools.controlplane.cluster import Cluster
 
 GRACE_SECONDS: Final = 60.0
 """Longest time a gang may be halfway, as is promised."""
+REST_SECONDS: Final = 30.0
+"""Longest time from the last event or fault to the state that it leads to."""
 _NONE: Final[Mapping[str, str]] = {}
 _histories: Final[WeakKeyDictionary[Cluster, "History"]] = WeakKeyDictionary()
 
@@ -70,23 +79,35 @@ class History:
         """Return once all gangs of a namespace have ended, run whole, or wait and hold nothing.
 
         Raises:
-            BrokenPromisesError: they have not within the time in which a gang may be halfway.
+            BrokenPromisesError: they have not in time, or queues still count others.
         """
         try:
-            eventually(lambda: self.restless(namespace), lambda w: not w, self._grace_seconds)
+            rest_seconds = min(REST_SECONDS, self._grace_seconds)
+            eventually(lambda: self.restless(namespace), lambda w: not w, rest_seconds)
+            eventually(self._miscounted, lambda w: not w, rest_seconds)
         except AssertionError as error:
             raise BrokenPromisesError(f"{_current_test()} did not come to rest: {error}") from None
 
     def restless(self, namespace: str = "") -> list[str]:
         """Return what keeps the gangs of a namespace, or of all, from being at rest."""
+        return self._told(restless(self._now(), namespace))
+
+    def _miscounted(self) -> list[str]:
+        return self._told(miscounted(self._now()))
+
+    def _now(self) -> ObservedCluster:
+        """Return the cluster as it is."""
         self._recorder.settle()
         world = ObservedCluster()
         for kind in ("Node", "Queue", "TrainingJob", "PodGroup", "Pod"):
             for each in self._recorder.objects(kind):
                 world.apply(Record(0.0, "ADDED", kind, 0, each))
+        return world
+
+    def _told(self, findings: Findings) -> list[str]:
         return [
             f"{invariant}: {subject if isinstance(subject, str) else '/'.join(subject)}: {message}"
-            for invariant, subject, message in restless(world, namespace)
+            for invariant, subject, message in findings
             if invariant not in self._not_judged
         ]
 
