@@ -406,6 +406,7 @@ def with_switches(values: Manifest) -> Manifest:
     shown["global"] = {}
     shown["defaultQueue"]["create"] = True
     shown["priorityAndFairness"]["enabled"] = shown["networkPolicies"]["enabled"] = True
+    shown["admission"]["enforce"]["enabled"] = shown["admission"]["operator"]["enabled"] = True
     shown["forecast"]["enabled"] = shown["monitoring"]["dashboards"]["enabled"] = True
     for component in COMPONENTS:
         shown[component]["serviceAccount"]["create"] = True

@@ -170,9 +170,40 @@ affinity:
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/* Who a component is to the API server: (list $ "forecast" .Values.forecast). */}}
+{{- define "bireme.accountUser" -}}
+system:serviceaccount:{{ include "bireme.namespace" (index . 0) }}:{{ include "bireme.serviceAccount" . }}
+{{- end -}}
+
 {{/* Who the operator is to the API server. */}}
 {{- define "bireme.operatorUser" -}}
-system:serviceaccount:{{ include "bireme.namespace" . }}:{{ include "bireme.serviceAccount" (list . "operator" .Values.operator) }}
+{{- include "bireme.accountUser" (list . "operator" .Values.operator) -}}
+{{- end -}}
+
+{{/* Names in which * stands for any text, as the regular expression that one of them matches. */}}
+{{- define "bireme.glob" -}}
+{{- $names := list -}}
+{{- range . -}}
+{{- $names = append $names (regexQuoteMeta . | replace "\\*" ".*") -}}
+{{- end -}}
+^(?:{{ join "|" $names }})$
+{{- end -}}
+
+{{/* Whether a part of a pod asks for a listed resource, in CEL: (list "each" "^(?:.*)$"). */}}
+{{- define "bireme.asks" -}}
+{{- $part := index . 0 -}}
+{{- $listed := index . 1 -}}
+(has({{ $part }}.resources) && (
+{{- range $number, $kind := list "requests" "limits" -}}
+{{- $amounts := printf "%s.resources.%s" $part $kind -}}
+{{ ternary " || " "" (gt $number 0) }}(has({{ $amounts }}) && {{ $amounts }}.exists(name, name.matches(r'{{ $listed }}') && string({{ $amounts }}[name]) != '0'))
+{{- end -}}
+))
+{{- end -}}
+
+{{/* What the pods of helm test run, and nothing else. */}}
+{{- define "bireme.testCommand" -}}
+['python', '-c', 'print("one of two")']
 {{- end -}}
 
 {{/* Whose requests the flow schemas take: the operator's, and the scheduler's and extender's. */}}

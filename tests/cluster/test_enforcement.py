@@ -1,0 +1,446 @@
+"""Queues that hold, status that is the operator's alone, and the fence around its account.
+
+Each attempt is made twice on a real API server: where nothing stands against it, so that it is
+known to work, and against the policies of the chart.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import pytest
+
+from tests.support.scenario import helm as scenario_helm
+from tests.support.scenario.helm import NAMESPACE, Helm, install, running
+from tests.support.scenario.manifests import (
+    GPU,
+    PLAN_GATE,
+    Manifest,
+    member_template,
+    pod,
+    pod_group,
+    pod_spec,
+    queue,
+    scheduling_policy,
+    task,
+    training_job,
+)
+from tests.support.scenario.pools import pool_scaler
+from tests.support.scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.waiting import eventually
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.stack import BiremeStack
+
+pytestmark = pytest.mark.cluster
+
+ANN: Final = ("--as=ann", "--as-group=system:authenticated")
+"""The owner of one namespace: she may do everything there is in it."""
+OPERATOR: Final = f"--as=system:serviceaccount:{NAMESPACE}:bireme-operator"
+FORECAST: Final = f"--as=system:serviceaccount:{NAMESPACE}:bireme-forecast"
+DRY_RUN: Final = "--dry-run=server"
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Iterator[BiremeStack]:
+    """A cluster onto which the chart was installed, by its default values."""
+    with (
+        scenario_helm.installed("enforce", fake_nodes(2, gpus=8, racks=2), helm) as cluster,
+        running(cluster, tmp_path_factory.mktemp("stack")) as stack,
+    ):
+        yield stack
+
+
+@pytest.fixture
+def tenant(installed: BiremeStack) -> Iterator[Tenant]:
+    """A namespace whose owner has a Role with every verb on everything."""
+    cluster = installed.cluster
+    with Tenant.staying(cluster, installed.log_tails) as tenant:
+        rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+        head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+        role = {**head, "metadata": {"name": "owner"}, "rules": [rule]}
+        where = f"--namespace={tenant.namespace}"
+        cluster.kubectl("create", "-f", "-", where, input=json.dumps(role))
+        cluster.kubectl("create", "rolebinding", "ann", "--role=owner", "--user=ann", where)
+        asked = ("auth", "can-i", "create", "pods/binding", where, *ANN)
+        tenant.eventually(lambda: cluster.kubectl(*asked, check=False), lambda s: s[:3] == "yes")
+        yield tenant
+
+
+def said(tenant: Tenant, *arguments: str, manifest: Manifest | None = None) -> str:
+    """Return what kubectl prints about a request in the tenant's namespace, however it ends."""
+    text = json.dumps(manifest) if manifest is not None else ""
+    where = f"--namespace={tenant.namespace}"
+    return tenant.cluster.kubectl(*arguments, where, input=text, check=False)
+
+
+def tried(tenant: Tenant, manifest: Manifest, *who: str) -> str:
+    """Return the answer to a creation that changes nothing."""
+    return said(tenant, "create", "-f", "-", DRY_RUN, *who, manifest=manifest)
+
+
+def patched(tenant: Tenant, kind: str, name: str, change: object, *who: str) -> str:
+    form = "json" if isinstance(change, list) else "merge"
+    arguments = ("patch", kind, name, f"--type={form}", "-p", json.dumps(change))
+    return said(tenant, *arguments, *who)
+
+
+def status_patched(tenant: Tenant, path: str, change: Manifest, who: str) -> str:
+    """Return the answer to a patch of the status at ``path``; kubectl would read it first."""
+    head = {"Content-Type": "application/merge-patch+json", "Impersonate-User": who}
+    with closing(tenant.cluster.api.connect()) as connection:
+        where = f"{path}/status?dryRun=All"
+        connection.request("PATCH", where, json.dumps({"status": change}), head)
+        return connection.getresponse().read().decode()
+
+
+def until(words: str, answer: Callable[..., str], *arguments: Any) -> None:
+    """Return once ``answer(*arguments)`` has these words: policies act a moment after a write."""
+    eventually(lambda: answer(*arguments), lambda text: words in text)
+
+
+def enforced(tenant: Tenant) -> None:
+    """Label the namespace, and return when the API server acts on it."""
+    tenant.cluster.kubectl("label", "namespace", tenant.namespace, "bireme.dev/enforce=true")
+    until("keeps its queues", tried, tenant, pod("probe", gpus=1))
+
+
+@contextmanager
+def without(tenant: Tenant, policy: str) -> Iterator[None]:
+    """Take the binding of a policy away within the block, as administrators do for a repair."""
+    cluster, kind = tenant.cluster, "validatingadmissionpolicybinding"
+    found = json.loads(cluster.kubectl("get", kind, policy, "-o=json"))
+    found["metadata"] = {key: found["metadata"][key] for key in ("name", "labels", "annotations")}
+    cluster.kubectl("delete", kind, policy)
+    try:
+        yield
+    finally:
+        cluster.kubectl("create", "-f", "-", input=json.dumps(found))
+
+
+# --- namespaces that enforce their queues ---------------------------------------------------------
+
+
+def asking(amounts: Manifest, field: str = "containers", **more: object) -> Manifest:
+    """Return a pod of the default scheduler with another container that asks for ``amounts``."""
+    made = pod("loose", gpus=0)
+    container = {"name": "asks", "image": "trainer", "resources": {"limits": amounts}, **more}
+    made["spec"].setdefault(field, []).append(container)
+    return made
+
+
+ASKING: Final[dict[str, Manifest]] = {
+    "container": asking({GPU: "1"}),
+    "init container": asking({GPU: "1"}, "initContainers"),
+    "sidecar": asking({GPU: "1"}, "initContainers", restartPolicy="Always"),
+    "another device": asking({"deviceclass.resource.kubernetes.io/gpu": "1"}),
+    "resource claim": pod(
+        "loose", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    ),
+    "node of its own": pod("loose", gpus=1, nodeName="gpu-00"),
+    "gate without the scheduler": pod("loose", gpus=1, schedulingGates=[{"name": PLAN_GATE}]),
+    "scheduler without the gate": pod("loose", gpus=1, schedulerName="bireme"),
+    "gate of another": pod(
+        "loose", gpus=1, schedulerName="bireme", schedulingGates=[{"name": "example.com/mine"}]
+    ),
+    "gate without a group": pod(
+        "loose", gpus=1, schedulerName="bireme", schedulingGates=[{"name": PLAN_GATE}]
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ASKING)
+def test_pod_that_asks_for_devices_past_the_queues_is_refused_where_they_are_enforced(
+    tenant: Tenant, how: str
+) -> None:
+    assert "created" in tried(tenant, ASKING[how], *ANN)
+    enforced(tenant)
+    assert "keeps its queues" in tried(tenant, ASKING[how], *ANN)
+    # Who administers the cluster passes no more than who owns the namespace.
+    assert "keeps its queues" in tried(tenant, ASKING[how])
+
+
+def test_whatever_goes_through_a_queue_or_asks_for_no_device_runs_where_they_are_enforced(
+    tenant: Tenant,
+) -> None:
+    enforced(tenant)
+    member = {"apiVersion": "v1", "kind": "Pod", **member_template("crew", 1)}
+    member["metadata"]["name"] = "crew-0"
+    none = asking({GPU: "0"})
+    none["metadata"]["name"] = "none"
+    for manifest in (pod_group("crew", 1), member, none, training_job("job", task("worker", 2))):
+        assert "created" in said(tenant, "create", "-f", "-", *ANN, manifest=manifest)
+    tenant.await_phase("job", "Running")
+    tenant.eventually(lambda: nodes_of(tenant.pods()).keys() >= {"crew-0", "none"})
+
+
+def test_gate_is_lifted_by_the_operator_alone_where_queues_are_enforced(tenant: Tenant) -> None:
+    gated = {"apiVersion": "v1", "kind": "Pod", **member_template("never", 1)}
+    gated["metadata"]["name"] = "gated"
+    lift = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    with without(tenant, "bireme-pods"):  # which says so everywhere
+        tenant.create(gated)
+        until("patched", patched, tenant, "pod", "gated", lift, DRY_RUN, *ANN)
+        enforced(tenant)
+        assert "only the operator lifts" in patched(tenant, "pod", "gated", lift, *ANN)
+        assert "patched" in patched(tenant, "pod", "gated", lift, DRY_RUN, OPERATOR)
+
+
+def binding(name: str) -> Manifest:
+    head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+    return {**head, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-00"}}
+
+
+def test_only_who_binds_in_the_whole_cluster_binds_where_queues_are_enforced(
+    tenant: Tenant,
+) -> None:
+    def bound(name: str, path: str, *who: str) -> str:
+        raw = f"/api/v1/namespaces/{tenant.namespace}/{path}"
+        made = binding(name)
+        made["metadata"]["namespace"] = tenant.namespace
+        return said(tenant, "create", f"--raw={raw}", "-f", "-", *who, manifest=made)
+
+    tenant.create(*(pod(name, gpus=1, schedulerName="nobody") for name in ("first", "next")))
+    assert "Success" in bound("first", "pods/first/binding", *ANN)
+    enforced(tenant)
+    words = "may bind pods in namespace"
+    assert words in bound("next", "pods/next/binding", *ANN)
+    assert words in bound("next", "bindings", *ANN)
+    assert "Success" in bound("next", "pods/next/binding")
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+def test_namespace_is_let_go_only_by_who_may_enforce(tenant: Tenant, subresource: str) -> None:
+    enforced(tenant)
+    sub = [f"--subresource={subresource}"] if subresource else []
+
+    def labelled(value: str | None, name: str = "bireme.dev/enforce") -> str:
+        change = {"metadata": {"labels": {name: value}}}
+        return patched(tenant, "namespace", tenant.namespace, change, *sub, *ANN)
+
+    assert "patched" in labelled("a", "team")
+    for value in (None, "false"):
+        assert "may not let go of namespace" in labelled(value)
+    who = ("--clusterrole=bireme-admin", "--user=ann")
+    tenant.cluster.kubectl("create", "clusterrolebinding", tenant.namespace, *who)
+    try:
+        until("patched", labelled, None)
+    finally:
+        tenant.cluster.kubectl("delete", "clusterrolebinding", tenant.namespace)
+    until("created", tried, tenant, pod("loose", gpus=1), *ANN)
+
+
+def test_labels_of_the_operator_are_its_own_through_every_subresource(tenant: Tenant) -> None:
+    tenant.create(training_job("job", task("worker", 1)))
+    tenant.await_phase("job", "Running")
+    change = {"metadata": {"labels": {"bireme.dev/queue": "another"}}}
+    for sub in ("", "--subresource=status"):
+        flags = [sub] if sub else []
+        answer = patched(tenant, "pod", "job-worker-0", change, *flags, *ANN)
+        assert "only the operator writes the labels" in answer, sub
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+PLAN: Final[Manifest] = {"status": {"reason": "Admitted"}}
+
+
+def test_status_of_a_job_is_written_by_the_operator_alone_whatever_a_role_has(
+    tenant: Tenant,
+) -> None:
+    tenant.create(training_job("job", task("worker", 1), runPolicy={"suspend": True}))
+    sub = "--subresource=status"
+
+    def forged(*who: str) -> str:
+        return patched(tenant, "trainingjob", "job", PLAN, sub, DRY_RUN, *who)
+
+    with without(tenant, "bireme-status"):
+        until("patched", forged, *ANN)
+    for who in (ANN, ()):
+        until("is written by the operator", forged, *who)
+
+
+def test_status_of_every_kind_is_closed_to_administrators_and_open_to_the_forecast(
+    tenant: Tenant,
+) -> None:
+    made = {
+        "trainingjob": training_job("kind", task("worker", 1), runPolicy={"suspend": True}),
+        "podgroup": pod_group("kind", 1),
+        "queue": queue("kind"),
+        "schedulingpolicy": scheduling_policy("kind", orderer="fifo", stage="Shadow"),
+        "nodepoolscaler": pool_scaler("kind"),
+    }
+    tenant.create(*made.values())
+    sub = "--subresource=status"
+    try:
+        for kind in made:
+            answer = patched(tenant, kind, "kind", {"status": {"conditions": []}}, sub)
+            assert "is written by the operator" in answer, kind
+        path, forecast = tenant.path("NodePoolScaler", "kind"), {"model": {"name": "gru"}}
+        answer = status_patched(tenant, path, forecast, FORECAST.removeprefix("--as="))
+        assert json.loads(answer)["status"]["model"]["name"] == "gru"
+    finally:
+        for manifest in made.values():
+            tenant.delete(manifest["kind"], "kind")
+
+
+# --- the fence ------------------------------------------------------------------------------------
+
+
+def of_operator(**spec: Any) -> Manifest:
+    return pod("made", gpus=1, schedulerName="bireme", **spec)
+
+
+def secured(**context: object) -> Manifest:
+    made = of_operator()
+    made["spec"]["containers"][0]["securityContext"] = context
+    return made
+
+
+FENCED: Final[dict[str, tuple[Manifest, str]]] = {
+    "another scheduler": (pod("made"), "spec.schedulerName"),
+    "a node": (of_operator(nodeName="gpu-00"), "spec.nodeName"),
+    "a folder of the node": (
+        of_operator(volumes=[{"name": "root", "hostPath": {"path": "/dev/infinibandx"}}]),
+        "admission.operator.hostPaths",
+    ),
+    "the network of the node": (of_operator(hostNetwork=True), "admission.operator.hostNetwork"),
+    "the processes of the node": (of_operator(hostPID=True), "hostPID"),
+    "the memory of the node": (of_operator(hostIPC=True), "admission.operator.hostIPC"),
+    "privilege": (secured(privileged=True), "admission.operator.privileged"),
+    "a capability": (
+        secured(capabilities={"add": ["SYS_ADMIN"]}),
+        "admission.operator.capabilities",
+    ),
+    "an unmasked proc": (secured(procMount="Unmasked"), "procMount"),
+    "privilege at first": (
+        of_operator(
+            initContainers=[
+                {"name": "first", "image": "trainer", "securityContext": {"privileged": True}}
+            ]
+        ),
+        "admission.operator.privileged",
+    ),
+    "another account": (
+        of_operator(serviceAccountName="builder"),
+        "admission.operator.serviceAccounts",
+    ),
+}
+FENCED["an unmasked proc"][0]["spec"]["hostUsers"] = False
+
+
+def test_operator_makes_no_pod_that_is_more_than_a_replica(tenant: Tenant) -> None:
+    said(tenant, "create", "serviceaccount", "builder")
+    with without(tenant, "bireme-operator-pods"):
+        for manifest, _ in FENCED.values():
+            until("created", tried, tenant, manifest, OPERATOR)
+    until("the operator", tried, tenant, pod("made"), OPERATOR)
+    answers = {how: tried(tenant, manifest, OPERATOR) for how, (manifest, _) in FENCED.items()}
+    for how, (_, words) in FENCED.items():
+        assert words in answers[how], how
+    assert "created" in tried(tenant, of_operator(), OPERATOR)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", NAMESPACE])
+def test_operator_makes_and_changes_nothing_in_namespaces_of_the_system(
+    installed: BiremeStack, namespace: str
+) -> None:
+    system = Tenant(installed.cluster, namespace)
+    assert "admission.operator.systemNamespaces" in tried(system, of_operator(), OPERATOR)
+    service: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "made"}}
+    service["spec"] = {"clusterIP": "None", "selector": {"a": "b"}}
+    assert "admission.operator.systemNamespaces" in tried(system, service, OPERATOR)
+    bait = pod("bait", gpus=0, schedulerName="bireme")
+    bait["spec"]["containers"][0]["image"] = "bait"
+    system.create(bait)
+    try:
+        image = {"spec": {"containers": [{"name": "train", "image": "thief"}]}}
+        arguments = ("patch", "pod", "bait", "-p", json.dumps(image), DRY_RUN)
+        assert "systemNamespaces" in said(system, *arguments, OPERATOR)
+        answer = said(system, "delete", "pod", "bait", DRY_RUN, OPERATOR)
+        assert "systemNamespaces" in answer
+    finally:
+        system.delete("Pod", "bait", 0)
+
+
+def test_operator_changes_pods_of_its_scheduler_alone_and_never_what_they_run(
+    tenant: Tenant,
+) -> None:
+    tenant.create(pod("theirs", gpus=0), pod("ours", gpus=0, schedulerName="bireme"))
+    image = {"spec": {"containers": [{"name": "train", "image": "thief"}]}}
+    label = {"metadata": {"labels": {"team": "a"}}}
+
+    def answer(name: str, change: Manifest) -> str:
+        return said(tenant, "patch", "pod", name, "-p", json.dumps(change), DRY_RUN, OPERATOR)
+
+    assert "patched" in answer("ours", label)
+    assert "the images" in answer("ours", image)
+    assert "of its scheduler alone" in answer("theirs", label)
+    path, forged = tenant.path("Pod", "theirs"), {"podIP": "192.0.2.1"}
+    who = OPERATOR.removeprefix("--as=")
+    assert "of its scheduler alone" in status_patched(tenant, path, forged, who)
+    deleted = said(tenant, "delete", "pod", "theirs", DRY_RUN, OPERATOR)
+    assert "of its scheduler alone" in deleted
+
+
+def test_operator_makes_headless_services_alone(tenant: Tenant) -> None:
+    service: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "made"}}
+    service["spec"] = {"clusterIP": "None", "selector": {"a": "b"}}
+    assert "created" in tried(tenant, service, OPERATOR)
+    service["spec"]["externalIPs"] = ["192.0.2.1"]
+    assert "headless" in tried(tenant, service, OPERATOR)
+    service["spec"] = {"ports": [{"port": 80}], "selector": {"a": "b"}}
+    assert "headless" in tried(tenant, service, OPERATOR)
+
+
+def test_job_whose_template_the_fence_refuses_says_what_and_which_value_allows_it(
+    tenant: Tenant,
+) -> None:
+    spec = pod_spec(hostNetwork=True)
+    tenant.create(training_job("job", task("worker", 2, spec=spec)))
+    status = tenant.eventually(
+        lambda: tenant.status("job"),
+        lambda status: "admission.operator.hostNetwork" in status.get("message", ""),
+    )
+    assert status["reason"] == "PodsRefused"
+    assert tenant.pods() == []
+
+
+def test_values_say_what_is_listed_and_what_the_fence_lets_through(
+    tenant: Tenant, helm: Helm
+) -> None:
+    allowed = (
+        *("hostNetwork=true", "hostIPC=true", "hostPaths={/dev/infiniband}"),
+        *("capabilities={IPC_LOCK}", "serviceAccounts={default,train-*}"),
+    )
+    listed = ("enforce.resources={nvidia.com/*,hugepages-*}",)
+    sets = [f"--set=admission.operator.{value}" for value in allowed]
+    sets += [f"--set=admission.{value}" for value in listed]
+    rdma = of_operator(
+        hostNetwork=True,
+        hostIPC=True,
+        serviceAccountName="train-s3",
+        volumes=[{"name": "ib", "hostPath": {"path": "/dev/infiniband/uverbs0"}}],
+    )
+    context = {"capabilities": {"add": ["IPC_LOCK"]}}
+    rdma["spec"]["containers"][0]["securityContext"] = context
+    for account in ("train-s3", "builder"):
+        said(tenant, "create", "serviceaccount", account)
+    huge = pod("huge", gpus=0, resources={"limits": {"hugepages-2Mi": "2Mi"}})
+    fuse = asking({"example.com/fuse": "1"})
+    install(tenant.cluster, helm, *sets)
+    try:
+        until("created", tried, tenant, rdma, OPERATOR)
+        for how in ("a folder of the node", "another account", "privilege", "a capability"):
+            manifest, words = FENCED[how]
+            assert words in tried(tenant, manifest, OPERATOR), how
+        enforced(tenant)
+        until("created", tried, tenant, fuse, *ANN)
+        assert "keeps its queues" in tried(tenant, huge, *ANN)
+    finally:
+        install(tenant.cluster, helm)
