@@ -2,7 +2,8 @@
 
 Where an answer is not valid, the policy's rules answer in the same cycle. One orderer decides a
 whole cycle, because the preemption priorities of two do not compare. A gang whose placer fails
-without rules has no places; without a sizer's answer the general rule sizes all gangs.
+without rules has no places; without a sizer's answer the general rule sizes all gangs. What was
+wrong names no gang.
 """
 
 import math
@@ -126,6 +127,12 @@ class CheckedSizer:
             return {}
 
 
+def _unnamed(gang: Gang) -> str:
+    """Return which gang it is, for a text that stands on a SchedulingPolicy."""
+    # More people may read those than the gang's own users.
+    return f"the gang with uid {gang.uid}"
+
+
 def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
     """Clip ``sizes``: at least what may start, at most the maximum (if elastic) or as asked."""
     least = {task.name: task.replicas for task in gang.at_minimum.tasks}
@@ -133,8 +140,8 @@ def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
     for task in gang.tasks:
         wanted: object = sizes.get(task.name, task.replicas)
         if not isinstance(wanted, (int, np.integer)):
-            name = f"{gang.namespace}/{gang.name}"
-            raise ValueError(f"it wants {wanted!r} {task.name} replicas of {name}, no whole number")
+            whose = f"a task of {_unnamed(gang)}"
+            raise ValueError(f"it wants {wanted!r} replicas of {whose}, no whole number")
         most = task.maximum if gang.is_elastic else task.replicas
         within[task.name] = max(least[task.name], min(int(wanted), most))
     return within
@@ -184,7 +191,7 @@ class CheckedPlacer:
             placement, fault = None, error_text(error)
         if not fault:
             return placement
-        self.fault = f"the placer failed for {gang.namespace}/{gang.name}: {fault}"
+        self.fault = f"the placer failed for {_unnamed(gang)}: {fault}"
         if self._rules is None:
             return None
         self._patience -= 1

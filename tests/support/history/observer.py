@@ -8,6 +8,7 @@ reference model of the core (:mod:`tests.support.model`).
 """
 
 import functools
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -445,6 +446,66 @@ def job_lost(removed: Collection[Key], world: ObservedCluster, record: Record) -
         yield LOST, record.key, f"deleted while {phase}"
 
 
+# --- texts --------------------------------------------------------------------------------
+
+_TOKEN: Final = re.compile(r"[a-z0-9](?:[a-z0-9./-]*[a-z0-9])?")
+_OUR_EVENTS: Final = "bireme"
+"""Component of events by operator and kube-scheduler, or its beginning."""
+
+
+class NamesKeptApart:
+    """No text of an object names an object of another namespace, or that namespace.
+
+    A name counts as one where it cannot be a word: with its namespace, a hyphen or a digit.
+    """
+
+    name: Final = "names-leaked"
+
+    def __init__(self) -> None:
+        self._homes: dict[str, set[str]] = {}
+        """Name of a job, group or pod to the namespaces that have or had one."""
+        self._namespaces: set[str] = set()
+
+    def see(self, world: ObservedCluster, record: Record) -> Findings:
+        if record.kind in ("Pod", *GANGS):
+            space, name = record.key
+            self._homes.setdefault(name, set()).add(space)
+            self._namespaces.add(space)
+        if record.kind == "Pod" or record.change == "DELETED":
+            return
+        about = record.manifest.get("involvedObject") or record.manifest.get("metadata", {})
+        home = about.get("namespace") or ""
+        before = set(_texts(world.before or {}))
+        for text in _texts(record.manifest):
+            found = () if text in before else self._foreign(text, home)
+            for name in found:
+                yield self.name, f"{record.kind} {'/'.join(record.key)}", f"{name} in {text!r}"
+
+    def _foreign(self, text: str, home: str) -> Iterator[str]:
+        for token in _TOKEN.findall(text):
+            space, _, name = token.partition("/")
+            if name:
+                if space != home and space in self._homes.get(name, ()):
+                    yield token
+            elif token.isalpha():
+                continue
+            elif (token in self._namespaces and token != home) or (
+                token in self._homes and home not in self._homes[token]
+            ):
+                yield token
+
+
+def _texts(manifest: Manifest) -> Iterator[str]:
+    """Yield what people read: messages in the status, or of an event of Bireme's."""
+    if "involvedObject" in manifest:
+        if str((manifest.get("source") or {}).get("component", "")).startswith(_OUR_EVENTS):
+            yield manifest.get("message") or ""
+        return
+    status = manifest.get("status") or {}
+    for part in (status, *(status.get("conditions") or ())):
+        yield from (part[key] for key in ("message", "why") if isinstance(part.get(key), str))
+
+
 def unsettled(world: ObservedCluster) -> Findings:
     """Yield jobs that at the end are neither finished nor waiting for a stated reason."""
     for key, job in world.objects.get("TrainingJob", {}).items():
@@ -624,6 +685,7 @@ INVARIANTS: Final = {
     "plan-left-over": "what has ended holds no place",
     "usage-left-over": "a queue counts who holds places, and nobody else",
     "waits-in-vain": "nothing waits for room that is there",
+    "names-leaked": "no text names an object of another namespace",
 }
 
 
@@ -655,6 +717,7 @@ def check(
         role_affinity_broken,
         job_went_back,
         EpochsGrow().see,
+        NamesKeptApart().see,
         functools.partial(job_lost, removed),
     )
     world = ObservedCluster()

@@ -20,7 +20,7 @@ from tests.support.history.observer import (
     miscounted,
     restless,
 )
-from tests.support.history.recorder import Recorder
+from tests.support.history.recorder import COLLECTIONS, Recorder
 from tests.support.history.records import Key, Record, to_line
 from tests.support.scenario.waiting import eventually
 from tools.controlplane.cluster import Cluster
@@ -30,6 +30,12 @@ GRACE_SECONDS: Final = 60.0
 REST_SECONDS: Final = 30.0
 """Longest time from the last event or fault to the state that it leads to."""
 _NONE: Final[Mapping[str, str]] = {}
+_RECORDED: Final[Mapping[str, str]] = {
+    **COLLECTIONS,
+    "SchedulingPolicy": "/apis/bireme.dev/v1alpha1/schedulingpolicies",
+    "NodePoolScaler": "/apis/bireme.dev/v1alpha1/nodepoolscalers",
+    "Event": "/api/v1/events",
+}
 _histories: Final[WeakKeyDictionary[Cluster, "History"]] = WeakKeyDictionary()
 
 
@@ -145,7 +151,7 @@ def judged(
     Raises:
         BrokenPromisesError: another invariant was broken.
     """
-    with Recorder(cluster.kubeconfig) as recorder:
+    with Recorder(cluster.kubeconfig, collections=_RECORDED) as recorder:
         history = _histories[cluster] = History(recorder, grace_seconds, not_judged)
         try:
             yield history

@@ -77,14 +77,15 @@ def test_where_a_placer_goes_wrong_the_rules_place_the_gang(placer: Placer, text
     decision = two_workers(placer, RULES)
     (admit,) = decision.admitted
     assert [task.rows.tolist() for task in admit.placement.tasks] == [[0, 1]]
-    assert "the placer failed for default/job" in decision.fallback
+    # It stands on the SchedulingPolicy, which more may read than the gang's own users.
+    assert "the placer failed for the gang with uid job: " in decision.fallback
     assert text in decision.fallback
 
 
 def test_without_rules_a_gang_whose_placer_fails_has_no_places() -> None:
     decision = two_workers(answers(on([0], [2])), None)
     assert decision.admitted == ()
-    assert decision.fallback.startswith("the placer failed for default/job: ")
+    assert decision.fallback.startswith("the placer failed for the gang with uid job: ")
 
 
 def test_a_node_that_the_gang_may_not_use_is_refused() -> None:
@@ -194,9 +195,11 @@ def test_what_a_sizer_wants_is_kept_between_minimum_and_maximum(wanted: int, sta
     assert starts_with(sizer, elastic(4, 2, 8)) == (started, "")
 
 
-def test_a_size_that_is_no_whole_number_is_reported_with_its_gang_and_task() -> None:
+def test_a_size_that_is_no_whole_number_is_reported_with_the_uid_of_its_gang() -> None:
     _, fault = starts_with(Wants(lambda _: {"job": {"worker": 2.5}}), elastic(4, 1, 8))
-    assert fault.endswith("it wants 2.5 worker replicas of default/job, no whole number")
+    assert fault.endswith(
+        "it wants 2.5 replicas of a task of the gang with uid job, no whole number"
+    )
 
 
 class PerSnapshot:
@@ -274,7 +277,7 @@ def test_a_placer_that_keeps_failing_is_asked_no_more_in_that_cycle() -> None:
     decision = run_cycle(snapshot, Policy(Fifo(), Places(slow), rules=RULES))
     assert asked == ["g0", "g1", "g2"]
     assert admitted(decision) == [gang.name for gang in gangs]
-    assert "failed for default/g2: TimeoutError" in decision.fallback
+    assert "failed for the gang with uid g2: TimeoutError" in decision.fallback
 
 
 def test_orderers_see_the_gangs_themselves() -> None:

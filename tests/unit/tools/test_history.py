@@ -207,6 +207,28 @@ def ended_with_a_plan(history: HistoryBuilder) -> None:
     history.job("Succeeded")
 
 
+def names_a_job_of_others(history: HistoryBuilder) -> None:
+    history.add("TrainingJob", waiting() | {"metadata": {"name": "rival", "namespace": "team-b"}})
+    told = waiting()
+    told["status"]["message"] = "would take places kept for team-b/rival"
+    history.add("TrainingJob", told)
+
+
+def names_a_pod_of_others_in_an_event(history: HistoryBuilder) -> None:
+    history.pod("0", "n0", "Running")
+    event = {"involvedObject": {"kind": "Queue", "name": "q"}, "message": "j-worker-0 is too large"}
+    source = {"source": {"component": "bireme-operator"}}
+    history.add("Event", meta("q.1") | event | source)
+
+
+def names_a_namespace_on_a_policy(history: HistoryBuilder) -> None:
+    group = meta("g", namespace="team-b") | {"spec": {"minMember": 1}}
+    history.add("PodGroup", group)
+    degraded = {"type": "Degraded", "message": "the placer failed for a gang of team-b"}
+    status = {"status": {"conditions": [degraded]}}
+    history.add("SchedulingPolicy", meta("p", namespace="") | status)
+
+
 SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (overcommit, "node-overcommitted"),
     (overcommit_of_pods_that_end_slowly, "node-overcommitted"),
@@ -232,6 +254,9 @@ SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (keeps_its_plan, "places-kept"),
     (ended_with_a_plan, "plan-left-over"),
     (waits_for_what_is_there, "waits-in-vain"),
+    (names_a_job_of_others, "names-leaked"),
+    (names_a_pod_of_others_in_an_event, "names-leaked"),
+    (names_a_namespace_on_a_policy, "names-leaked"),
 ]
 
 
@@ -355,6 +380,15 @@ def test_what_a_queue_says_is_in_use_must_be(history: HistoryBuilder) -> None:
     for index in ("0", "1"):
         history.pod(index, change="DELETED")
     assert counted(history) == ["queue q: {'cpu': '2'} in use by nobody"]
+
+
+def test_a_text_may_name_what_is_of_its_own_namespace(history: HistoryBuilder) -> None:
+    history.add("TrainingJob", waiting() | {"metadata": {"name": "waits", "namespace": "team-b"}})
+    history.pod("0")
+    told = waiting()
+    told["status"]["message"] = "places kept for ns/waits; waits for j-worker-0 of ns"
+    history.add("TrainingJob", told)
+    assert history.broken() == set()
 
 
 def test_violation_says_when_where_and_how_much(history: HistoryBuilder) -> None:
