@@ -34,6 +34,9 @@ POD_LABELS: Final = (JOB_LABEL, POD_GROUP_LABEL, TASK_LABEL, ROLE_LABEL, QUEUE_L
 SUSPENDED_LABEL: Final = f"{GROUP}/suspended-for"
 """Marks a Job or JobSet of others that Bireme has suspended for a moment: the PodGroup's name."""
 
+ENFORCE_LABEL: Final = f"{GROUP}/enforce"
+"""``"true"`` on a namespace that keeps its queues: the chart's admission policies look for it."""
+
 KEPT_IN_PLACE: Final = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",

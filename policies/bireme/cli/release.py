@@ -1,0 +1,300 @@
+"""``bireme release``: let go of what opted in, so that it goes on without Bireme.
+
+1. Namespaces keep their queues no more: the label ``bireme.dev/enforce`` is taken off.
+2. What waits behind Bireme's gate is made anew without it, for the default scheduler, because a
+   pod's scheduler cannot be changed: pods of nobody and Jobs by deletion and creation, pods of
+   StatefulSets, ReplicaSets and Deployments by their template.
+
+What runs is not touched, nor is anything of which a part runs: it is named, with what to do. No
+operator is needed, and the caller's own rights count.
+"""
+
+import argparse
+import asyncio
+import copy
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from bireme.cli import cluster as common
+from bireme.cli.arguments import Json
+from bireme.cli.cluster import Reader, ask, refused
+from bireme.kube import names
+from bireme.kube.client import ApiError
+
+_NAMESPACES: Final = "/api/v1/namespaces"
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+_MADE_ANEW: Final = {"Pod": "/api/v1/{}pods", "Job": "/apis/batch/v1/{}jobs"}
+_EDITED: Final = {
+    "StatefulSet": "/apis/apps/v1/{}statefulsets",
+    "ReplicaSet": "/apis/apps/v1/{}replicasets",
+    "Deployment": "/apis/apps/v1/{}deployments",
+}
+_ENDED: Final = ("Succeeded", "Failed")
+_OF_A_JOB: Final = ("controller-uid", "job-name")
+"""Labels that the API server gives the template of a Job, also with the prefix of its group."""
+_LOOK_SECONDS: Final = 0.2
+_GOING_SECONDS: Final = 30.0
+"""Longest time in which a deleted object goes."""
+_LABEL_SECONDS: Final = 5.0
+"""Longest time in which every API server knows of a label."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-A", "--all-namespaces", action="store_true", help="all that enforce, or have such pods")
+    add("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    async def question(reader: Reader) -> int:
+        spaces = await _namespaces(reader) if options.all_namespaces else [reader.namespace]
+        left = 0
+        for space in spaces:
+            left += await _Release(reader, space, options.dry_run).done()
+        if not spaces:
+            sys.stdout.write("no namespace has anything to let go of\n")
+        return int(left > 0)
+
+    return ask(options, question)
+
+
+async def _namespaces(reader: Reader) -> list[str]:
+    """Return the namespaces that keep their queues, or have pods behind Bireme's gate."""
+    pods = await reader.objects("/api/v1/pods", fieldSelector=_OURS)
+    waiting = {pod["metadata"]["namespace"] for pod in pods if _waits(pod)}
+    spaces = [each["metadata"] for each in await reader.objects(_NAMESPACES)]
+    return sorted(
+        about["name"]
+        for about in spaces
+        if "deletionTimestamp" not in about and (_is_enforced(about) or about["name"] in waiting)
+    )
+
+
+def _is_enforced(namespace: Json) -> bool:
+    return (namespace.get("labels") or {}).get(names.ENFORCE_LABEL) == "true"
+
+
+_OURS: Final = f"spec.schedulerName={names.SCHEDULER_NAME}"
+
+
+def _waits(pod: Json) -> bool:
+    """Return whether a pod of another controller waits behind Bireme's gate."""
+    gates = (gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
+    return names.PLAN_GATE in gates and "deletionTimestamp" not in pod["metadata"]
+
+
+def _runs(pod: Json) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return bool(pod["spec"].get("nodeName")) and phase not in _ENDED
+
+
+@dataclass(slots=True)
+class _Whole:
+    """What is let go of as one: a pod of nobody, or the pods of one controller."""
+
+    kind: str
+    name: str
+    uid: str
+    pods: list[Json] = field(default_factory=list)
+    """All of its pods that Bireme's scheduler is to place, waiting or not."""
+
+    @property
+    def waiting(self) -> list[Json]:
+        return [pod for pod in self.pods if _waits(pod)]
+
+
+@dataclass(slots=True)
+class _Release:
+    """Lets go of one namespace, or says what that would be."""
+
+    reader: Reader
+    namespace: str
+    is_dry: bool
+    _was_enforced: bool = False
+    _left: int = 0
+
+    async def done(self) -> int:
+        """Return how many things are left as they are; each was named."""
+        self._was_enforced = await self._stop_enforcing()
+        path = self._path("/api/v1/{}pods")
+        pods = await self.reader.objects(path, fieldSelector=_OURS)
+        wholes = [whole for whole in await self._wholes(pods) if whole.waiting]
+        for whole in wholes:
+            await self._let_go(whole)
+        if not wholes and not self._was_enforced:
+            self._say("nothing to let go of")
+        return self._left
+
+    # --- the namespace ---------------------------------------------------------------------
+
+    async def _stop_enforcing(self) -> bool:
+        """Take the label off; return whether it was there. What follows is refused with it."""
+        path = f"{_NAMESPACES}/{self.namespace}"
+        try:
+            found: Json = msgspec.json.decode(await self.reader.client.get(path))
+            if not _is_enforced(found["metadata"]):
+                return False
+            if not self.is_dry:
+                change = {"metadata": {"labels": {names.ENFORCE_LABEL: None}}}
+                await self.reader.client.merge_patch(path, change)
+        except ApiError as error:
+            raise refused(error, f"let go of namespace {self.namespace}") from error
+        self._say("its queues are kept no more" if not self.is_dry else "would keep no queues")
+        return True
+
+    # --- what waits ------------------------------------------------------------------------
+
+    async def _wholes(self, pods: Iterable[Json]) -> list[_Whole]:
+        found: dict[str, _Whole] = {}
+        for pod in pods:
+            owner = _controller(pod)
+            if owner is not None and owner["kind"] == "ReplicaSet":
+                above = await self._read("ReplicaSet", owner["name"])
+                owner = _controller(above or {}) or owner
+            about = owner or {"kind": "Pod", **pod["metadata"]}
+            whole = _Whole(about["kind"], about["name"], about["uid"])
+            found.setdefault(whole.uid, whole).pods.append(pod)
+        return list(found.values())
+
+    async def _let_go(self, whole: _Whole) -> None:
+        what = f"{whole.kind} {whole.name}, {len(whole.waiting)} waiting"
+        running = sum(map(_runs, whole.pods))
+        current = await self._read(whole.kind, whole.name)
+        if running:
+            self._leave(what, f"{running} of its pods run; delete it, or let them end first")
+        elif current is None or current["metadata"]["uid"] != whole.uid:
+            self._leave(what, f"take schedulerName, gate and label out of the {whole.kind} by hand")
+        elif whole.kind == "Job" and _controller(current):
+            above = _controller(current) or {}
+            where = f"{above['kind']} {above['name']}"
+            self._leave(what, f"take schedulerName, gate and label out of the {where} by hand")
+        else:
+            try:
+                if whole.kind in _MADE_ANEW:
+                    await self._make_anew(whole.kind, current)
+                else:
+                    await self._edit(whole, current)
+            except ApiError as error:
+                self._leave(what, str(error))
+                return
+            done = "would be made anew" if self.is_dry else "made anew"
+            self._say(f"{what}: {done}, for the {_DEFAULT_SCHEDULER}")
+
+    async def _make_anew(self, kind: str, current: Json) -> None:
+        if self.is_dry:  # while the queues are kept, a trial would be refused
+            return
+        path, made = self._path(_MADE_ANEW[kind]), _made_anew(current)
+        name, uid = current["metadata"]["name"], current["metadata"]["uid"]
+        # Nothing is deleted that would not come back: a quota may be full, an account be gone.
+        trial = copy.deepcopy(made)
+        trial["metadata"]["name"] = f"{name[:50].rstrip('-.')}-release"
+        await self._create(path, trial, dryRun="All")
+        await self.reader.client.delete(f"{path}/{name}", uid=uid, propagation="Background")
+        await self._create(path, made)
+
+    async def _create(self, path: str, body: Json, **params: str) -> None:
+        """Create an object, once the one of its name is gone and the label's end is known."""
+        began = time.monotonic()
+        while True:
+            try:
+                await self.reader.client.create(path, body, params=params)
+            except ApiError as error:
+                patience = _GOING_SECONDS if error.is_already_exists else _LABEL_SECONDS
+                may_pass = error.is_already_exists or (error.is_forbidden and self._was_enforced)
+                if not may_pass or time.monotonic() - began > patience:
+                    raise
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                return
+
+    async def _edit(self, whole: _Whole, current: Json) -> None:
+        client, path = self.reader.client, f"{self._path(_EDITED[whole.kind])}/{whole.name}"
+        template = current["spec"]["template"]
+        labels = dict.fromkeys(_own_labels(template))
+        spec = {"schedulerName": _DEFAULT_SCHEDULER, "schedulingGates": _other_gates(template)}
+        change: Json = {"template": {"metadata": {"labels": labels}, "spec": spec}}
+        params = {"dryRun": "All"} if self.is_dry else {}
+        await client.merge_patch(path, {"spec": change}, params=params)
+        if self.is_dry or whole.kind == "Deployment":  # which replaces its ReplicaSet
+            return
+        for pod in whole.waiting:
+            about = pod["metadata"]
+            where = f"{self._path('/api/v1/{}pods')}/{about['name']}"
+            try:
+                await client.delete(where, uid=about["uid"])
+            except ApiError as error:
+                if not (error.is_not_found or error.is_conflict):  # replaced meanwhile
+                    raise
+
+    # --- small things ----------------------------------------------------------------------
+
+    def _path(self, form: str) -> str:
+        return form.format(f"namespaces/{self.namespace}/")
+
+    async def _read(self, kind: str, name: str) -> Json | None:
+        """Return the object; None where there is none, or its kind is not known here."""
+        form = {**_MADE_ANEW, **_EDITED}.get(kind)
+        if form is None:
+            return None
+        try:
+            body = await self.reader.client.get(f"{self._path(form)}/{name}")
+        except ApiError as error:
+            if error.is_not_found:
+                return None
+            raise refused(error, f"get {kind} {name}") from error
+        found: Json = msgspec.json.decode(body)
+        return found
+
+    def _say(self, line: str) -> None:
+        sys.stdout.write(f"{self.namespace}: {line}\n")
+
+    def _leave(self, what: str, why: str) -> None:
+        self._left += 1
+        self._say(f"{what}: left as it is: {why}")
+
+
+def _controller(manifest: Json) -> Json | None:
+    owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def _own_labels(manifest: Json) -> Iterator[str]:
+    labels = (manifest.get("metadata") or {}).get("labels") or {}
+    return (name for name in labels if name.startswith(f"{names.GROUP}/"))
+
+
+def _other_gates(manifest: Json) -> list[Any]:
+    gates = manifest["spec"].get("schedulingGates") or ()
+    return [gate for gate in gates if gate["name"] != names.PLAN_GATE]
+
+
+def _made_anew(current: Json) -> Json:
+    """Return a Pod or Job as a user would write it, without Bireme's scheduler, gate and labels."""
+    made: Json = copy.deepcopy(current)
+    made["metadata"] = {
+        key: made["metadata"][key]
+        for key in ("name", "labels", "annotations", "finalizers")
+        if key in made["metadata"]
+    }
+    made.pop("status", None)
+    pod = made
+    if made["kind"] == "Job":
+        pod = made["spec"]["template"]
+        if not made["spec"].get("manualSelector"):
+            made["spec"].pop("selector", None)
+            own = {*_OF_A_JOB, *(f"batch.kubernetes.io/{name}" for name in _OF_A_JOB)}
+            for each in (made, pod):
+                labels = each["metadata"].get("labels") or {}
+                each["metadata"]["labels"] = {k: v for k, v in labels.items() if k not in own}
+    for name in list(_own_labels(pod)):
+        del pod["metadata"]["labels"][name]
+    pod["spec"].pop("ephemeralContainers", None)
+    pod["spec"]["schedulerName"] = _DEFAULT_SCHEDULER
+    pod["spec"]["schedulingGates"] = _other_gates(pod)
+    return made
