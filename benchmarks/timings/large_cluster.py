@@ -21,6 +21,7 @@ from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory
 from bireme.kube.training_jobs import from_manifest
+from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.clusters import install_api
 from tests.support.scenario.manifests import Manifest, queue
 from tools.controlplane.cluster import Cluster
@@ -101,7 +102,7 @@ def running_gang(
 ) -> Iterator[Manifest]:
     """Yield a TrainingJob that runs on ``places`` (a node for each replica), and its pods."""
     job = _stored(training_job(name, len(places), 1))
-    facts = from_manifest(msgspec.convert(job, wire.CustomObject))
+    facts = from_manifest(through_the_wire(job, wire.CustomObject))
     (task,) = facts.tasks
     plan = PlanFacts(
         epoch=1,

@@ -6,14 +6,13 @@ The objects are made by the library's own functions, as the programs under test 
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from benchmarks.timings.workloads import NAMESPACE, pod_spec, training_job
 from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory
 from bireme.kube.training_jobs import from_manifest
 from tests.support.fakeapi import FakeApi
+from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.manifests import Manifest
 from tools.controlplane.nodes import fake_nodes
 
@@ -78,7 +77,8 @@ class PopulatedApi:
             training_job(name, len(places), gpus),
             names.path("trainingjobs", NAMESPACE, name),
         )
-        facts = from_manifest(msgspec.convert(self.api.put(path, job), wire.CustomObject))
+        stored = self.api.put(path, job)
+        facts = from_manifest(through_the_wire(stored, wire.CustomObject))
         (task,) = facts.tasks
         members = tuple(Member(task.name, node, index) for index, node in enumerate(places))
         plan = PlanFacts(

@@ -12,7 +12,6 @@ from enum import StrEnum
 from bireme.core.gangs import Key
 from bireme.core.resources import Request
 from bireme.kube import names, pods, wire
-from bireme.kube.allocations import pod_name
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts, PlannedGang
 
@@ -149,7 +148,7 @@ def _own_member(pod: wire.V1Pod, planned: PlannedGang, job: str) -> Member | Ref
     if node is None:
         detail = f"plan {plan.label} has no replica {index or '(none)'} of task {task or '(none)'}"
         return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
-    name = pod_name(job, task, number)
+    name = names.pod_name(job, task, number)
     if pod.metadata.name != name:  # else two pods could take one place
         detail = (
             f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"

@@ -18,7 +18,6 @@ import structlog
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, pod_builder, wire
-from bireme.kube.allocations import pod_name
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
@@ -146,7 +145,7 @@ class Actuator:
             return await self.writes.create_pod(namespace, lambda: factory.manifest(member))
         except ApiError as error:
             if error.is_already_exists:
-                name = pod_name(job_name, member.task, member.index)
+                name = names.pod_name(job_name, member.task, member.index)
                 return await self._existing_pod(job, plan, (namespace, name))
             if (rejected := rejection_of(error)) is not None:
                 raise rejected from error

@@ -122,7 +122,7 @@ async def test_what_exists_and_every_change_arrive(api: FakeApi, client: ApiClie
         put(api, "j0", spec={"x": 1})
         drop(api, "j1")
         await until(lambda: sorted(known.story[8:]) == ["delete j1", "put j0", "put j8"])
-        assert known.objects["team", "j0"].spec == {"x": 1}
+        assert known.objects["team", "j0"].fields == {"x": 1}
         assert known.repairs("ghost") == known.repairs("lost") == known.restarts == 0
 
 
@@ -164,7 +164,7 @@ async def test_an_edit_that_never_came_is_found_by_an_audit(
     async with knowing(client, replace(FAST, audit_seconds=0.3, count_seconds=0.1)) as known:
         await watching(api)
         put(api, "a", spec={"x": 1})
-        await until(lambda: known.objects["team", "a"].spec == {"x": 1})
+        await until(lambda: known.objects["team", "a"].fields == {"x": 1})
         assert known.repairs("lost") == 1
 
 
@@ -226,7 +226,7 @@ async def test_of_an_object_that_changes_faster_than_kopf_can_follow_the_newest_
             put(api, "a", spec={"n": n})
         put(api, "b")
         await until(lambda: "b" in known.names)
-        await until(lambda: known.objects["team", "a"].spec == {"n": 1999})
+        await until(lambda: known.objects["team", "a"].fields == {"n": 1999})
         assert len(known.story) < 1000  # far fewer than there were changes
         drop(api, "a")
         await until(lambda: known.names == {"b"})
@@ -274,16 +274,16 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_stops_nothing(
     api: FakeApi, client: ApiClient, in_list: bool
 ) -> None:
     if in_list:
-        put(api, "bad", spec=[7])
+        put(api, "bad", status=[7])
     async with knowing(client, replace(FAST, count_seconds=0.1)) as known:
         await watching(api)
         if not in_list:
             put(api, "bad")
             await until(lambda: "bad" in known.names)
-            put(api, "bad", spec=[7])
+            put(api, "bad", status=[7])
         put(api, "good")
         await until(lambda: known.names == {"good"})
-        put(api, "bad", spec={})
+        put(api, "bad", status={})
         await until(lambda: known.names == {"good", "bad"})
         assert known.repairs("lost") == known.restarts == 0
 

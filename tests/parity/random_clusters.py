@@ -37,7 +37,7 @@ from bireme.core.resources import Request, request_of
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import allocations, names, plans, quantities, training_jobs, wire
+from bireme.kube import names, plans, quantities, training_jobs, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
@@ -834,7 +834,7 @@ def _impostor(
     owners = [{"kind": "TrainingJob", "name": job.key[1], "uid": "somebody"}]
     name = f"impostor-of-{job.key[1]}"
     if missing:
-        name = allocations.pod_name(job.key[1], missing[0].task, missing[0].index)
+        name = names.pod_name(job.key[1], missing[0].task, missing[0].index)
     pod["metadata"] |= {"name": name, "ownerReferences": owners}
     world.add_object("member", pod)
     world.add_usage("n0", plan.requests[plan.members[0].task])

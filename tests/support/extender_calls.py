@@ -15,7 +15,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlannedGang
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
-from tests.support.objects.facts import node_manifest
+from tests.support.objects.facts import node_manifest, through_the_wire
 
 Manifest: TypeAlias = dict[str, Any]
 JOB_UID = "job-uid"
@@ -130,7 +130,7 @@ def a_state(
 def put_gang(state: ClusterState, gang: Manifest) -> None:
     """Feed ``gang`` as the extender's watches do, which read the plan alone of a TrainingJob."""
     if gang["kind"] == "PodGroup":
-        state.put_group(_key(gang), msgspec.convert(gang, wire.CustomObject))
+        state.put_group(_key(gang), through_the_wire(gang, wire.CustomObject))
         return
     plan, uid = plans.read(gang["status"]), gang["metadata"]["uid"]
     state.put_job_plan(_key(gang), None if plan is None else PlannedGang(uid, True, plan))

@@ -327,7 +327,8 @@ async def state_of(
 def _decoded(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
     """Return key and object as a reflector hands them over."""
     about = manifest["metadata"]
-    return (about.get("namespace", ""), about["name"]), msgspec.convert(manifest, kind)
+    decoded = msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
+    return (about.get("namespace", ""), about["name"]), decoded
 
 
 def _text(moves: Sequence[Move], beside: int) -> str:

@@ -28,6 +28,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.PRIORITY_CLASS_NOT_FOUND: "change spec.priorityClassName, or ask for the class",
     Reason.SPEC_INVALID: "change the spec as the message says; waiting does not help",
     Reason.TEMPLATE_INVALID: "change the pod template as the message says; waiting does not help",
+    Reason.TOO_LARGE: "make the job smaller as the message says; waiting does not help",
     Reason.NEVER_FITS: "ask for fewer or smaller replicas, or have larger nodes added; waiting"
     " does not help",
     Reason.WAITING_FOR_CAPACITY: "time, as others end. Sooner: a lower minReplicas, smaller"

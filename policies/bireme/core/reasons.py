@@ -29,6 +29,9 @@ class Reason(StrEnum):
     TEMPLATE_INVALID = "TemplateInvalid"
     """A pod template cannot be read, or the API server finds pods made from it invalid. It asks
     again after 10 minutes, then ever later, as an admission policy may have been corrected."""
+    TOO_LARGE = "TooLarge"
+    """A TrainingJob whose spec, TF_CONFIG or pods have more bytes than one job may; the message has
+    the numbers."""
     NEVER_FITS = "NeverFits"
     """Not even on empty nodes is there room for the gang."""
 
@@ -190,6 +193,7 @@ _CONFIGURATION_FAULTS = frozenset(
         Reason.PRIORITY_CLASS_NOT_FOUND,
         Reason.SPEC_INVALID,
         Reason.TEMPLATE_INVALID,
+        Reason.TOO_LARGE,
         Reason.NEVER_FITS,
     }
 )

@@ -185,11 +185,6 @@ class AssumedPlan:
     plan: PlanFacts
 
 
-def pod_name(job: str, task: str, index: int) -> str:
-    """Return the name of a replica's pod. It is also its host name, the same over restarts."""
-    return f"{job}-{task}-{index}"
-
-
 def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
     """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller."""
     if not job_uid:
@@ -201,7 +196,7 @@ def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -
     own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
     members: list[tuple[Member, PodFacts | None]] = []
     for member in plan.members:
-        name = pod_name(key[1], member.task, member.index)
+        name = names.pod_name(key[1], member.task, member.index)
         pod = own.get(name)
         if pod is not None and pod.labels.get(names.PLAN_LABEL) == plan.label:
             del own[name]
@@ -223,7 +218,7 @@ def in_the_way(
     if not labelled:
         return None
     needed = {
-        pod_name(job.key[1], task.name, index)
+        names.pod_name(job.key[1], task.name, index)
         for task in job.tasks
         for index in range(task.replicas)
     }

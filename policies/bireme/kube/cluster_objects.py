@@ -28,7 +28,7 @@ class ClusterFacts(Generic[S]):
     def read(cls, manifest: wire.CustomObject, model: type[S], **more: Any) -> Self:
         """Return the facts of an object whose spec is a ``model``."""
         meta = manifest.metadata
-        spec, fault = model.read(manifest.spec)
+        spec, fault = model.read(manifest.fields)
         return cls(
             name=meta.name,
             uid=meta.uid,

@@ -47,7 +47,7 @@ def read(answer: bytes) -> tuple[Budget, ...]:
 
 
 def _budget(manifest: wire.CustomObject) -> Budget:
-    given, status = manifest.spec.get("selector"), manifest.status
+    given, status = manifest.fields.get("selector"), manifest.status
     # The disruption controller has not seen the latest spec: its number is of an older one.
     is_current = status.get("observedGeneration", 0) >= manifest.metadata.generation
     return Budget(

@@ -58,7 +58,7 @@ class Mutations:
         Raises:
             ValueError: a quantity or an operator in its spec cannot be read.
         """
-        written, template = job.written[place], spec_of_template(job.raw_tasks[place]["template"])
+        written, template = job.written[place], spec_of_template(job.templates[place])
         found = with_spec(written, pod.spec, job.key[0], pod.metadata.labels or {}, template)
         given = written.task.constraints
         constraints = _without_defaults(found.task.constraints, given)

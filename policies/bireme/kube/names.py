@@ -74,6 +74,17 @@ def is_training_job(api_version: str, kind: str) -> bool:
     return kind == "TrainingJob" and api_version.startswith(f"{GROUP}/")
 
 
+def pod_name(job: str, task: str, index: int) -> str:
+    """Return the name of a replica's pod. It is also its host name, the same over restarts."""
+    return f"{job}-{task}-{index}"
+
+
+def address(job: tuple[str, str], task: str, index: int) -> str:
+    """Return the name of a replica to DNS, under the headless Service of its job's key."""
+    namespace, name = job
+    return f"{pod_name(name, task, index)}.{name}.{namespace}.svc"
+
+
 def path(plural: str, namespace: str | None = None, name: str | None = None) -> str:
     """Return the API path of a Bireme kind: a collection, or one object if ``name`` is given."""
     parts = [f"/apis/{API_VERSION}"]

@@ -15,7 +15,6 @@ import msgspec
 
 from bireme.core.gangs import Key, Role, Task
 from bireme.kube import names, pods
-from bireme.kube.allocations import pod_name
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_rules import spread_under_pin
 from bireme.kube.training_jobs import JobFacts
@@ -80,8 +79,7 @@ class Rendezvous:
         return {}
 
     def _address(self, task: str, index: int) -> str:
-        namespace, name = self._job.key
-        return f"{pod_name(name, task, index)}.{name}.{namespace}.svc"
+        return names.address(self._job.key, task, index)
 
     def _torch(self, task: str, index: int) -> dict[str, str]:
         first = next(iter(self._replicas))
@@ -266,7 +264,9 @@ class PodFactory:
         self._plan = plan
         self._progress = progress
         self._rendezvous = Rendezvous(job, plan)
-        self._templates = {task["name"]: task["template"] for task in job.raw_tasks}
+        tasks = job.spec.tasks if job.spec is not None else ()
+        named = zip(tasks, job.templates, strict=True)
+        self._templates = {task.name: msgspec.json.decode(given) for task, given in named}
         self._priority = {task.name: task.priority for task in job.tasks}
 
     @property
@@ -284,7 +284,7 @@ class PodFactory:
         """Return the pod of one member, ready to be created."""
         template, (namespace, job) = self._templates[member.task], self._job.key
         given = template.get("metadata") or {}
-        name = pod_name(job, member.task, member.index)
+        name = names.pod_name(job, member.task, member.index)
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": namespace,

@@ -70,7 +70,7 @@ def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) ->
     ``before`` are those of its last version.
     """
     meta = group.metadata
-    spec, problem = PodGroupSpec.read(group.spec)
+    spec, problem = PodGroupSpec.read(group.fields)
     return GroupFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,

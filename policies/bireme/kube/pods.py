@@ -439,13 +439,13 @@ def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
     return tuple(name for name in gates if name != names.PLAN_GATE)
 
 
-def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
-    """Return the typed spec of a raw pod template.
+def spec_of_template(template: bytes) -> wire.V1PodSpec:
+    """Return the typed spec of a pod template, which is given as JSON.
 
     Raises:
         msgspec.ValidationError: a field has a type no pod can have.
     """
-    return msgspec.convert(template.get("spec") or {}, wire.V1PodSpec)
+    return msgspec.json.decode(template, type=wire.PodTemplate).spec or wire.V1PodSpec()
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
 def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
     """Return the facts of a SchedulingPolicy."""
     # The stage counts even in a spec that cannot be read: a shadow never comes to decide.
-    is_shadow = manifest.spec.get("stage") == "Shadow"
+    fields = manifest.fields
+    is_shadow = isinstance(fields, dict) and fields.get("stage") == "Shadow"
     return PolicyFacts.read(manifest, SchedulingPolicySpec, is_shadow=is_shadow)
 
 

@@ -68,7 +68,7 @@ class Tenancy:
     def _read_queues(self) -> None:
         self._start_timeouts = {}
         for name, manifest in self.queue_manifests.items():
-            spec, _ = QueueSpec.read(manifest.spec)
+            spec, _ = QueueSpec.read(manifest.fields)
             if spec is not None and spec.start_timeout_seconds is not None:
                 self._start_timeouts[name] = spec.start_timeout_seconds
         read = {
@@ -124,7 +124,7 @@ def queue_from_manifest(
     A queue whose spec cannot be read is closed, so that it admits nothing.
     """
     name = queue.metadata.name
-    spec, _ = QueueSpec.read(queue.spec)
+    spec, _ = QueueSpec.read(queue.fields)
     if spec is None:
         return Queue(name, is_open=False)
     allowed = None

@@ -10,7 +10,7 @@ Optimus) are fitted whenever the status changes.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,11 +34,24 @@ from bireme.core.speed import (
     fit_speed,
 )
 from bireme.core.times import LONGEST_SECONDS
-from bireme.kube import names, plans, pod_rules, pods, preferences, quantities, volume_objects, wire
+from bireme.kube import (
+    job_sizes,
+    names,
+    plans,
+    pod_rules,
+    pods,
+    preferences,
+    quantities,
+    volume_objects,
+    wire,
+)
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
     MOST_SPEEDS,
+    Container,
     LossSeen,
+    PodSpec,
+    PodTemplate,
     ProgressStatus,
     SpeedSeen,
     TaskSpec,
@@ -243,9 +256,9 @@ def is_pause(seconds: float, failures: int) -> bool:
 
 _CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
-# Cached properties of JobFacts that follow from the spec alone, and from its tasks as planned.
-_OF_SPEC: Final = ("spec_hash", "template", "pod_shapes")
+# Cached properties of JobFacts that follow from its tasks as planned.
 _OF_TASKS: Final = ("claims", "has_claims", "rules", "label_pairs")
+_NO_TEMPLATE: Final = PodTemplate(spec=PodSpec(containers=(Container(name="left-out"),)))
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
 
@@ -275,7 +288,11 @@ PodShape: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One TrainingJob as the operator uses it; ``created`` and ``queued`` are POSIX seconds."""
+    """One TrainingJob as the operator uses it; ``created`` and ``queued`` are POSIX seconds.
+
+    Thousands wait, with templates as large as their tenants like. These stay JSON until pods are
+    made of them: as Python objects they would take about ten times as much.
+    """
 
     key: Key
     uid: str
@@ -286,7 +303,20 @@ class JobFacts:
     orphans_pods: bool
     """It is being deleted without what it owns (``kubectl delete --cascade=orphan``)."""
     spec: TrainingJobSpec | None
-    raw_tasks: tuple[dict[str, Any], ...]
+    """The spec; the templates in it are left out."""
+    templates: tuple[bytes, ...]
+    """The pod template of each task, as JSON."""
+    spec_hash: str
+    """Digest of what a plan depends on."""
+    template: str
+    """Digest that jobs of the same kind of work share: 16 hex digits; empty with a fault.
+
+    It covers of every task, in written order, the role, the replicas, the request of one (as
+    amounts: 1 equals 1000m), and of each container the image, command and arguments; no names,
+    labels, environment, volumes, constraints, limits, elastic bounds, queue or run policy.
+    """
+    pod_shapes: tuple[PodShape, ...]
+    """The shape of the pods of each task."""
     tasks: tuple[Task, ...]
     """Its tasks as they are planned, with what is known of the API server's changes to its pods."""
     fault: tuple[Reason, str] | None
@@ -335,25 +365,9 @@ class JobFacts:
             f"{names.SCHEDULER_NAME} from it"
         )
 
-    @cached_property
-    def pod_shapes(self) -> tuple[PodShape, ...]:
-        """The shape of the pods of each task."""
-        class_name = (self.spec.priority_class_name if self.spec is not None else None) or ""
-        return tuple(
-            (self.key[0], class_name, spec_digest([raw["template"], *self._named_labels(place)]))
-            for place, raw in enumerate(self.raw_tasks)
-        )
-
-    def _named_labels(self, place: int) -> tuple[dict[str, str], ...]:
-        """Return the labels by which rules of equal templates differ, if theirs do."""
-        is_named = bool(self.written) and self.written[place].names_own_labels
-        return (self._own_labels(place),) if is_named else ()
-
     def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":
         """Return the job with its tasks planned as ``pods``, one of each task."""
-        facts = replace(self, tasks=tuple(each.task for each in pods), pods=pods)
-        _take_over(facts, self, _OF_SPEC)
-        return facts
+        return replace(self, tasks=tuple(each.task for each in pods), pods=pods)
 
     def labels_of(self, place: int) -> dict[str, str]:
         """Return the labels that all pods of the task at ``place`` have."""
@@ -447,31 +461,6 @@ class JobFacts:
         """The progress that the job has reported; None before the first report."""
         return reported_progress(self.status)
 
-    @cached_property
-    def spec_hash(self) -> str:
-        """Digest of what a plan depends on."""
-        return spec_digest(list(self.raw_tasks))
-
-    @cached_property
-    def template(self) -> str:
-        """Digest that jobs of the same kind of work share: 16 hex digits.
-
-        It covers of every task, in written order, the role, the replicas, the request of one (as
-        amounts: 1 equals 1000m), and of each container the image, command and arguments; no names,
-        labels, environment, volumes, constraints, limits, elastic bounds, queue or run policy.
-        """
-        return spec_digest(
-            [
-                {
-                    "role": task.role.value,
-                    "replicas": task.replicas,
-                    "request": task.request,
-                    "programs": _programs(raw["template"]["spec"]),
-                }
-                for task, raw in zip(map(_task_of, self.written), self.raw_tasks, strict=True)
-            ]
-        )
-
     def gang(
         self,
         priority: int,
@@ -548,14 +537,14 @@ def from_manifest(
         status=job.status,
         plan=plans.read(job.status, before),
     )
-    _take_over(facts, known, (*_OF_SPEC, *_OF_TASKS))
+    _take_over(facts, known)
     return facts
 
 
-def _take_over(facts: JobFacts, known: JobFacts, names: Iterable[str]) -> None:
+def _take_over(facts: JobFacts, known: JobFacts) -> None:
     """Take over from ``known`` what was worked out there and is still right."""
     cached = vars(known)
-    vars(facts).update((name, cached[name]) for name in names if name in cached)
+    vars(facts).update((name, cached[name]) for name in _OF_TASKS if name in cached)
 
 
 def _task_of(pods: TaskPods) -> Task:
@@ -565,35 +554,78 @@ def _task_of(pods: TaskPods) -> Task:
 def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> JobFacts:
     """Return the facts that follow from the spec, with an empty status."""
     meta = job.metadata
+    key = meta.namespace, meta.name
     written: tuple[TaskPods, ...] = ()
+    raw_tasks: list[dict[str, Any]] = []
+    templates: tuple[bytes, ...] = ()
     spec, fault = _spec(job.spec)
-    raw_tasks = tuple(job.spec["tasks"]) if spec is not None else ()
     if spec is not None:
+        raw_tasks = job.fields["tasks"]
+        templates = tuple(msgspec.json.encode(raw["template"]) for raw in raw_tasks)
         try:
-            key = meta.namespace, meta.name
-            written = tuple(
-                _written(key, spec, task, raw["template"])
-                for task, raw in zip(spec.tasks, raw_tasks, strict=True)
-            )
+            asked = [*map(_asked, spec.tasks, templates)]
+            named = zip((task.name for task in spec.tasks), asked, strict=True)
+            fault = job_sizes.of_placing(named) or job_sizes.of_pods(key, spec, templates)
+            if fault is None:
+                written = tuple(
+                    _written(key, spec, task, raw["template"], of_task)
+                    for task, raw, of_task in zip(spec.tasks, raw_tasks, asked, strict=True)
+                )
         except (ValueError, msgspec.ValidationError) as error:
             fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
         fault = fault or _affinity_fault(spec, topology_levels)
     return JobFacts(
-        key=(meta.namespace, meta.name),
+        key=key,
         uid=meta.uid,
         resource_version="",
         generation=meta.generation,
         created=quantities.parse_timestamp(meta.creation_timestamp) or 0.0,
         is_leaving=False,
         orphans_pods=False,
-        spec=spec,
-        raw_tasks=raw_tasks,
+        spec=None if spec is None else _without_templates(spec),
+        templates=templates,
+        spec_hash=spec_digest(raw_tasks),
+        template=_kind_of_work(written, raw_tasks) if written else "",
+        pod_shapes=tuple(_pod_shapes(key, spec, raw_tasks, written)) if spec is not None else (),
         tasks=tuple(map(_task_of, written)),
         fault=fault,
         status={},
         pods=written,
         written=written,
     )
+
+
+def _without_templates(spec: TrainingJobSpec) -> TrainingJobSpec:
+    left = {"template": _NO_TEMPLATE}
+    return spec.model_copy(update={"tasks": tuple(t.model_copy(update=left) for t in spec.tasks)})
+
+
+def _kind_of_work(written: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any]]) -> str:
+    return spec_digest(
+        [
+            {
+                "role": task.role.value,
+                "replicas": task.replicas,
+                "request": task.request,
+                "programs": _programs(raw["template"]["spec"]),
+            }
+            for task, raw in zip(map(_task_of, written), raw_tasks, strict=True)
+        ]
+    )
+
+
+def _pod_shapes(
+    key: Key,
+    spec: TrainingJobSpec,
+    raw_tasks: Iterable[dict[str, Any]],
+    written: Sequence[TaskPods],
+) -> Iterator[PodShape]:
+    for place, raw in enumerate(raw_tasks):
+        asked = [raw["template"]]
+        # Rules of equal templates differ where they name labels that Bireme gives.
+        if written and written[place].names_own_labels:
+            asked.append(_own_labels(key[1], spec.queue, written[place].task))
+        yield key[0], spec.priority_class_name or "", spec_digest(asked)
 
 
 def _affinity_fault(
@@ -618,13 +650,15 @@ def _affinity_fault(
     return None
 
 
-def _spec(given: dict[str, Any]) -> tuple[TrainingJobSpec | None, tuple[Reason, str] | None]:
+def _spec(given: msgspec.Raw) -> tuple[TrainingJobSpec | None, tuple[Reason, str] | None]:
+    if (fault := job_sizes.of_spec(given)) is not None:
+        return None, fault
     # The API server stores what is nested ten thousand levels deep; to validate it or to write it
     # into a pod takes a recursion as deep.
     if wire.is_too_deep(given):
         limit = f"spec is nested more than {wire.DEPTH_LIMIT} levels deep; flatten its template"
         return None, (Reason.SPEC_INVALID, limit)
-    spec, problem = TrainingJobSpec.read(given)
+    spec, problem = TrainingJobSpec.read(msgspec.json.decode(given))
     return spec, (Reason.SPEC_INVALID, problem) if problem else None
 
 
@@ -643,8 +677,22 @@ def _own_labels(job: str, queue: str, task: Task) -> dict[str, str]:
     }
 
 
-def _written(key: Key, spec: TrainingJobSpec, task: TaskSpec, template: dict[str, Any]) -> TaskPods:
-    """Return the pods of a task as its template says them."""
+def _asked(task: TaskSpec, template: bytes) -> wire.V1PodSpec:
+    """Return what is read of the template of a task.
+
+    Raises:
+        ValueError: a field has a type no pod can have.
+    """
+    try:
+        return pods.spec_of_template(template)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
+
+
+def _written(
+    key: Key, spec: TrainingJobSpec, task: TaskSpec, template: dict[str, Any], asked: wire.V1PodSpec
+) -> TaskPods:
+    """Return the pods of a task as its template says them, which reads ``asked``."""
     role = Role(task.role)
     made = Task(
         name=task.name,
@@ -656,7 +704,6 @@ def _written(key: Key, spec: TrainingJobSpec, task: TaskSpec, template: dict[str
         priority=role.default_priority if task.priority is None else task.priority,
     )
     try:
-        asked = pods.spec_of_template(template)
         given = (template.get("metadata") or {}).get("labels") or {}
         labels = {**given, **_own_labels(key[1], spec.queue, made)}
         found = with_spec(TaskPods(made), asked, key[0], labels, asked)

@@ -10,7 +10,6 @@ decoded alone, so that one bad object stops no other.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -261,6 +260,10 @@ class V1PodSpec(Wire, frozen=True):
     priority: int | None = None
     restart_policy: str | None = None
     active_deadline_seconds: int | None = None
+
+
+class PodTemplate(Wire, frozen=True):
+    spec: V1PodSpec | None = None
 
 
 class V1ContainerStateWaiting(Wire, frozen=True):
@@ -639,14 +642,19 @@ class V1ResourceClaim(MetadataOnly, frozen=True):
 
 
 class CustomObject(MetadataOnly, frozen=True):
-    """A custom resource: metadata typed, spec and status as plain dictionaries.
+    """A custom resource: metadata typed, spec as bytes, status as plain data.
 
     The pydantic models validate those afterwards, so that a bad object gets a condition that says
-    so and nothing else stops.
+    so and nothing else stops. Most events change the status alone, and then nothing reads the spec.
     """
 
-    spec: dict[str, Any] = {}
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: dict[str, Any] = {}
+
+    @property
+    def fields(self) -> Any:
+        """The spec as plain data."""
+        return msgspec.json.decode(self.spec)
 
 
 class PlannedStatus(Wire, frozen=True):
@@ -659,18 +667,27 @@ class PlannedObject(MetadataOnly, frozen=True):
     status: PlannedStatus = PlannedStatus()
 
 
+MOST_SPEC_BYTES: Final = 256 * 1024
+"""Larger specs of TrainingJobs are not read: each takes several times as much memory."""
+
+
+def spec_bytes(spec: msgspec.Raw) -> int:
+    """Return the size of a raw spec, also of one that :func:`trimmed` has replaced by its size."""
+    is_number = len(spec) < 20 and bytes(spec).isdigit()
+    return int(bytes(spec)) if is_number else len(spec)
+
+
 # --- lists and watch events -----------------------------------------------------------------------
 #
 # The API server stores objects nested 10000 levels deep, but the decoder fails with a
 # RecursionError at about a thousand, and one such object would make a whole page, or a watch,
 # unreadable for ever. A slow path therefore replaces everything below DEPTH_LIMIT with a mark. In a
-# typed field the mark makes that object undecodable; in plain data :func:`is_too_deep` finds it.
+# typed field the mark makes that object undecodable; in a raw one :func:`is_too_deep` finds it.
 
 DEPTH_LIMIT: Final = 256
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MARK: Final = b'"\\u0000nested too deeply to be read"'
-_CUT_VALUE: Final = msgspec.json.decode(_MARK)
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _T = TypeVar("_T")
 
@@ -792,27 +809,22 @@ class ObjectReader(Generic[_T]):
         self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
 
 
-def is_too_deep(value: object) -> bool:
-    """Return whether plain data is nested too deeply, or was cut because it was."""
-    try:
-        text = msgspec.json.encode(value)
-        # Most data have fewer brackets in all than may be nested.
-        if text.count(b"{") + text.count(b"[") <= DEPTH_LIMIT and _MARK not in text:
-            return False
-    except RecursionError:
+def is_too_deep(raw: msgspec.Raw) -> bool:
+    """Return whether a raw value is nested too deeply, or was cut because it was."""
+    text = bytes(raw)
+    if _MARK in text:
         return True
-    level = [value]
-    for _ in range(DEPTH_LIMIT):
-        if _CUT_VALUE in level:
-            return True
-        level = [child for item in level for child in _children(item)]
-    return bool(level)
-
-
-def _children(item: object) -> Iterable[object]:
-    if isinstance(item, dict):
-        return item.values()
-    return item if isinstance(item, list | tuple) else ()
+    # Most values have fewer brackets in all than may be nested.
+    if text.count(b"{") + text.count(b"[") <= DEPTH_LIMIT:
+        return False
+    depth = deepest = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token[0] in b"]}":
+            depth -= 1
+    return deepest > DEPTH_LIMIT
 
 
 def _open(body: bytes, type_: type[_T]) -> _T:

@@ -15,6 +15,7 @@ from bireme_extender import protocol, scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
 from bireme_extender.scoring import FeasibleNodes, NamedNodes, NodeChoice
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod, a_state
+from tests.support.objects.facts import through_the_wire
 
 PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
 NODES = [a_node(f"n{number}", rack=f"r{number // 2}") for number in range(6)]
@@ -210,7 +211,7 @@ def test_kept_choice_follows_every_change_of_the_cluster() -> None:
             case 4:
                 state.delete_group(("team", "other"))
             case 5:
-                state.put_group(("team", "other"), msgspec.convert(groups[1], wire.CustomObject))
+                state.put_group(("team", "other"), through_the_wire(groups[1], wire.CustomObject))
         found = membership(pod, state)
         assert isinstance(found, Membership)
         ours, anew = kept.feasible(pod, found), NodeChoice(state).feasible(pod, found)

@@ -161,5 +161,5 @@ def test_the_view_follows_whose_gang_it_is() -> None:
 
 
 def test_names_of_pods_stay_the_same_over_restarts() -> None:
-    assert allocations.pod_name("job", "worker", 12) == "job-worker-12"
+    assert names.pod_name("job", "worker", 12) == "job-worker-12"
     assert quantities.parse_timestamp(quantities.format_timestamp(CREATED)) == CREATED

@@ -186,15 +186,15 @@ def test_an_environment_that_is_none_is_left_for_the_api_server_to_refuse(rubbis
 def test_a_job_without_rendezvous_leaves_containers_as_they_are() -> None:
     job = a_job(task())
     (pod,) = made(job)
-    assert pod["spec"]["containers"] == job.raw_tasks[0]["template"]["spec"]["containers"]
+    assert pod["spec"]["containers"] == msgspec.json.decode(job.templates[0])["spec"]["containers"]
     assert "subdomain" not in pod["spec"]
 
 
 def test_making_pods_never_changes_the_template() -> None:
     job = a_job(templated({"labels": {"a": "b"}}, affinity={"podAffinity": {}}), rendezvous="torch")
-    before = deepcopy(job.raw_tasks)
+    before = deepcopy(job.templates)
     made(job)
-    assert job.raw_tasks == before
+    assert job.templates == before
 
 
 def test_members_come_in_intra_job_order() -> None:

@@ -18,7 +18,6 @@ from bireme.core.gangs import (
     Taint,
 )
 from bireme.kube import preferences, wire
-from bireme.kube.pods import spec_of_template
 from bireme.testing import a_node
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import a_job, a_plan, node_manifest, served, through_the_wire
@@ -49,7 +48,7 @@ def to_pods(kind: str, key: str = HOST, **labels: str) -> Manifest:
 
 
 def read(**spec: Any) -> Preferences:
-    return preferences.of_spec(spec_of_template({"spec": spec}), "default", {"app": "a"})
+    return preferences.of_spec(through_the_wire(spec, wire.V1PodSpec), "default", {"app": "a"})
 
 
 def of_app(app: str) -> PodSelector:

@@ -8,7 +8,6 @@ from bireme.core.cycle import run_cycle
 from bireme.core.gangs import HostPort
 from bireme.kube import wire
 from bireme.kube.pod_rules import demands_of_spec, left_to_scheduler
-from bireme.kube.pods import spec_of_template
 from bireme.registry import make_policy
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import a_job, a_plan, pod_manifest, served, through_the_wire
@@ -52,7 +51,7 @@ def spread(key: str, **fields: Any) -> list[Manifest]:
 def test_demands_about_other_pods_that_are_not_planned_are_named(
     spec: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    assert left_to_scheduler(spec_of_template({"spec": spec})) == words
+    assert left_to_scheduler(through_the_wire(spec, wire.V1PodSpec)) == words
 
 
 INDEX = {"labelSelector": {"matchLabels": {"bireme.dev/index": "0"}}}
@@ -86,7 +85,7 @@ def test_a_spread_is_left_where_no_template_of_ours_has_it_so_or_it_is_about_one
     written: list[Manifest], made: list[Manifest], words: tuple[str, ...]
 ) -> None:
     template, spec = (
-        spec_of_template({"spec": {"topologySpreadConstraints": given}})
+        through_the_wire({"topologySpreadConstraints": given}, wire.V1PodSpec)
         for given in (written, made)
     )
     assert left_to_scheduler(spec, template) == words
@@ -189,7 +188,7 @@ def on_port(number: int, **port: Any) -> Manifest:
 def test_host_ports_are_read_of_all_containers_that_stay(
     spec: dict[str, Any], ports: tuple[HostPort, ...] | None
 ) -> None:
-    kind = demands_of_spec(spec_of_template({"spec": spec}), "default", {})
+    kind = demands_of_spec(through_the_wire(spec, wire.V1PodSpec), "default", {})
     assert (kind.ports if kind is not None else None) == ports
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Key, PodKind
 from bireme.kube import wire
 from bireme.kube.pod_rules import PodRules, demands_of_spec
-from bireme.kube.pods import spec_of_template
 from tests.support.objects.facts import through_the_wire
 
 SELECTORS: tuple[dict[str, Any], ...] = (
@@ -73,7 +72,7 @@ def test_what_is_seen_of_pods_follows_from_the_pods_and_rules_there_are(
             pods.pop(("default", f"pod-{number}"), None)
             rules.delete_pod(("default", f"pod-{number}"))
         elif what == "job":
-            jobs[key] = demands_of_spec(spec_of_template({"spec": spec}), "default", {})
+            jobs[key] = demands_of_spec(through_the_wire(spec, wire.V1PodSpec), "default", {})
             rules.put_job(key, [jobs[key]])
         else:
             spaces["team"] = "ab"[number]

@@ -260,6 +260,6 @@ def test_who_runs_something_else_has_another_template(other: str) -> None:
 
 def test_a_template_is_read_and_not_changed() -> None:
     job = a_job(task("worker", 2, spec=a_spec()))
-    before = copy.deepcopy(job.raw_tasks)
+    before = copy.deepcopy(job.templates)
     assert len(job.template) == 16
-    assert job.raw_tasks == before
+    assert job.templates == before

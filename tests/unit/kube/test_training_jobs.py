@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,6 +187,10 @@ def test_a_template_no_pod_can_have_names_its_task_and_the_problem(
     assert len(message) <= 512
 
 
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -221,7 +226,7 @@ JSON = st.recursive(
 def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
     manifest = {"metadata": {"name": "job"}, "spec": spec}
     job = training_jobs.from_manifest(
-        wire.CustomObject(metadata=wire.V1ObjectMeta(name="job"), spec=spec)
+        wire.CustomObject(metadata=wire.V1ObjectMeta(name="job"), spec=raw(spec))
     )
     assert (job.fault is None) == bool(job.tasks), manifest
     assert job.gang(0).name == "job"
@@ -231,7 +236,8 @@ def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
 @given(template=JSON)
 def test_no_template_whatsoever_raises(template: Any) -> None:
     given_task = {"name": "w", "role": "worker", "replicas": 1, "template": template}
-    custom = wire.CustomObject(metadata=wire.V1ObjectMeta(name="job"), spec={"tasks": [given_task]})
+    named = wire.V1ObjectMeta(name="job")
+    custom = wire.CustomObject(metadata=named, spec=raw({"tasks": [given_task]}))
     job = training_jobs.from_manifest(custom)
     assert (job.fault is None) == bool(job.tasks)
 
@@ -285,10 +291,10 @@ def version(
 
 def test_a_spec_that_has_not_changed_is_not_read_again() -> None:
     first = version(None, 2, 1)
-    known = (first.spec, first.tasks, first.raw_tasks, first.spec_hash, first.template)
+    known = (first.spec, first.tasks, first.templates, first.spec_hash, first.template)
     plan = plans.to_manifest(a_plan(first))
     second = version(first, 2, 1, phase="Starting", plan=plan)
-    again = (second.spec, second.tasks, second.raw_tasks, second.spec_hash, second.template)
+    again = (second.spec, second.tasks, second.templates, second.spec_hash, second.template)
     assert all(now is before for now, before in zip(again, known, strict=True))
     assert (second.phase, second.plan) == ("Starting", a_plan(first))
     third = version(second, 2, 1, phase="Running", plan=plan, ready="2/2")

@@ -47,7 +47,7 @@ def test_what_is_older_or_the_same_is_not_taken_in(kept: Recorder) -> None:
     kept.mirror.put(raw(5))
     kept.mirror.put(raw(4))
     assert kept.story == ["put a u"]
-    assert kept.objects[KEY].spec == {"x": 5}
+    assert kept.objects[KEY].fields == {"x": 5}
 
 
 def test_a_new_uid_is_a_delete_and_a_put_and_the_old_one_stays_dead(kept: Recorder) -> None:
@@ -87,7 +87,7 @@ def test_the_deletion_of_a_later_namesake_means_that_the_earlier_is_gone_too(
 
 def test_what_cannot_be_decoded_is_known_but_left_out(kept: Recorder) -> None:
     kept.mirror.put(raw(5))
-    kept.mirror.put(raw(6, spec=[1]))
+    kept.mirror.put(raw(6, status=[1]))
     assert not kept.objects
     assert kept.mirror.newest(KEY) == 6
     assert kept.story == ["put a u", "delete a u"]

@@ -13,7 +13,7 @@ from benchmarks.timings.simulation import DATA_VARIABLE, TRACE, trace_file
 from benchmarks.timings.workloads import plain_pods, replica_names, training_job
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.allocations import pod_name
+from bireme.kube.names import pod_name
 from bireme.registry import make_policy
 from bireme.testing import GPU
 

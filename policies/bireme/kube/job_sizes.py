@@ -1,0 +1,138 @@
+"""What one TrainingJob may cost by its size, and the words in which one that costs more is refused.
+
+Whoever may create TrainingJobs chooses their bytes. The operator holds every spec in memory, and
+what it reads of the templates as objects, which take twenty times as much; etcd holds every pod. A
+job above a limit is a configuration fault, which ends with an edit, and no other job is held up.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from bireme.core.gangs import Key
+from bireme.core.reasons import Reason
+from bireme.kube import names, wire
+from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
+
+MOST_PLACING_BYTES: Final = 64 * 1024
+"""Of all templates of a job together, of what places their pods."""
+MOST_VARIABLE_BYTES: Final = 96 * 1024
+"""Linux starts no program with a variable of 128 KiB; here is room for a longer cluster domain."""
+MOST_GANG_BYTES: Final = 256 * 1024**2
+"""Of all pods of a gang together: an eighth of what etcd holds by default."""
+TENSORFLOW_PORT: Final = 2222
+# Of a pod beside its template and rendezvous: labels, owner, pin, status.
+_POD_BYTES: Final = 4096
+
+Fault = tuple[Reason, str]
+
+
+def of_spec(spec: msgspec.Raw) -> Fault | None:
+    """Return the fault of a spec that is too large to be read."""
+    size = wire.spec_bytes(spec)
+    if size <= wire.MOST_SPEC_BYTES:
+        return None
+    return Reason.TOO_LARGE, (
+        f"spec is {size} bytes as JSON, more than the {wire.MOST_SPEC_BYTES} that one job may have;"
+        " move scripts and data out of its templates, into images, ConfigMaps or volumes"
+    )
+
+
+def of_placing(tasks: Iterable[tuple[str, wire.V1PodSpec]]) -> Fault | None:
+    """Return the fault of templates with more to place by than is read of one job."""
+    sizes = {name: len(msgspec.json.encode(spec)) for name, spec in tasks}
+    if sum(sizes.values()) <= MOST_PLACING_BYTES:
+        return None
+    largest = max(sizes, key=lambda name: sizes[name])
+    return Reason.TOO_LARGE, (
+        f"spec.tasks[{largest}].template.spec has {sizes[largest]} bytes of affinity, tolerations,"
+        " volumes, containers and the like by which pods are placed, and the job"
+        f" {sum(sizes.values())}, more than {MOST_PLACING_BYTES};"
+        " select nodes by labels that many share instead of naming each"
+    )
+
+
+def of_pods(key: Key, spec: TrainingJobSpec, templates: Iterable[bytes]) -> Fault | None:
+    """Return the fault of a job whose pods could not start, or would fill etcd."""
+    shape = _Shape(key, spec, tuple(map(len, templates)))
+    task = max(spec.tasks, key=_most_replicas)
+    if (variable := shape.tf_config_bytes({})) > MOST_VARIABLE_BYTES:
+        return Reason.TOO_LARGE, (
+            f"spec.rendezvous tensorflow gives every pod the addresses of all replicas, a TF_CONFIG"
+            f" of {variable} bytes, more than the {MOST_VARIABLE_BYTES} with which a program surely"
+            f" starts; at most {shape.most_that_fit(task)} replicas of task {task.name} fit: take"
+            " fewer and larger ones, shorter names, or another rendezvous"
+        )
+    if (whole := shape.gang_bytes({})) > MOST_GANG_BYTES:
+        return Reason.TOO_LARGE, (
+            f"spec.tasks: all pods together are {whole / 1024**2:.0f} MiB, more than the"
+            f" {MOST_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most"
+            f" {shape.most_that_fit(task)} replicas of task {task.name} fit: take fewer,"
+            " or make its template smaller"
+        )
+    return None
+
+
+def _most_replicas(task: TaskSpec) -> int:
+    return max(task.replicas, task.max_replicas or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A job as far as its size goes; ``template_bytes`` are those of each task."""
+
+    key: Key
+    spec: TrainingJobSpec
+    template_bytes: tuple[int, ...]
+
+    def most_that_fit(self, task: TaskSpec) -> int:
+        """Return the most replicas of ``task`` with which the job is within both limits."""
+        least, most = 0, _most_replicas(task)
+        while least < most:
+            middle = (least + most + 1) // 2
+            other = {task.name: middle}
+            fits = self.tf_config_bytes(other) <= MOST_VARIABLE_BYTES
+            if fits and self.gang_bytes(other) <= MOST_GANG_BYTES:
+                least = middle
+            else:
+                most = middle - 1
+        return least
+
+    def tf_config_bytes(self, other: dict[str, int]) -> int:
+        """Return the length of the largest TF_CONFIG; ``other`` replaces replicas by task name."""
+        if self.spec.rendezvous != "tensorflow":
+            return 0
+        roles = {task.role for task in self.spec.tasks if task.role != "evaluator"}
+        # {"cluster":{"worker":["...","..."]},"task":{"type":"evaluator","index":9999}}
+        size = len('{"cluster":{},"task":{"type":"evaluator","index":}}') + 5
+        size += sum(len(f'"{role}":[],') for role in roles)
+        return size + sum(self._addresses(task, other) for task in self.spec.tasks)
+
+    def _addresses(self, task: TaskSpec, other: dict[str, int]) -> int:
+        if task.role == "evaluator":
+            return 0
+        replicas = other.get(task.name, _most_replicas(task))
+        return sum(
+            count * len(f'"{names.address(self.key, task.name, first)}:{TENSORFLOW_PORT}",')
+            for first, count in _by_digits(replicas)
+        )
+
+    def gang_bytes(self, other: dict[str, int]) -> int:
+        """Return about how many bytes all pods have together."""
+        variable = self.tf_config_bytes(other)
+        total = 0
+        for task, template in zip(self.spec.tasks, self.template_bytes, strict=True):
+            pod = _POD_BYTES + template + variable * len(task.template.spec.containers)
+            total += pod * other.get(task.name, _most_replicas(task))
+        return total
+
+
+def _by_digits(count: int) -> Iterator[tuple[int, int]]:
+    """Yield of the numbers below ``count`` the first of each length, and how many are as long."""
+    first = 0
+    while first < count:
+        after = 10 if first == 0 else first * 10
+        yield first, min(after, count) - first
+        first = after

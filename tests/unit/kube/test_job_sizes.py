@@ -1,0 +1,93 @@
+"""How large one TrainingJob may be: read, or refused with the field, the number and the remedy."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.kube import job_sizes, training_jobs, wire
+from bireme.kube.pod_builder import PodFactory, Rendezvous
+from bireme.kube.training_jobs import JobFacts
+from tests.support.greedy_tenant import largest_job
+from tests.support.objects.facts import a_job, a_plan, through_the_wire
+from tests.support.scenario.manifests import Manifest, pod_spec, task
+
+
+def read(manifest: Manifest) -> JobFacts:
+    return training_jobs.from_manifest(through_the_wire(manifest, wire.CustomObject))
+
+
+def refusal(job: JobFacts) -> str:
+    assert job.fault is not None
+    reason, message = job.fault
+    assert reason is Reason.TOO_LARGE
+    assert job.tasks == ()  # so it is never placed
+    return message
+
+
+def test_a_spec_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> None:
+    fits = largest_job("job")
+    assert len(msgspec.json.encode(fits["spec"])) == wire.MOST_SPEC_BYTES == 262144
+    assert read(fits).fault is None
+    message = refusal(read(largest_job("job", wire.MOST_SPEC_BYTES + 1)))
+    assert "spec is 262145 bytes as JSON, more than the 262144" in message
+    assert "images, ConfigMaps or volumes" in message
+
+
+def test_templates_with_more_to_place_by_than_is_read_are_refused() -> None:
+    message = refusal(read(largest_job("job", placing_bytes=job_sizes.MOST_PLACING_BYTES + 64)))
+    assert message.startswith("spec.tasks[worker].template.spec has 655")
+    assert "more than 65536; select nodes by labels" in message
+
+
+def test_a_waiting_job_keeps_bytes_and_not_its_templates_as_objects() -> None:
+    spec = pod_spec(1, unknown={"deep": [{"er": "x"}]})
+    job = a_job(task(spec=spec))
+    assert job.spec is not None
+    assert "unknown" not in repr(job.spec)
+    plan = a_plan(job)
+    pod = PodFactory(job, plan).manifest(plan.members[0])
+    assert pod["spec"]["unknown"] == {"deep": [{"er": "x"}]}
+
+
+def tensorflow(replicas: int, **fields: Any) -> JobFacts:
+    tasks = (task("chief"), task("worker", replicas), task("judge", 3, role="evaluator"))
+    return a_job(*tasks, rendezvous="tensorflow", name="train", **fields)
+
+
+@pytest.mark.parametrize("replicas", [1, 10, 11, 100, 999])
+def test_the_size_of_tf_config_is_known_before_it_is_made(replicas: int) -> None:
+    job = tensorflow(replicas)
+    plan = a_plan(job)
+    made = max(
+        len(Rendezvous(job, plan).environment(member.task, member.index)["TF_CONFIG"])
+        for member in plan.members
+    )
+    assert job.spec is not None
+    shape = job_sizes._Shape(job.key, job.spec, (0, 0, 0))
+    assert made <= shape.tf_config_bytes({}) <= made + 20
+
+
+def test_addresses_that_no_program_could_start_with_are_refused_with_the_most_that_fit() -> None:
+    message = refusal(tensorflow(5000))
+    assert "spec.rendezvous tensorflow gives every pod" in message
+    assert "a TF_CONFIG of 214008 bytes, more than the 98304" in message
+    assert "at most 2309 replicas of task worker fit" in message
+    most = 2309
+    assert tensorflow(most).fault is None
+    assert refusal(tensorflow(most + 1))
+
+
+def test_torch_is_refused_nothing_at_any_number_of_replicas() -> None:
+    job = a_job(task("master"), task("worker", 9999), rendezvous="torch")
+    assert job.fault is None
+
+
+def test_a_gang_whose_pods_would_fill_etcd_is_refused_with_the_most_that_fit() -> None:
+    large = pod_spec(1, unknown="x" * 200_000)
+    message = refusal(a_job(task("worker", 10_000, spec=large)))
+    assert "all pods together are 1948 MiB, more than the 256 MiB" in message
+    assert "at most 1314 replicas of task worker fit" in message
+    assert a_job(task("worker", 1314, spec=large)).fault is None
+    assert refusal(a_job(task("worker", 1315, spec=large)))
