@@ -22,8 +22,9 @@ import msgspec
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import names, wire
+from bireme.kube import names, pages, wire
 from bireme.kube.client import METADATA, ApiClient, ApiError, jittered_pause
+from bireme.kube.pages import PageSize
 from bireme_operator import kopf_watch
 from bireme_operator.kopf_watch import KopfWatch, Notice
 from bireme_operator.metrics import WatchMetrics
@@ -388,7 +389,7 @@ class CustomResources:
     async def _count_differs(self, kind: _Kind) -> bool:
         """Return whether the server's count differs from the mirror's, or is not known."""
         # A list of one item says how many there are, at no cost to the API server.
-        page = await self._metadata_page(kind, "", 1)
+        page = await self._metadata_page(kind, "", PageSize(1))
         if not kind.mirror.synced.is_set():
             return False  # kopf's first list is still awaited
         if page.metadata.next and page.metadata.remaining is None:
@@ -441,14 +442,14 @@ class CustomResources:
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
         for raw in wire.page(await self.client.get(path, params=params)).items or ():
-            mirror.put(raw)
+            mirror.put(msgspec.Raw(wire.trimmed(raw)))
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
         """Return the version of every object, and that of the list."""
         listed: dict[Key, int] = {}
-        token, version = "", 0
+        token, version, size = "", 0, PageSize(self.timing.page_size)
         while True:
-            page = await self._metadata_page(kind, token, self.timing.page_size)
+            page = await self._metadata_page(kind, token, size)
             version = version or page.metadata.resource_version
             for raw in page.items or ():
                 stub = wire.stub(raw)
@@ -457,12 +458,9 @@ class CustomResources:
             if not token:
                 return listed, version
 
-    async def _metadata_page(self, kind: _Kind, token: str, limit: int) -> wire.ListPage:
-        params: dict[str, str | int] = {"limit": limit}
-        if token:
-            params["continue"] = token
+    async def _metadata_page(self, kind: _Kind, token: str, size: PageSize) -> wire.ListPage:
         path = names.path(kind.mirror.plural)
-        page = wire.page(await self.client.get(path, params=params, accept=METADATA))
+        page = await pages.read(self.client, path, size, token=token, accept=METADATA)
         if kind.is_missing:
             _log.info("the resource is back", kind=kind.mirror.plural)
         kind.is_missing, kind.is_served = False, True

@@ -1,7 +1,8 @@
 """Kubernetes Events, aggregated: one per object and reason in five minutes, then a count.
 
 Events are for ``kubectl describe`` alone. Losing one is harmless, flooding etcd is not, so nothing
-is retried.
+is retried, and a namespace in which too much happens at once goes without: tenants choose how many
+objects there are to tell of, and write slots are shared by all.
 """
 
 import hashlib
@@ -15,11 +16,14 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiError
+from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
+# Of one namespace. A burst is more than most clusters have gangs.
+_PER_SECOND, _BURST = 10.0, 500.0
 # Reasons without an event: it would cost every gang another write.
 _QUIET = (
     Reason.ADMITTED,
@@ -80,12 +84,21 @@ def type_of(reason: Reason) -> str | None:
 
 @dataclass(slots=True)
 class Events:
-    """Posts events; ``now`` gives POSIX seconds."""
+    """Posts events; ``now`` gives POSIX seconds, ``clock`` monotonic ones.
+
+    ``count_left_out`` is called for each that was too much for its namespace.
+    """
 
     writes: Writes
     instance: str
     now: Callable[[], float]
+    clock: Callable[[], float]
+    count_left_out: Callable[[], None] = lambda: None
+    _limiter: RateLimiter = field(init=False)
     _series: dict[tuple[str, str], _Series] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._limiter = RateLimiter(_PER_SECOND, _BURST, self.clock)
 
     async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post ``reason`` about an object, at most once in five minutes."""
@@ -95,6 +108,9 @@ class Events:
         series = self._series.get((uid, reason))
         if series is not None and now - series.posted < _QUIET_SECONDS:
             series.count += 1
+            return
+        if self._limiter.take(key[0]):
+            self.count_left_out()
             return
         while len(self._series) >= _REMEMBERED:
             del self._series[next(iter(self._series))]

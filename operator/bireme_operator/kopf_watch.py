@@ -33,9 +33,10 @@ import structlog
 import uvloop
 from yarl import URL
 
-from bireme.kube import names, wire
+from bireme.kube import client, names, pages, wire
 from bireme.kube.client import JSON, ApiError, jittered_pause, whole_lines
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
+from bireme.kube.pages import PageSize
 
 _log = structlog.get_logger(__name__)
 _PAGE_SIZE: Final = 500
@@ -297,6 +298,7 @@ class _Session:
     notify: Notify
     backlog: _Backlog
     _made: list[aiohttp.ClientSession] = field(default_factory=list)
+    _sizes: dict[str, PageSize] = field(default_factory=dict)
     _used: Credentials | None = None
 
     async def login(self, **_: Any) -> kopf.AiohttpSession:
@@ -330,7 +332,8 @@ class _Session:
         """Send a request with the current token."""
         used = self._used
         assert used is not None  # noqa: S101  # login made the session
-        if plural := _plural(request.url):
+        plural = _plural(request.url)
+        if plural:
             self.notify(Asked(plural))
         try:
             authorization = used.authorization()
@@ -340,11 +343,32 @@ class _Session:
             request.headers["Authorization"] = authorization
         request.server_hostname = used.server_hostname
         try:
+            if plural and not request.url.query.get("watch"):
+                return await self._page(plural, request, handler)
             return await handler(request)
         except aiohttp.ClientConnectorCertificateError as error:
             # kopf would try for ever with this authority; its next run logs in with a new one.
             await self._newer_than(used)
             raise CredentialsError(f"the server's certificate: {error}") from error
+
+    async def _page(
+        self, plural: str, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Read one page, of fewer objects than kopf asks for where these are large."""
+        size = self._sizes.setdefault(plural, PageSize(_PAGE_SIZE))
+        most = pages.MOST_PAGE_BYTES
+        while True:
+            request.url = request.url.update_query(limit=size.now)
+            response = await handler(request)
+            if response.status != 200:
+                return response
+            body = await client.body_within(response, most)
+            if body is not None:
+                size.took(len(body))
+                response._body = body  # as its read() does, which has no limit
+                return response
+            if not size.shrink():
+                raise aiohttp.ClientPayloadError(f"an object of more than {most} bytes")
 
 
 def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResponse]:
@@ -371,7 +395,7 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
             for item, raw in zip(items, page.items or (), strict=True):
                 # kopf takes the items one by one after this; a newer event may replace these bytes
                 # by then.
-                backlog.offer(item["metadata"].get("uid", ""), None, bytes(raw))
+                backlog.offer(item["metadata"].get("uid", ""), None, wire.trimmed(raw))
             if not page.metadata.next:
                 notify(Listed(plural))
             version = str(page.metadata.resource_version)
@@ -422,7 +446,7 @@ class _Lines:
             return line
         known = _metadata_of(event.object)
         uid = known["metadata"].get("uid", "")
-        if not self.backlog.offer(uid, event.type, bytes(event.object)):
+        if not self.backlog.offer(uid, event.type, wire.trimmed(event.object)):
             return b""
         return msgspec.json.encode({"type": event.type, "object": known})
 

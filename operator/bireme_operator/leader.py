@@ -121,7 +121,7 @@ class LeaderTerm:
         # 2. How to act: writes, events, statuses, work on gangs.
         self.slots = PrioritySemaphore(settings.write_concurrency)
         self._writes = writes = Writes(given.client, self.slots)
-        events = Events(writes, given.identity, now)
+        events = Events(writes, given.identity, now, clock, metrics.events_left_out.inc)
         self.reports = reports = StatusWriter(
             writes, watches, events, settings, clock, state.requeue
         )

@@ -226,6 +226,9 @@ class OperatorMetrics:
         self.reports = make.counter(
             "progress_reports", "Progress reports, by HTTP status", "status"
         )
+        self.events_left_out = make.counter(
+            "events_left_out", "Events not posted, where a namespace had too many at once"
+        )
         self.recorded = make.counter("recorded_cycles", "Cycles with news, by outcome", "outcome")
 
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:

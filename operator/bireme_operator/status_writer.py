@@ -5,6 +5,7 @@ queued here: what is not written now is submitted again, fresher.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,9 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _COUNTS_SECONDS = 1.0
+# Reports of one namespace under way at once. Without a limit a tenant's thousands of new jobs would
+# each hold their status in memory, and what is said to all others would wait behind them.
+_MOST_WRITING = 128
 _RETRY_SECONDS = 1.0
 # Another client wrote first; the cache is about to have it.
 _CONFLICT_SECONDS = 0.1
@@ -49,6 +53,7 @@ class StatusWriter:
     _written: dict[str, float] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
     _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _writing_in: Counter[str] = field(default_factory=Counter)
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
@@ -57,22 +62,24 @@ class StatusWriter:
 
     def submit_job(self, job: JobFacts, wanted: Status) -> None:
         """Write ``wanted`` to a job if it is due, with an event when the reason is new."""
-        if self._is_due(job.uid, urgency(job.status, wanted)):
+        if self._is_due(job.key, job.uid, urgency(job.status, wanted)):
             self._spawn(job.uid, job.key, self._write_job(job, wanted))
 
     def submit_group(self, group: GroupFacts, wanted: Status) -> None:
         """Write ``wanted`` to a PodGroup likewise."""
-        if self._is_due(group.uid, urgency(group.status, wanted)):
+        if self._is_due(group.key, group.uid, urgency(group.status, wanted)):
             self._spawn(group.uid, group.key, self._write_group(group, wanted))
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
         # What is left out here comes again with the next turn, if it is still true by then.
-        if uid not in self._writing:
+        if uid not in self._writing and self._writing_in[key[0]] < _MOST_WRITING:
             self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 
-    def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
+    def _is_due(self, key: Key, uid: str, how_urgent: Urgency) -> bool:
         if how_urgent is Urgency.NONE or uid in self._writing:
+            return False
+        if self._writing_in[key[0]] >= _MOST_WRITING:
             return False
         if self.clock() < self._not_before.get(uid, 0.0):
             return False
@@ -95,6 +102,7 @@ class StatusWriter:
             await asyncio.wait([writing])
 
     def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        self._writing_in[key[0]] += 1
         self._writing[uid] = self._tasks.start(self._run(uid, key, work))
 
     async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
@@ -116,6 +124,9 @@ class StatusWriter:
             self._written[uid] = self.clock()
             self._not_before[uid] = self._written[uid] + pause
             del self._writing[uid]
+            self._writing_in[key[0]] -= 1
+            if not self._writing_in[key[0]]:
+                del self._writing_in[key[0]]
             # A job is not reconciled while its status is written: now it is its turn.
             asyncio.get_running_loop().call_later(pause, self.requeue, key)
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bireme.core.gangs import Key
-from bireme.kube import names, wire
+from bireme.kube import client as bireme_client
+from bireme.kube import names, pages, wire
 from bireme.kube.client import ApiClient
 from bireme_operator.custom_resources import AuditTiming, CustomResources, NotWatched
 from bireme_operator.metrics import OperatorMetrics
@@ -387,3 +388,28 @@ async def test_a_kind_that_is_not_needed_may_be_forbidden(api: FakeApi, client: 
         put(api, "a")
         await until(lambda: known.names == {"a"})
         assert known.restarts == 0
+
+
+async def test_large_jobs_come_in_small_pages_and_without_what_is_too_large(
+    api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1_000_000)
+    sizes: list[int] = []
+    within = bireme_client.body_within
+
+    async def body_within(response: Any, most_bytes: int) -> bytes | None:
+        body = await within(response, most_bytes)
+        sizes.append(0 if body is None else len(body))
+        return body
+
+    monkeypatch.setattr(bireme_client, "body_within", body_within)
+    for n in range(20):
+        put(api, f"huge-{n}", spec={"x": "x" * 300_000}, metadata={"annotations": {"a": "b"}})
+    put(api, "small", spec={"x": 1})
+    async with knowing(client) as known:
+        assert len(known.names) == 21
+        assert max(sizes) <= 1_000_000
+        assert known.objects["team", "small"].fields == {"x": 1}
+        assert wire.spec_bytes(known.objects["team", "huge-7"].spec) == 300_008
+        assert len(known.objects["team", "huge-7"].spec) == 6
+        assert known.restarts == known.repairs("lost") == 0

@@ -24,8 +24,14 @@ class Desk:
 
     def __init__(self, api: FakeApi, client: ApiClient, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
-        self.events = Events(Writes(client, PrioritySemaphore(8)), "operator-1", self.clock)
+        self.events = Events(
+            Writes(client, PrioritySemaphore(8)), "operator-1", self.clock, self.clock, self.count
+        )
+        self.left_out = 0
         self._api = api
+
+    def count(self) -> None:
+        self.left_out += 1
 
     async def post(
         self, reason: Reason = Reason.NODE_LOST, message: str = "m", key: tuple[str, str] = KEY
@@ -169,3 +175,18 @@ async def test_what_is_remembered_of_events_is_bounded(
     assert len(desk.events._series) == 5
     await desk.post(key=("default", "job-0"))
     assert desk.sent == {"POST": 13, "PATCH": 1}, "forgotten, posted anew, found there"
+
+
+async def test_a_namespace_with_too_many_events_goes_without_and_no_other_does(
+    api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_BURST", 3.0)
+    desk = Desk(api, client)
+    for number in range(9):
+        await desk.post(key=("greedy", f"job-{number}"))
+    await desk.post(key=("other", "job"))
+    assert [e["involvedObject"]["namespace"] for e in desk.stored] == ["greedy"] * 3 + ["other"]
+    assert desk.left_out == 6
+    desk.clock.advance(1)
+    await desk.post(key=("greedy", "job-8"))
+    assert len(desk.stored) == 5

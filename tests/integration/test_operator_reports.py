@@ -40,7 +40,7 @@ class Desk:
         self.watches = Watches(client, self.state, NodePoolScalers(lambda: None), custom)
         self.done: list[Key] = []
         sender = Writes(client, PrioritySemaphore(8))
-        events = Events(sender, "me", self.clock)
+        events = Events(sender, "me", self.clock, self.clock)
         settings = OperatorSettings(
             status_refresh_seconds=REFRESH_SECONDS, refresh_writes_per_second=PER_SECOND
         )

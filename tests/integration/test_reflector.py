@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
-from bireme.kube.client import ApiClient
+from bireme.kube import pages, wire
+from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.watch import HistoryLostError, Reflector
 from bireme.kube.wire import CustomObject, V1Pod
-from tests.integration.mirror import JOBS, PODS, Mirror, drop, put, watching
+from tests.integration.mirror import FAST, JOBS, PODS, Mirror, drop, put, watching
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
 from tests.support.operator_term.term import until
 
@@ -214,3 +216,35 @@ async def test_a_server_that_lost_history_ends_the_reflector(
     api.watch_cut(PODS)
     with pytest.raises(HistoryLostError, match=r"at version 101 .* after 102 was seen"):
         await asyncio.wait_for(running, 5)
+
+
+async def test_pages_of_large_objects_have_fewer_of_them(
+    api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 20_000)
+    read: list[int] = []
+    decode = wire.page
+
+    def page(body: bytes) -> wire.ListPage:
+        read.append(len(body))
+        return decode(body)
+
+    monkeypatch.setattr(wire, "page", page)
+    for n in range(40):
+        put(api, f"small-{n:02}")
+    for n in range(6):
+        put(api, f"large-{n}", spec={"x": "x" * 15_000})
+    mirror = Mirror(client, timing=replace(FAST, page_size=20))
+    async with mirror.running():
+        assert len(mirror.names) == 46
+        assert max(read) <= 20_000
+        assert len(read) < 16  # and more of them again after the large ones
+
+
+async def test_an_object_too_large_for_any_page_is_an_error_that_says_so(
+    api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1_000)
+    put(api, "large", spec={"x": "x" * 2_000})
+    with pytest.raises(ApiError, match="AnswerTooLarge: more than 1000 bytes"):
+        await pages.read(client, PODS, pages.PageSize(20))

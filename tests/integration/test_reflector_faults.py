@@ -149,7 +149,7 @@ async def test_an_object_nested_thousands_deep_poisons_only_itself(
     if in_list:
         page = b'{"metadata":{"resourceVersion":"151"},"items":[' + poison + b"," + fine + b"]}"
 
-        async def answer(path: str, params: object = None) -> bytes:
+        async def answer(path: str, **_: object) -> bytes:
             return page
 
         monkeypatch.setattr(client, "get", answer)

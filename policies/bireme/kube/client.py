@@ -34,6 +34,7 @@ class _Options(TypedDict, total=False):
     params: Params
     accept: str
     timeout_seconds: float
+    most_bytes: int
 
 
 JSON: Final = "application/json"
@@ -51,6 +52,8 @@ _CONNECT_TIMEOUT_SECONDS: Final = 10.0
 _READ_BUFFER_BYTES: Final = 256 * 1024
 # Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece.
 _BIG_BODY_BYTES: Final = 1024 * 1024
+# Of any answer: a list that comes in one piece may hold what tenants have made.
+_MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class NotLeader(Exception):  # noqa: N818  # a state, like StopIteration
@@ -127,6 +130,13 @@ class ApiError(Exception):
     def is_retryable(self) -> bool:
         """True if the same request may succeed later: overload, server error, no connection."""
         return self.status in {0, 429} or self.status >= 500
+
+
+class AnswerTooLargeError(ApiError):
+    """The answer was longer than asked for; nothing is known of what it says."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(0, "AnswerTooLarge", f"more than {most_bytes} bytes")
 
 
 class _StatusDetails(msgspec.Struct, rename="camel"):
@@ -281,10 +291,12 @@ class ApiClient:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float = 30,
+        most_bytes: int = _MOST_ANSWER_BYTES,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
         Raises:
+            AnswerTooLargeError: it is longer than ``most_bytes``.
             ApiError: any other answer, or none within ``timeout_seconds``.
             NotLeader: it is a write and the fence is closed.
         """
@@ -295,7 +307,10 @@ class ApiClient:
         with self._counted(_VERBS.get(method, "get")):
             response = await self._respond(method, _target(path, params), body, headers, timeout)
             async with response:
-                return await response.read()
+                body = await body_within(response, most_bytes)
+        if body is None:
+            raise AnswerTooLargeError(most_bytes)
+        return body
 
     async def stream(
         self,
@@ -417,6 +432,19 @@ def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequ
             return await super().send(conn)
 
     return FencedRequest
+
+
+async def body_within(response: aiohttp.ClientResponse, most_bytes: int) -> bytes | None:
+    """Return the body of an answer; None if it is longer than that, and hang up."""
+    parts: list[bytes] = []
+    left = most_bytes
+    async for part in response.content.iter_any():
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            response.close()
+            return None
+    return b"".join(parts)
 
 
 async def whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

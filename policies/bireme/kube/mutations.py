@@ -20,6 +20,8 @@ FRESH_SECONDS = 600.0
 _REFUSED_SECONDS = 60.0
 """The same where it keeps the gang from starting: admission may have been corrected."""
 _MOST_SHAPES = 50_000
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of the templates of all shapes whose pods are changed: tenants choose how large these are."""
 # The API server adds these to every pod. They matter only on nodes that are not ready.
 _DEFAULT_TOLERATIONS = tuple(
     Toleration(f"node.kubernetes.io/{condition}", "Exists", effect="NoExecute")
@@ -33,6 +35,8 @@ class _Known:
 
     at: float
     pods: TaskPods | None
+    template_bytes: int = 0
+    """Of a shape whose pods are changed."""
 
 
 class Mutations:
@@ -40,6 +44,7 @@ class Mutations:
 
     def __init__(self) -> None:
         self._known: dict[PodShape, _Known] = {}
+        self._bytes = 0
 
     def unknown(self, job: JobFacts, now: float) -> list[int]:
         """Return the places of the tasks of ``job`` of whose pods nothing is known, or too old."""
@@ -66,11 +71,11 @@ class Mutations:
         if written.priority_class is None:
             # The class is the cluster's default one, which is known without.
             found = replace(found, priority_class=None)
-        self._store(job.pod_shapes[place], _Known(now, None if found == written else found))
+        self._store(job, place, _Known(now, None if found == written else found))
 
     def put_unchanged(self, job: JobFacts, place: int, now: float) -> None:
         """Take note that nothing can be learned of the task at ``place`` before its pods exist."""
-        self._store(job.pod_shapes[place], _Known(now, None))
+        self._store(job, place, _Known(now, None))
 
     def put_created(
         self, job: JobFacts, place: int, request: Request, labels: Mapping[str, str], now: float
@@ -82,18 +87,25 @@ class Mutations:
         known = job.pods[place]
         task = replace(known.task, request=_most(known.task.request, request))
         found = replace(known, task=task, labels={**known.labels, **labels})
-        self._store(job.pod_shapes[place], _Known(now, found))
+        self._store(job, place, _Known(now, found))
 
-    def _store(self, shape: PodShape, known: _Known) -> None:
-        self._known.pop(shape, None)
-        self._known[shape] = known
-        while len(self._known) > _MOST_SHAPES:  # the oldest
-            del self._known[next(iter(self._known))]
+    def _store(self, job: JobFacts, place: int, known: _Known) -> None:
+        self._drop(job.pod_shapes[place])
+        if known.pods is not None:
+            known = replace(known, template_bytes=len(job.templates[place]))
+        self._known[job.pod_shapes[place]] = known
+        self._bytes += known.template_bytes
+        while len(self._known) > _MOST_SHAPES or self._bytes > _MOST_BYTES:
+            self._drop(next(iter(self._known)))  # the oldest
+
+    def _drop(self, shape: PodShape) -> None:
+        if (known := self._known.pop(shape, None)) is not None:
+            self._bytes -= known.template_bytes
 
     def forget(self, job: JobFacts) -> None:
         """Have what is known of the pods of ``job`` learned anew before it is next admitted."""
         for shape in job.pod_shapes:
-            self._known.pop(shape, None)
+            self._drop(shape)
 
     def applied_to(self, job: JobFacts) -> JobFacts:
         """Return ``job`` with its tasks as its pods will be; the same object if they are so."""

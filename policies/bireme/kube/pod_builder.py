@@ -9,18 +9,19 @@ two safer defaults: pods are not restarted in place and get no API token.
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 
 from bireme.core.gangs import Key, Role, Task
 from bireme.kube import names, pods
+from bireme.kube.job_sizes import TENSORFLOW_PORT
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_rules import spread_under_pin
 from bireme.kube.training_jobs import JobFacts
 
 TORCH_PORT = 29500
-TENSORFLOW_PORT = 2222
 # Restarts of an elastic replica's processes before it counts as failed; every resize is one too. A
 # job may set PET_MAX_RESTARTS itself.
 ELASTIC_RESTARTS = 100
@@ -124,18 +125,23 @@ class Rendezvous:
         }
 
     def _tensorflow(self, task: str, index: int) -> str:
-        """Return ``TF_CONFIG``; TensorFlow does not count evaluators as part of the cluster."""
+        """Return ``TF_CONFIG``, whose cluster is the same for all replicas."""
+        role = self._tasks[task].role
+        earlier = itertools.takewhile(lambda name: name != task, self._replicas)
+        before = sum(self._replicas[name] for name in earlier if self._tasks[name].role is role)
+        own = {"type": role.value, "index": before + index}
+        return msgspec.json.encode({"cluster": self._tensorflow_cluster, "task": own}).decode()
+
+    @cached_property
+    def _tensorflow_cluster(self) -> msgspec.Raw:
+        """The addresses by role; TensorFlow does not count evaluators as part of the cluster."""
         cluster: dict[str, list[str]] = {}
         for name, replicas in self._replicas.items():
             role = self._tasks[name].role
             if role is not Role.EVALUATOR:
                 addresses = [f"{self._address(name, i)}:{TENSORFLOW_PORT}" for i in range(replicas)]
                 cluster.setdefault(role.value, []).extend(addresses)
-        role = self._tasks[task].role
-        earlier = itertools.takewhile(lambda name: name != task, self._replicas)
-        before = sum(self._replicas[name] for name in earlier if self._tasks[name].role is role)
-        own = {"type": role.value, "index": before + index}
-        return msgspec.json.encode({"cluster": cluster, "task": own}).decode()
+        return msgspec.Raw(msgspec.json.encode(cluster))
 
 
 def _devices(task: Task) -> int:

@@ -1,10 +1,10 @@
 """Reflector: a collection of the API server, mirrored in memory.
 
-List in pages, then watch from the list's version on, as client-go's Reflector does. What was missed
-is the difference between the next list and the cache: objects that vanished unseen are reported as
-deleted. A stream that fails or falls silent is reopened from the last version with jittered
-backoff; a version too old for the server (410) means a new list; a missing resource (404) means an
-empty collection. An object that cannot be decoded is logged and left out.
+List in pages of bounded size, then watch from the list's version on, as client-go's Reflector does.
+What was missed is the difference between the next list and the cache: objects that vanished unseen
+are reported as deleted. A stream that fails or falls silent is reopened from the last version with
+jittered backoff; a version too old for the server (410) means a new list; a missing resource (404)
+means an empty collection. An object that cannot be decoded is logged and left out.
 
 A server whose newest version is older than one that it sent before has lost history: its etcd was
 restored from a backup. It would send nothing on a watch from a version that it has not reached
@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import wire
+from bireme.kube import pages, wire
 from bireme.kube.client import ApiClient, ApiError, Params, jittered_pause
 
 _log = structlog.get_logger(__name__)
@@ -89,11 +89,13 @@ class Reflector(Generic[T]):
     _failures: int = 0
     _waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
     _log: Any = field(init=False)
+    _page_size: pages.PageSize = field(init=False)
     _reader: wire.ObjectReader[T] = field(init=False)
 
     def __post_init__(self) -> None:
         self.last_contact_seconds = self.clock()
         self._log = _log.bind(reflector=self.name or self.path.rpartition("/")[2])
+        self._page_size = pages.PageSize(self.timing.page_size)
         self._reader = wire.ObjectReader(self.kind, self._log)
 
     async def run(self) -> None:
@@ -198,7 +200,7 @@ class Reflector(Generic[T]):
 
     async def _check_history(self) -> None:
         # Without a version asked for, the answer is of etcd's newest state, never of a cache.
-        page = await self._page("", limit=1)
+        page = await pages.read(self.client, self.path, pages.PageSize(1), params=self.params)
         self._check_version(page.metadata.resource_version)
 
     def _check_version(self, newest: int) -> None:
@@ -208,13 +210,12 @@ class Reflector(Generic[T]):
                 f"{self.resource_version} was seen: etcd was restored from a backup"
             )
 
-    async def _page(self, token: str, limit: int = 0) -> wire.ListPage:
-        params: dict[str, str | int] = {**self.params, "limit": limit or self.timing.page_size}
-        if token:
-            params["continue"] = token
-        body = await self.client.get(self.path, params=params)
+    async def _page(self, token: str) -> wire.ListPage:
+        page = await pages.read(
+            self.client, self.path, self._page_size, token=token, params=self.params
+        )
         self.last_contact_seconds = self.clock()
-        return wire.page(body)
+        return page
 
     def _take_page(self, page: wire.ListPage, listed: set[Key]) -> None:
         for raw in page.items or ():

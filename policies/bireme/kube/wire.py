@@ -671,6 +671,25 @@ MOST_SPEC_BYTES: Final = 256 * 1024
 """Larger specs of TrainingJobs are not read: each takes several times as much memory."""
 
 
+class _Trimmed(MetadataOnly, frozen=True):
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def trimmed(raw: msgspec.Raw) -> bytes:
+    """Return a raw custom resource without what is never read; a spec too large is its size.
+
+    What waits to be read then takes the memory of bounded specs, whatever was created.
+    """
+    try:
+        known = msgspec.json.decode(raw, type=_Trimmed)
+    except UNDECODABLE:  # whoever reads it reports it
+        return bytes(raw)
+    if len(known.spec) > MOST_SPEC_BYTES:
+        known = msgspec.structs.replace(known, spec=msgspec.Raw(b"%d" % len(known.spec)))
+    return msgspec.json.encode(known)
+
+
 def spec_bytes(spec: msgspec.Raw) -> int:
     """Return the size of a raw spec, also of one that :func:`trimmed` has replaced by its size."""
     is_number = len(spec) < 20 and bytes(spec).isdigit()

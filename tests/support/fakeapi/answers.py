@@ -192,6 +192,7 @@ def _spend(store: Store, budget: Key) -> None:
 # one; it is good as long as the pod with this uid exists.
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+_MOST_PAGES = 64
 _SIGNED = "signed"
 
 
@@ -374,7 +375,7 @@ class Answers:
         if token is not None:
             if token not in self._pages:
                 raise Refusal(410, "Expired", "The provided continue parameter is too old")
-            version, rest = self._pages.pop(token)
+            version, rest = self._pages[token]  # a client may ask again, for fewer
         else:
             selected = Selector.from_query(call.query, call.at.resource, call.at.namespace)
             objects = self.store.collection(call.at.resource).objects
@@ -385,6 +386,8 @@ class Answers:
         if len(rest) > limit:
             metadata["continue"] = f"page-{next(self._tokens)}"
             self._pages[metadata["continue"]] = version, rest[limit:]
+            if len(self._pages) > _MOST_PAGES:
+                del self._pages[next(iter(self._pages))]
             if self.counts_remaining:
                 metadata["remainingItemCount"] = len(rest) - limit
         items = rest[:limit]

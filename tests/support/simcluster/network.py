@@ -296,6 +296,7 @@ class MemoryClient(ApiClient):
         content_type: str = JSON,
         accept: str = JSON,  # whole objects for everybody
         timeout_seconds: float = 30,
+        most_bytes: int = 0,  # objects are small here
     ) -> bytes:
         query = {name: str(value) for name, value in (params or {}).items()}
         with connection_errors():
