@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from bireme.core.decision import Admit
-from bireme.core.nodes import NodeTable
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
 from bireme.kube.allocations import AssumedPlan
@@ -33,17 +32,19 @@ class JobAdmission:
     def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Begin to write the plan of an admitted job and to create its pods."""
         plan = self.plan(admit, snapshot, job.attempt, job.spec_hash, job.start_failures)
-        work = self._admit(job, plan, admit, snapshot.nodes)
+        work = self._admit(job, plan, admit, snapshot)
         self.work.start(job.key, work, AssumedPlan(job.uid, plan))
 
-    async def _admit(self, job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> None:
+    async def _admit(
+        self, job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot
+    ) -> None:
         # A report about its wait may be under way: the plan is written over the version after it.
         await self.reports.settled(job.uid)
         await self.dry_runs.learn(job)
         # What was learned may have changed its demand: then it is decided on again with that.
         current = self.state.jobs.get(job.key)
         if current is not None and is_same_demand(self.state, current, job):
-            wanted = status.admitted(current, plan, admit, nodes)
+            wanted = status.admitted(current, plan, admit, snapshot)
             await self.actuator.admit(current, plan, wanted)
 
     def plan(

@@ -22,6 +22,7 @@ from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans, quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.conditions import cleaned, with_condition
@@ -130,8 +131,11 @@ def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: 
     return True
 
 
-def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> Status:
-    """Return the status of a job that has its places by ``plan``, before it has pods."""
+def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot) -> Status:
+    """Return the status of a job that has its places by ``plan``, before it has pods.
+
+    ``snapshot`` is the one that was decided on.
+    """
     view = GangView(plan, tuple((member, None) for member in plan.members), ())
     status, since = counted(_base(job), job, view), plan.planned
     _end_pause(status, job, since)
@@ -148,10 +152,11 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, nodes: NodeTable) -> 
     status["waitSeconds"] = int(job.waited + max(0.0, since - queued))
     status["attempt"] = job.attempt
     status["plan"] = plans.to_manifest(plan)
-    status["placement"] = _placement(view, nodes)
+    status["placement"] = _placement(view, snapshot.nodes)
     message = str(status["placement"]["summary"])
     if admit.passed is not None:
         message += f"; {messages.ahead_of(admit.passed, admit.gang)}"
+    message += messages.capped_runtime(admit.gang, snapshot)
     with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
     return status
 

@@ -454,7 +454,8 @@ class Gang:
         is_learned_estimate: The estimate is from the history of run times, not the owner.
         attained_seconds: Run time of earlier starts.
         evictions: Number of times it has made room for others.
-        min_runtime_seconds: How long a start may not be preempted; None takes the setting.
+        min_runtime_seconds: How long a start may not be preempted, as far as settings and queues
+            let it; None takes the setting.
         may_preempt: Others may be stopped for it (PriorityClass ``preemptionPolicy``).
         is_preemptible: It may be stopped for others.
         is_elastic: It can be resized while it runs.

@@ -259,6 +259,14 @@ def left_to_scheduler(gang: Gang) -> str:
     return f"; nodes are left to kube-scheduler, for {words}" if words else ""
 
 
+def capped_runtime(gang: Gang, snapshot: ClusterSnapshot) -> str:
+    """Return that less than its minimum run time counts, as the end of a message; mostly empty."""
+    asked, most = gang.min_runtime_seconds, snapshot.max_min_runtime_seconds(gang)
+    if asked is None or asked <= most:
+        return ""
+    return f"; of its minRuntimeSeconds {asked:g} only maxMinRuntimeSeconds {most} count"
+
+
 def ahead_of(passed: Gang, gang: Gang) -> str:
     """Return which gang ``gang`` is started before."""
     message = f"ahead of {_named(passed, gang)} without delaying it"

@@ -567,6 +567,11 @@ def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
     settings, table = snapshot.settings, snapshot.running_table
     is_unset = np.isnan(table.least_seconds)
     least = np.where(is_unset, settings.min_runtime_seconds, table.least_seconds)
+    # Else whoever writes a job could keep a queue from its guarantee for as long as they like.
+    least = np.minimum(least, settings.max_min_runtime_seconds)
+    if snapshot.has_runtime_caps:
+        most = [snapshot.max_min_runtime_seconds(held.gang) for held in table.gangs]
+        least = np.minimum(least, np.array(most, dtype=np.float64))
     # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
     return np.asarray(
         ~table.is_preemptible

@@ -34,6 +34,8 @@ class Queue:
     """The queue above, whose limit and guarantee this one's use counts against; "" for none."""
     weight: int | None = None
     """Its part, beside its siblings', of what none of them is guaranteed; None counts as 1."""
+    max_min_runtime_seconds: int | None = None
+    """The most that counts of the minimum run time of its gangs; None takes the general setting."""
     guaranteed: Mapping[str, int] = field(default_factory=dict)
     """Amounts its gangs can take back from queues that hold more than is guaranteed to them."""
 
@@ -58,3 +60,19 @@ def wait_bound_seconds(
     """After how long a wait a gang of ``queue`` goes before all others: its own, or the general."""
     known = queues.get(queue)
     return (known.wait_bound_seconds if known else None) or settings.wait_bound_seconds
+
+
+def max_min_runtime_seconds(
+    queue: str, queues: Mapping[str, Queue], settings: SchedulingSettings
+) -> int:
+    """Return the most that counts of a minimum run time in ``queue``.
+
+    The least of what the setting, the queue and those above it say.
+    """
+    most, seen = settings.max_min_runtime_seconds, set[str]()
+    while queue in queues and queue not in seen:
+        seen.add(queue)
+        own = queues[queue].max_min_runtime_seconds
+        most = most if own is None else min(most, own)
+        queue = queues[queue].parent
+    return most

@@ -52,6 +52,10 @@ class SchedulingSettings:
     min_runtime_seconds: Annotated[int, Within(0)] = 300
     """A gang is not stopped for others before it has run so long; a job may set its own."""
 
+    max_min_runtime_seconds: Annotated[int, Within(0)] = 3600
+    """The most that a job may set there; a Queue may say less. Longer protects runs that save
+    checkpoints seldom, and keeps queues from what they are guaranteed for as long."""
+
     eviction_budget: Annotated[int, Within(0)] = 3
     """After a gang has been stopped for others so often, it is left alone."""
 
@@ -73,6 +77,11 @@ class SchedulingSettings:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        if self.min_runtime_seconds > self.max_min_runtime_seconds:
+            raise SettingError(
+                f"min_runtime_seconds is {self.min_runtime_seconds}, above max_min_runtime_seconds "
+                f"{self.max_min_runtime_seconds}; raise the second or lower the first"
+            )
         weights = (self.user_weight, self.job_weight, self.wait_weight, self.parallelism_weight)
         if not 0 < sum(weights) < inf:
             raise SettingError(

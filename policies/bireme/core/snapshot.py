@@ -15,7 +15,7 @@ from bireme.core.errors import SnapshotError, repeated
 from bireme.core.gangs import Gang, Key, PodKind, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, shape_alone
-from bireme.core.queues import Queue, wait_bound_seconds
+from bireme.core.queues import Queue, max_min_runtime_seconds, wait_bound_seconds
 from bireme.core.quotas import Quota
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
@@ -64,6 +64,15 @@ class ClusterSnapshot:
     def wait_bound_seconds(self, gang: Gang) -> int:
         """Return the wait, in seconds, after which ``gang`` goes before all others."""
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
+
+    def max_min_runtime_seconds(self, gang: Gang) -> int:
+        """Return the most seconds that count of the minimum run time of ``gang``."""
+        return max_min_runtime_seconds(gang.queue, self.queues, self.settings)
+
+    @cached_property
+    def has_runtime_caps(self) -> bool:
+        """True if a queue says how much of a minimum run time counts."""
+        return any(queue.max_min_runtime_seconds is not None for queue in self.queues.values())
 
     def wait_seconds(self, gang: Gang) -> float:
         """Return how long ``gang`` has waited; never negative, whatever the clocks say.

@@ -141,6 +141,7 @@ def queue_from_manifest(
         parent=spec.parent or "",
         weight=spec.weight,
         guaranteed=_amounts(spec.guaranteed),
+        max_min_runtime_seconds=spec.max_min_runtime_seconds,
     )
 
 

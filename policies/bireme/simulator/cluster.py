@@ -13,7 +13,7 @@ import numpy as np
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU
 from bireme.core.nodes import GrowablePool, Node, NodeTable
-from bireme.core.queues import Queue, wait_bound_seconds
+from bireme.core.queues import Queue, max_min_runtime_seconds, wait_bound_seconds
 from bireme.core.resources import IntArray, add
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
@@ -155,6 +155,12 @@ class SimulatedCluster:
     def wait_bound_seconds(self, gang: Gang) -> int:
         """Return after how long a wait ``gang`` goes before all others."""
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
+
+    def min_runtime_seconds(self, gang: Gang) -> float:
+        """Return for how long after its start ``gang`` is not stopped for others."""
+        own, settings = gang.min_runtime_seconds, self.settings
+        most = max_min_runtime_seconds(gang.queue, self.queues, settings)
+        return min(settings.min_runtime_seconds if own is None else own, most)
 
     def tenants_of(self, rows: Iterable[int]) -> list[str]:
         """Return the uids of all gangs with a replica on any of ``rows``, first come first."""

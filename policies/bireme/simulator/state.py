@@ -88,7 +88,7 @@ class SimulationState:
         job.start(running, self.now, 0.0)
         self.cluster.restore(running)
         self._run(running)
-        self._wake_after(job, self.settings.min_runtime_seconds)
+        self._wake_after(job, self.cluster.min_runtime_seconds(job.gang))
 
     def snapshot(self, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
         """Return the cluster as the cycle sees it; of the gangs that wait only ``waiting``."""
@@ -196,7 +196,7 @@ class SimulationState:
         self._occupy(running)
         if self.settings.preemption and action.ranked.preemption_priority is not None:
             # Once it has run so long it may be stopped, if its policy ever stops a gang.
-            self._wake_after(job, self.settings.min_runtime_seconds)
+            self._wake_after(job, self.cluster.min_runtime_seconds(job.gang))
         return job
 
     def stop(self, uid: str, ended_by: str) -> None:

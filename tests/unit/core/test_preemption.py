@@ -7,10 +7,11 @@ import pytest
 
 from bireme.core.decision import Preempt
 from bireme.core.policy import Policy
+from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
-from bireme.testing import a_gang, a_task
+from bireme.testing import GPU, a_gang, a_task
 from tests.support.decisions import hold_of
 from tests.unit.core.preemption_cases import (
     AT_ONCE,
@@ -118,6 +119,44 @@ def test_run_time_budget_and_owner_protect_a_gang(traits: dict[str, Any], is_sto
     snapshot = a_world(urgent(8), nodes=NODES[:1], settings=settings, now=100.0)
     decision = decide(runs(snapshot, low, {"n0": 8}, started=0.0))
     assert stopped(decision) == (["low"] if is_stopped else [])
+
+
+@pytest.mark.parametrize(
+    ("general", "own", "above", "least"),
+    [
+        pytest.param(200, None, None, 200.0, id="the-setting"),
+        pytest.param(200, 100, None, 100.0, id="the-queue-says-less"),
+        pytest.param(200, None, 100, 100.0, id="the-queue-above-says-less"),
+        pytest.param(200, 100, 50, 50.0, id="both-do"),
+        pytest.param(200, 300, None, 200.0, id="the-queue-cannot-say-more"),
+        pytest.param(200, 0, None, 0.0, id="none-counts"),
+    ],
+)
+def test_of_a_minimum_run_time_only_as_much_counts_as_administrators_let_it(
+    general: int, own: int | None, above: int | None, least: float
+) -> None:
+    """The job asks for a day: more than any of them grants."""
+    settings = SchedulingSettings(min_runtime_seconds=200, max_min_runtime_seconds=general)
+    queues = (
+        Queue("default"),
+        Queue("low", parent="above", max_min_runtime_seconds=own),
+        Queue("above", max_min_runtime_seconds=above),
+    )
+    low = replace(a_gang("low", a_task(8), queue="low"), min_runtime_seconds=86_400.0)
+    for now in {max(0.0, least - 1.0), least}:
+        world = a_world(urgent(8), nodes=NODES[:1], queues=queues, settings=settings, now=now)
+        decision = decide(runs(world, low, {"n0": 8}, started=0.0))
+        assert stopped(decision) == (["low"] if now >= least else [])
+
+
+def test_a_job_that_asks_for_a_day_does_not_keep_a_queue_from_its_guarantee_for_longer() -> None:
+    queues = (Queue("ours", guaranteed={GPU: 8}), Queue("theirs"))
+    low = replace(a_gang("low", a_task(8), queue="theirs"), min_runtime_seconds=86_400.0)
+    asks = a_gang("asks", a_task(8), queue="ours")
+    for now, victims in ((3599.0, []), (3600.0, ["low"])):
+        settings = SchedulingSettings()
+        world = a_world(asks, nodes=NODES[:1], queues=queues, settings=settings, now=now)
+        assert stopped(decide(runs(world, low, {"n0": 8}, started=0.0))) == victims
 
 
 @pytest.mark.parametrize(

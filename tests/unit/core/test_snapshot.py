@@ -45,6 +45,9 @@ def test_a_queue_may_set_its_own_wait_bound(queue: str, bound: int) -> None:
     [
         pytest.param({"user_weight": -0.1}, "user_weight is -0.1", id="negative-weight"),
         pytest.param({"user_weight": nan}, "user_weight is nan", id="weight-is-no-number"),
+        pytest.param(
+            {"min_runtime_seconds": 3601}, "above max_min_runtime_seconds", id="above-its-most"
+        ),
         pytest.param({"wait_weight": inf}, "priority weights", id="endless-weight"),
         pytest.param(
             {f"{name}_weight": 0.0 for name in ("user", "job", "wait", "parallelism")},

@@ -84,7 +84,7 @@ def test_a_job_that_has_its_places_or_pauses_is_expected_no_more() -> None:
     job = a_job(status={"phase": "Pending", "estimatedStart": {"earliest": stamp(SOON)}})
     gang = job.gang(0)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "")
-    body = status.admitted(job, a_plan(job), admit, a_snapshot(racks(1, 1)).nodes)
+    body = status.admitted(job, a_plan(job), admit, a_snapshot(racks(1, 1)))
     assert "estimatedStart" not in body
     pause = Transition("Suspended", Reason.SUSPENDED, "paused")
     assert "estimatedStart" not in status.moved(job.status, job, pause, NOW)

@@ -6,22 +6,21 @@ from typing import Any
 import pytest
 
 from bireme.core.decision import Admit, Hold
-from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
-from bireme.core.settings import SchedulingSettings
 from bireme.kube import plans, quantities
 from bireme.kube.api.training_job import Priority, TrainingJobStatus
 from bireme.kube.training_jobs import JobFacts
-from bireme.testing import a_gang, racks
+from bireme.testing import a_gang, a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
 from bireme_operator.status import Urgency
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
 from tests.support.scenario.manifests import task
 
-NODES = NodeTable(racks(2, 4), SchedulingSettings().topology_levels)
+SNAPSHOT = a_snapshot(racks(2, 4))
+NODES = SNAPSHOT.nodes
 LATER = CREATED + 100
 
 
@@ -146,7 +145,7 @@ def test_waiting_twice_says_the_same() -> None:
 
 def admitted(job: JobFacts, nodes: tuple[str, ...], since: float = LATER) -> dict[str, Any]:
     admit = Admit(job.gang(0), Placement((), "", ""), Ranked(job.gang(0), 0.5), "")
-    return status.admitted(job, a_plan(job, nodes, planned=since), admit, NODES)
+    return status.admitted(job, a_plan(job, nodes, planned=since), admit, SNAPSHOT)
 
 
 def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:

@@ -111,6 +111,9 @@ class QueueSpec(ApiModel):
     """How long its gangs, and those of queues below it, may hold their places until they run: all
     replicas of a job, minMember pods of a PodGroup. Jobs may say less. Without it, as the queue
     above says, at last the operator's setting."""
+    max_min_runtime_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    """The most that counts of runPolicy.minRuntimeSeconds of its jobs, and those of queues below
+    it. The least of what it, the queues above it and the operator's setting say holds."""
     state: Literal["Open", "Closed"] = "Open"
     """Closed admits nothing new; what runs goes on."""
 

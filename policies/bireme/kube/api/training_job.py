@@ -283,7 +283,8 @@ class RunPolicy(ApiModel):
     pull of an image does not count, for up to an hour."""
     min_runtime_seconds: int | None = Field(default=None, ge=0, le=86_400)
     """For so long after a start the job is not stopped for others; without it, as the operator's
-    setting of this name says."""
+    setting of this name says. Of more than maxMinRuntimeSeconds of the operator and its queues only
+    that much counts, as the condition Admitted then says."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """The finished job is deleted after this time; without it, never."""
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
