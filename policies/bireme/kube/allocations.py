@@ -128,12 +128,19 @@ class GangView:
 
     @cached_property
     def demand(self) -> dict[str, int]:
-        """Sum of the requests of members and leftovers that have not ended."""
+        """Sum of the requests of members and leftovers that have not ended.
+
+        Of each resource what was planned or what the pod asks, the larger: requests of pods can be
+        raised in place.
+        """
         total: dict[str, int] = {}
-        for task, count in Counter(
-            member.task for member, pod in self.members if not _released_its_place(member, pod)
+        for (task, asked), count in Counter(
+            (member.task, pod.request if pod is not None else ())
+            for member, pod in self.members
+            if not _released_its_place(member, pod)
         ).items():
-            total = add(total, self.plan.requests.get(task, ()), count)
+            planned = self.plan.requests.get(task, ())
+            total = add(total, planned if asked == planned else _larger(planned, asked), count)
         for pod in self.held_by_leftovers:
             total = add(total, pod.request)
         return total
@@ -164,6 +171,13 @@ class GangView:
             holds = pod is not None and pod.node and not pod.is_terminal
             if not holds and not _released_its_place(member, pod):
                 yield node, member, pod
+
+
+def _larger(left: Request, right: Request) -> Request:
+    amounts = dict(left)
+    for name, amount in right:
+        amounts[name] = max(amount, amounts.get(name, 0))
+    return tuple(sorted(amounts.items()))
 
 
 def _released_its_place(member: Member, pod: PodFacts | None) -> bool:

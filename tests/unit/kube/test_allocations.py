@@ -210,6 +210,37 @@ def test_the_pods_of_a_job_that_is_gone_leave_from_where_they_are() -> None:
     assert cluster.snapshot().running == ()
 
 
+def raised(index: int, cpu: str, phase: str = "Running") -> Manifest:
+    """A replica of which more, or less, cpu is asked by now than was planned."""
+    made = own_pod(index, phase)
+    made["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu, GPU: "2"}
+    return made
+
+
+def test_what_a_pod_was_raised_to_in_place_counts_in_its_queue_at_once() -> None:
+    cluster = planned()
+
+    def usage() -> dict[str, int]:
+        used = cluster.snapshot().queue_usage["default"]
+        return {name: used.get(name, 0) for name in ("cpu", GPU, "pods")}
+
+    cluster.member(own_pod(0))
+    assert usage() == {"cpu": 2000, GPU: 4, "pods": 2}
+    cluster.member(raised(0, "60"))
+    assert usage() == {"cpu": 61_000, GPU: 4, "pods": 2}
+    cluster.member(raised(1, "2"))
+    assert usage() == {"cpu": 62_000, GPU: 4, "pods": 2}
+    cluster.member(raised(0, "60", "Succeeded"))
+    assert usage() == {"cpu": 2000, GPU: 2, "pods": 1}
+
+
+def test_what_a_pod_was_lowered_to_in_place_frees_nothing_in_its_queue() -> None:
+    """Its gang starts again with what was planned."""
+    cluster = planned(replace(PLAN, requests={"worker": (("cpu", 4000), (GPU, 2), ("pods", 1))}))
+    cluster.member(raised(0, "1"))
+    assert cluster.snapshot().queue_usage["default"]["cpu"] == 8000
+
+
 def test_pods_that_a_deletion_left_behind_on_purpose_do_not_leave() -> None:
     """``kubectl delete --cascade=orphan`` takes their owner away before the job goes."""
     cluster = planned()
