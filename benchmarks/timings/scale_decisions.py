@@ -103,7 +103,10 @@ def _all_different(nodes: int, gangs: int) -> ClusterSnapshot:
         a_gang(f"gang-{at:05d}", a_task(1 + at % 64, 1 + at % 8, cpu_millis=1000 + at))
         for at in range(gangs)
     )
-    return _held(replace(snapshot, waiting=tuple(waiting)), 100, _HIGHEST)
+    # All of them are looked at, although they exceed what one namespace may ask of a cycle.
+    settings = replace(snapshot.settings, namespace_shape_limit=64 * gangs)
+    snapshot = replace(snapshot, waiting=tuple(waiting), settings=settings)
+    return _held(snapshot, 100, _HIGHEST)
 
 
 def _with_rules(percent: int) -> Callable[[int, int], ClusterSnapshot]:

@@ -157,9 +157,9 @@ class Operator:
         """Return the fault of this process; empty when it has none."""
         if self.failed:
             return "stopping after a failure"
-        age = self._cycle_age()
+        age = 0.0 if self._term is None else self._term.heartbeat.age_seconds
         limit = self._settings.cycle_age_limit_seconds
-        return f"no cycle for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
+        return f"no sign of life for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
 
     def _cycle_age(self) -> float:
         """Return the seconds since the last cycle ended; 0 where none is due."""

@@ -40,7 +40,7 @@ from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.guests import Guests
 from bireme_operator.jobs import JobReconciler
-from bireme_operator.loop import Pacing, SchedulingLoop
+from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
 from bireme_operator.node_troubles import NodeTroubles
@@ -169,7 +169,13 @@ class LeaderTerm:
         shadows = Shadows(self.policies, metrics.policies, clock)
         name = f"{given.identity}/{given.epoch}"
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
-        cycles = CycleRunner(self.policies, shadows, recording, metrics, given.fence)
+        self.heartbeat = heartbeat = Heartbeat(clock)
+        cycles = CycleRunner(
+            *(self.policies, shadows, recording, metrics, given.fence),
+            limit_seconds=settings.cycle_limit_seconds,
+            beat=heartbeat.beat,
+            clock=clock,
+        )
         self.executor = DecisionExecutor(
             *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
             troubles=troubles,
@@ -190,7 +196,7 @@ class LeaderTerm:
         )
 
         # 6. The loop.
-        pacing = Pacing(dirty, settings, metrics, clock)
+        pacing = Pacing(dirty, settings, metrics, clock, heartbeat)
         self.loop = SchedulingLoop(
             given.fence, now, pacing, gangs, cycles, self.executor, self.pools, cluster_reports
         )

@@ -23,12 +23,37 @@ from bireme_operator.settings import OperatorSettings
 # After a turn of t seconds the loop rests at least _REST * t: deciding more often than that takes
 # processor time from the writes that carry decisions out.
 _REST = 3.0
+# But no longer than that: somebody waits for the next decision.
+_LONGEST_REST_SECONDS = 10.0
 # After a sweep of t seconds the next one comes in _SWEEP_REST * t at the earliest: while nothing
 # changes, a large cluster is not decided on more often for the sake of the time alone.
 _SWEEP_REST = 20.0
 # So many gangs that have not changed are looked at in an idle turn, the longest unseen first: an
 # idle turn costs the same in a cluster of any size.
 _LOOKS = 512
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Sign of life of the loop, which the liveness probe watches; ``clock`` is monotonic.
+
+    It beats at the end of each turn, and each time a gang has its turn in a cycle, from a thread:
+    a long cycle is alive, and one that hangs is not.
+    """
+
+    clock: Callable[[], float]
+    _last: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.beat()
+
+    def beat(self) -> None:
+        self._last = self.clock()
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the last beat."""
+        return self.clock() - self._last
 
 
 @dataclass(slots=True)
@@ -41,8 +66,9 @@ class Pacing:
     metrics: OperatorMetrics
     clock: Callable[[], float]
     """Monotonic seconds."""
+    heartbeat: Heartbeat
     finished_at: float = field(init=False)
-    """End of the last turn; the liveness probe watches it."""
+    """End of the last turn."""
     _looked_at: float = float("-inf")
     _swept_at: float = float("-inf")
     _sweep_seconds: float = 0.0
@@ -70,6 +96,7 @@ class Pacing:
         with self.metrics.turns.time():
             yield
         self.finished_at = self.clock()
+        self.heartbeat.beat()
 
     def looks(self) -> int:
         """Return how many gangs that have not changed are to be looked at now."""
@@ -112,7 +139,8 @@ class SchedulingLoop:
             began = self.pacing.clock()
             with self.pacing.measured():
                 await self._turn(has_changed)
-            await asyncio.sleep(_REST * (self.pacing.finished_at - began))
+            rest = _REST * (self.pacing.finished_at - began)
+            await asyncio.sleep(min(rest, _LONGEST_REST_SECONDS))
 
     async def _turn(self, has_changed: bool) -> None:
         """Reconcile, and decide where something has changed or a sweep is due."""
@@ -157,6 +185,8 @@ class SchedulingLoop:
             return self.cycles.skip(known)
         basis = self.executor.basis(known)
         decision = await self.cycles.decide(known)
+        if decision.unreached:
+            self.pacing.dirty.set()  # the next cycle is due, whether or not something changes
         self.executor.carry_out(decision, basis)
         self.cycles.shadows.submit(known, decision)
         return decision

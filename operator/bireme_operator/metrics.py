@@ -202,6 +202,10 @@ class OperatorMetrics:
         self.cycles = make.seconds(
             "cycle", "How long the cycle in a turn takes, which decides", SECONDS
         )
+        self.cycles_cut = make.counter(
+            "cycles_cut",
+            "Cycles that ended before all gangs had their turn; gangs_waiting shows the last other",
+        )
         self.reconcile_errors = make.counter(
             "reconcile_errors",
             "Objects that the operator's own code failed on; the log has the errors",

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
@@ -19,6 +19,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.turns import Turns
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
 from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
@@ -252,11 +253,15 @@ def _compared(
     return theirs, shadow.compare(decision, theirs, snapshot)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CycleRunner:
     """Runs cycles with the policy that decides; counts, records and compares them.
 
-    ``fence`` raises NotLeader in a process that does not lead.
+    Attributes:
+        fence: Raises NotLeader in a process that does not lead.
+        limit_seconds: A cycle that has taken so long reaches no more gangs.
+        beat: Called from the thread of the cycle before each gang's turn.
+        clock: Monotonic seconds.
     """
 
     policies: Policies
@@ -264,12 +269,23 @@ class CycleRunner:
     recording: Recording | None
     metrics: OperatorMetrics
     fence: Callable[[], None]
+    limit_seconds: float
+    beat: Callable[[], None]
+    clock: Callable[[], float]
+    _turns: Turns = field(default_factory=Turns)
 
     async def decide(self, snapshot: ClusterSnapshot) -> Decision:
-        decider = self.policies.deciding
+        decider, began = self.policies.deciding, self.clock()
+
+        def is_time_left() -> bool:
+            self.beat()
+            return self.clock() - began < self.limit_seconds
+
+        turns = replace(self._turns, is_time_left=is_time_left)
         with self.metrics.cycles.time():
             # In a thread, because this loop also renews the lease, and a cycle may take seconds.
-            decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy)
+            decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy, turns=turns)
+        self._turns = turns.after(decision, snapshot.now)
         self.fence()  # the lease may have been lost in the meantime
         self._observe(snapshot, decision, decider.source)
         decider.stats.add(decision)
@@ -287,4 +303,7 @@ class CycleRunner:
     def _observe(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         if self.recording is not None:
             self.recording.submit(snapshot, decision, source)
-        self.metrics.gangs.show_waiting(decision.held, snapshot)
+        if decision.unreached:
+            self.metrics.cycles_cut.inc()
+        else:
+            self.metrics.gangs.show_waiting(decision.held, snapshot)

@@ -7,7 +7,7 @@ Read by :mod:`bireme.settings_source` from a file (camelCase) and the environmen
 from dataclasses import dataclass
 from typing import Annotated
 
-from bireme.core.bounds import Within, check_bounds
+from bireme.core.bounds import Above, Within, check_bounds
 from bireme.core.errors import SettingError
 from bireme.logs import LogLevel
 
@@ -65,8 +65,13 @@ class OperatorSettings:
     template_check_seconds: Annotated[float, Within(0)] = 1.0
     """A job that has waited this long has its pods tried by a server-side dry run."""
 
+    cycle_limit_seconds: Annotated[float, Above(0)] = 5.0
+    """A cycle that has taken so long decides on no more gangs; the namespaces that it did not reach
+    go first in the next one."""
+
     cycle_age_limit_seconds: Annotated[float, Within(0)] = 60.0
-    """The liveness probe fails when the leader has finished no cycle for so long."""
+    """The liveness probe fails when the leader has shown no sign of life for so long: no turn of
+    its loop has ended, and no gang has had its turn in a cycle."""
 
     record_directory: str = ""
     """Folder for records of what was seen and decided, for ``bireme replay``; empty for none."""

@@ -4,7 +4,7 @@ Victims keep the work they have done and leave after ``stop_seconds``; until the
 places. ``problems`` are broken promises in words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bireme.core.cycle import run_cycle
@@ -16,6 +16,7 @@ from bireme.core.queues import Queue
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.turns import Turns
 from bireme.testing import a_snapshot, with_running
 from tests.support.model.oracles import broken_promises
 
@@ -33,6 +34,7 @@ class SmallCluster:
         started: When each gang started first, by uid.
         moves: Every preemption and resize, as (time, uid).
         seen: The snapshot of each cycle.
+        visits: Gangs that a cycle has time for; None for all.
     """
 
     nodes: Sequence[Node]
@@ -49,6 +51,8 @@ class SmallCluster:
     moves: list[tuple[float, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     seen: list[ClusterSnapshot] = field(default_factory=list)
+    visits: int | None = None
+    turns: Turns = field(default_factory=Turns)
 
     def submit(self, gang: Gang, seconds: float) -> None:
         self.waiting[gang.uid] = replace(gang, arrived=self.now)
@@ -97,7 +101,11 @@ class SmallCluster:
     def decide(self) -> Decision:
         snapshot = self.snapshot()
         self.seen.append(snapshot)
-        decision = run_cycle(snapshot, self.policy, explain=False)
+        turns = (
+            self.turns if self.visits is None else replace(self.turns, is_time_left=self._time())
+        )
+        decision = run_cycle(snapshot, self.policy, explain=False, turns=turns)
+        self.turns = turns.after(decision, self.now)
         self.problems += broken_promises(snapshot, decision)
         if decision.fallback:
             self.problems.append(decision.fallback)
@@ -109,6 +117,10 @@ class SmallCluster:
             elif isinstance(action, Resize):
                 self._resize(action)
         return decision
+
+    def _time(self) -> Callable[[], bool]:
+        left = iter(range(self.visits or 0))
+        return lambda: next(left, None) is not None
 
     def settle(self) -> list[Decision]:
         """Decide at this moment until a cycle changes nothing more."""

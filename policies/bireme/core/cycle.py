@@ -4,9 +4,9 @@ Read :func:`run_cycle`, then ``_decide`` (the steps of a cycle), then ``Admissio
 steps for one gang). Equal snapshots give equal decisions, in the cluster and in the simulator.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ParamSpec
+from typing import Final, ParamSpec
 
 import numpy as np
 
@@ -26,15 +26,20 @@ from bireme.core.reservations import CapacityLedger, reserve
 from bireme.core.running import RunningGang
 from bireme.core.scale_up import ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.turns import LEAST_VISITS, Beyond, Turns, in_line
 
 _P = ParamSpec("_P")
+_ONE_TURN: Final = Turns()
 
 
-def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -> Decision:
-    """Decide on every waiting gang of ``snapshot``, and on running ones that must change.
+def run_cycle(
+    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: Turns = _ONE_TURN
+) -> Decision:
+    """Decide on the waiting gangs of ``snapshot``, and on running ones that must change.
 
     Without ``explain`` the decision is the same, but its actions have no messages, and its
-    reservations do not say when they should come true sooner.
+    reservations do not say when they should come true sooner. Whom it reaches where there is no
+    time for all, ``turns`` say.
     """
     placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
     scale_up = None
@@ -45,7 +50,7 @@ def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
     for orderer in orderers(policy):
         try:
-            decision = _decide(snapshot, orderer, placer, sizer, scale_up, explain)
+            decision = _decide(snapshot, orderer, placer, sizer, scale_up, explain, turns)
         except OrderError as error:
             fault = fault or str(error)  # the first is the policy's own
         else:
@@ -60,6 +65,7 @@ def _decide(
     sizer: CheckedSizer,
     scale_up: ScaleUp | None,
     explain: bool,
+    turns: Turns,
 ) -> Decision:
     """Return the decision with ``orderer``; raises OrderError as it does."""
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
@@ -71,18 +77,27 @@ def _decide(
     faulty_uids = {hold.gang.uid for hold in faulty}
     sound = [gang for gang in waiting if gang.uid not in faulty_uids]
 
-    # 2. Order the rest by the policy. Running gangs are ordered too once preemption or a sizer
-    #    asks, which most cycles never do.
+    # 2. Order the rest by the policy. First go the gangs that lost a node, then those past their
+    #    wait bound.
     ranked = orderer.order(sound, snapshot)
-    order = TotalOrder(orderer, snapshot, sound)
-
-    # 3. Ask the sizer, if there is one, how large elastic gangs should be.
-    wanted = sizer.sizes(order, snapshot)
-
-    # 4. Put first the gangs that lost a node, then those past their wait bound.
     urgent = _urgent(ranked, snapshot)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
     others = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
+
+    # 3. Set aside what is beyond the line of its namespace. No rule looks at these gangs.
+    looked_at, beyond = in_line([*urgent, *others], snapshot.settings, turns)
+    if beyond:
+        sound = [entry.gang for entry in looked_at]
+        snapshot = replace(snapshot, waiting=tuple(sound))
+        urgent = [entry for entry in looked_at if entry.gang.uid in urgent_uids]
+        others = list(looked_at[len(urgent) :])
+    if scale_up is not None:
+        scale_up.snapshot = snapshot
+
+    # 4. Ask the sizer, if there is one, how large elastic gangs should be. Running gangs are
+    #    ordered too once it or preemption asks, which most cycles never do.
+    order = TotalOrder(orderer, snapshot, sound)
+    wanted = sizer.sizes(order, snapshot)
 
     # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
     #    go before queues that borrow, which depends on what was admitted before.
@@ -90,23 +105,36 @@ def _decide(
         snapshot, placer, order, queues, explain, wanted, urgent_uids, scale_up
     )
     actions: list[Action] = []
-    for entry in urgent:
+    unreached = {gang.uid: gang for gang in sound}
+    for number, entry in enumerate(_in_turn(urgent, others, queues, turns)):
+        if not turns.is_time_left() and number >= LEAST_VISITS:
+            break
+        del unreached[entry.gang.uid]
         actions.extend(admission.visit(entry))
-    for entry in queues.merge(others):
-        actions.extend(admission.visit(entry))
+    admission.position += len(unreached)
+    actions.extend(admission.hold_beyond(beyond))
 
     # 6. Shrink elastic gangs to what the sizer wants, or let them grow into what is left. After
     #    the admissions: growth never keeps a gang from starting.
     actions.extend(admission.resizes())
 
     # 7. Move gangs that start to the places they prefer, among those that nobody else got.
-    actions = admission.preferred(actions)
+    actions = admission.preferred(actions, turns.is_time_left)
 
     # 8. Ask node pools for the nodes of gangs that only lack room.
-    decision = Decision((*actions, *faulty))
+    decision = Decision((*actions, *faulty), unreached=tuple(unreached.values()))
     if scale_up is None:
         return decision
     return scale_up.apply(decision, admission.short, admission.ledger, queues, admission.blocked)
+
+
+def _in_turn(
+    urgent: Sequence[Ranked], others: Sequence[Ranked], queues: QueueTree, turns: Turns
+) -> Iterator[Ranked]:
+    """Yield ``urgent``, then ``others``, in the order in which the cycle visits them."""
+    for group in turns.groups(urgent, others):
+        yield from group.urgent
+        yield from queues.merge(group.others)
 
 
 @dataclass(slots=True)
@@ -208,6 +236,17 @@ class AdmissionPass:
         #    later gangs take none of them unless they end before the reservation starts.
         return [self._hold(entry, smallest)]
 
+    def hold_beyond(self, beyond: Iterable[Beyond]) -> Iterator[Hold]:
+        """Yield holds for gangs beyond the line of their namespace: all others go before them."""
+        for each in beyond:
+            if each.told is not None:
+                yield replace(each.told, ranked=each.entry)
+                continue
+            self.position += 1
+            message = self._text(messages.beyond_line, each, self.snapshot.settings)
+            gang, reason = each.entry.gang, Reason.OVER_NAMESPACE_LIMIT
+            yield Hold(gang, reason, message, self.position, each.entry)
+
     def resizes(self) -> Iterator[Resize]:
         """Yield changes of running elastic gangs that make room for no gang in particular."""
         table = self.snapshot.running_table
@@ -230,8 +269,10 @@ class AdmissionPass:
         for running, sizes in growing.items():
             yield from self._grow(running, sizes)
 
-    def preferred(self, actions: Sequence[Action]) -> list[Action]:
-        """Return ``actions`` with gangs that start on the places they prefer."""
+    def preferred(
+        self, actions: Sequence[Action], is_time_left: Callable[[], bool]
+    ) -> list[Action]:
+        """Return ``actions`` with gangs that start on places they prefer, while there is time."""
         # If those that start before somebody for whom others are stopped went elsewhere, these
         # might be stopped in vain.
         waits = [at for at, a in enumerate(actions) if a.reason is Reason.WAITING_FOR_PREEMPTION]
@@ -243,6 +284,7 @@ class AdmissionPass:
             and isinstance(a, Admit)
             and preferences.has_any(a.gang, self.snapshot.nodes)
             and not preferences.is_leant_on(a.gang, placed)
+            and is_time_left()
             else a
             for at, a in enumerate(actions)
         ]

@@ -97,7 +97,7 @@ class Preempt:
         return self.running.gang
 
 
-# Exactly one Admit or Hold for each waiting gang.
+# Exactly one Admit or Hold for each waiting gang that the cycle reached.
 Action: TypeAlias = Admit | Hold | Resize | Preempt
 
 
@@ -124,6 +124,8 @@ class Decision:
     """The nodes to ask for, for gangs that fit nowhere now; they are held as ScalingUp."""
     kept_nodes: frozenset[str] = frozenset()
     """Names of nodes that waiting gangs count on and that should stay, where pools may change."""
+    unreached: tuple[Gang, ...] = ()
+    """Waiting gangs on which the cycle had no time to decide; they keep their last verdict."""
 
     @property
     def admitted(self) -> tuple[Admit, ...]:

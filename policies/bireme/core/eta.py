@@ -101,7 +101,8 @@ class StartRanges:
                         ranges[uid] = found
                 if wait is not None:
                     waiting[uid] = wait  # also while it has no reservation: it may get one again
-        self._waits = waiting
+        unreached = (gang.uid for gang in decision.unreached)
+        self._waits = waiting | {uid: self._waits[uid] for uid in unreached if uid in self._waits}
         return ranges
 
     def _learn(self, uid: str, now: float) -> None:

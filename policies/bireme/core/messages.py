@@ -23,8 +23,10 @@ from bireme.core.policy import Placer
 from bireme.core.quotas import Quota
 from bireme.core.resources import CPU, MEMORY, NODE_ONLY, PODS, Amounts, add, is_device
 from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
+from bireme.core.turns import Beyond
 
 _UNUSED: Final = "capacity of unused nodes"
 """Key of a memo."""
@@ -383,6 +385,16 @@ def would_pass_limit(gang: Gang, blocked: Gang, ahead: int) -> str:
 def held_back(gang: Gang, barrier: Gang, ahead: int) -> str:
     """Return which overdue gang a queue keeps its room for."""
     return f"held back for {_named(barrier, gang)}, which has waited past its bound; {ahead} ahead"
+
+
+def beyond_line(beyond: Beyond, settings: SchedulingSettings) -> str:
+    """Return at which number of its namespace's line a gang stands, and what limits the line."""
+    why = f"namespacePendingLimit is {settings.namespace_pending_limit}"
+    if beyond.are_shapes_many:
+        limit = settings.namespace_shape_limit
+        why = f"their shapes differ so much that they use up namespaceShapeLimit, {limit}"
+    length = f"{beyond.length} {'is' if beyond.length == 1 else 'are'} looked at in a cycle"
+    return f"number {beyond.place} in the line of its namespace, of which {length}: {why}"
 
 
 def making_room(gang: Gang, done: str, beneficiary: Gang) -> str:

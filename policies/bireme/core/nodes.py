@@ -36,6 +36,8 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 Codes = NDArray[np.int32]
 
+_COLUMNS_UNASKED = 32
+"""Columns of labels that are made without a look at which labels nodes have."""
 _MEMO_CEILING = 10_000
 """Most entries of ``memo``: tenants may submit templates without end."""
 
@@ -124,10 +126,21 @@ class NodeTable:
             self.memo.clear()
         self.memo[key] = answer
 
+    @cached_property
+    def _label_keys(self) -> frozenset[str]:
+        return frozenset().union(*(node.labels for node in self.nodes))
+
+    @cached_property
+    def _no_label(self) -> LabelColumn:
+        return LabelColumn(np.full(len(self), -1, dtype=np.int32), ())
+
     def label(self, key: str) -> LabelColumn:
         """Return the column of label ``key``."""
         column = self._columns.get(key)
         if column is None:  # built on first use: nodes have dozens of labels, selectors a few
+            # Tenants may name labels without end that no node has.
+            if len(self._columns) >= _COLUMNS_UNASKED and key not in self._label_keys:
+                return self._no_label
             codes: dict[str, int] = {}
             column_codes = np.full(len(self), -1, dtype=np.int32)
             for row, node in enumerate(self.nodes):

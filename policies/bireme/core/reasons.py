@@ -45,6 +45,9 @@ class Reason(StrEnum):
     """With it the queue, or one above it, would hold more than its limit."""
     OVER_QUOTA = "OverQuota"
     """With it the pods of its namespace would ask more than a ResourceQuota allows."""
+    OVER_NAMESPACE_LIMIT = "OverNamespaceLimit"
+    """So many gangs of its namespace wait, or of so many shapes, that a cycle does not look at all
+    of them. It follows, in its order, once those before it have started or are gone."""
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
     """Gangs are being stopped or shrunk for it, and the places are kept."""
     SCALING_UP = "ScalingUp"

@@ -144,7 +144,12 @@ class ScaleUp:
         requests = tuple(
             NodeRequest(p, n, need.gang) for need in needs.values() for p, n in need.asked.items()
         )
-        return Decision(tuple(actions), node_requests=requests, kept_nodes=frozenset(kept))
+        if decision.unreached:  # nothing is given up that these might count on
+            kept.update(names)
+            requests += tuple(NodeRequest(p.name, 0, decision.unreached[0]) for p in self._pools)
+        return replace(
+            decision, actions=tuple(actions), node_requests=requests, kept_nodes=frozenset(kept)
+        )
 
     def _held_for_nodes(self, hold: Hold, need: _Need) -> Hold:
         message = hold.message

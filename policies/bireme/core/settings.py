@@ -62,6 +62,14 @@ class SchedulingSettings:
     resize_settle_seconds: Annotated[int, Within(0)] = 60
     """After a resize a running elastic gang keeps its size for at least so long."""
 
+    namespace_pending_limit: Annotated[int, Within(1)] = 8192
+    """So many waiting gangs of one namespace, its first in order, are looked at in a cycle, so that
+    one tenant does not slow down others. The rest waits with OverNamespaceLimit."""
+
+    namespace_shape_limit: Annotated[int, Within(1)] = 4096
+    """The same, of different shapes: a gang that asks as none before it of its namespace counts as
+    the square of its number of tasks, since each is placed beside each other."""
+
     topology_levels: Annotated[tuple[str, ...], Distinct()] = (
         "kubernetes.io/hostname",
         "topology.bireme.dev/rack",

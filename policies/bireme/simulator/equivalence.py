@@ -8,6 +8,7 @@ equivalent ones behind it would be held too, and those change nothing for others
 """
 
 import bisect
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from operator import attrgetter
@@ -18,6 +19,7 @@ from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
 
 FIRST_DEPTH: Final = 2
 """Gangs of each class that a cycle sees at first: one that may start, one that may be held."""
@@ -43,6 +45,7 @@ class WaitingGangs:
         self._gangs: dict[str, Gang] = {}
         self._class_of: dict[str, Hashable] = {}
         self._classes: dict[Hashable, list[Gang]] = {}
+        self._by_namespace = Counter[str]()
 
     def __len__(self) -> int:
         return len(self._gangs)
@@ -54,16 +57,23 @@ class WaitingGangs:
         """Add a gang that waits from now on."""
         key = _class_key(gang)
         self._gangs[gang.uid], self._class_of[gang.uid] = gang, key
+        self._by_namespace[gang.namespace] += 1
         # By arrival, not by when it is added: a gang that was stopped is older than those behind.
         bisect.insort(self._classes.setdefault(key, []), gang, key=_age)
 
     def remove(self, uid: str) -> None:
         """Remove a gang that waits no longer."""
         gang, key = self._gangs.pop(uid), self._class_of.pop(uid)
+        self._by_namespace[gang.namespace] -= 1
         members = self._classes[key]
         del members[bisect.bisect_left(members, _age(gang), key=_age)]
         if not members:
             del self._classes[key]
+
+    def are_in_line(self, settings: SchedulingSettings) -> bool:
+        """Return whether no namespace has more of them than a cycle looks at."""
+        longest = max(self._by_namespace.values(), default=0)
+        return longest <= settings.namespace_pending_limit
 
     def all_gangs(self) -> tuple[Gang, ...]:
         """Return all of them, in the order in which they were added."""

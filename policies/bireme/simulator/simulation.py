@@ -218,7 +218,8 @@ class Simulation:
     def _decision(self) -> Decision:
         """Return one decision over all gangs that wait."""
         waiting = self.state.waiting
-        if not self._thins:
+        # How many of a namespace come before a gang decides whether it is looked at.
+        if not (self._thins and waiting.are_in_line(self.state.settings)):
             return self._run_cycle(waiting.all_gangs())
         # The cycle sees the first of every class, and more of a class as long as its last one shown
         # was not held.

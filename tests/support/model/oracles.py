@@ -89,6 +89,7 @@ def broken_promises(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[s
     """Yield every promise of a cycle that ``decision`` breaks."""
     waiting = Counter(gang.uid for gang in snapshot.waiting)
     decided = Counter(a.gang.uid for a in decision.actions if isinstance(a, Admit | Hold))
+    decided.update(gang.uid for gang in decision.unreached)
     if waiting != decided:
         yield f"waiting {waiting} but decided {decided}"
     asked = {gang.uid: gang for gang in snapshot.waiting}

@@ -6,8 +6,8 @@ those that are being stopped just then have left.
 """
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -81,10 +81,14 @@ class Promise:
     last_ran: float = 0.0
     broken: list[str] = field(default_factory=list)
     kept: int = 0
+    hopeless: frozenset[str] = frozenset()
 
     def watch(self, before: ClusterSnapshot, decision: Decision) -> None:
         """Look at a decision on ``before``."""
-        first = first_in_line(before, decision)
+        told = {h.gang.uid for h in decision.held if h.reason is Reason.NEVER_FITS}
+        # What a cycle does not reach keeps its verdict.
+        self.hopeless = self.hopeless & {gang.uid for gang in decision.unreached} | told
+        first = first_in_line(before, self.hopeless)
         runs = frozenset((r.gang.uid, r.started) for r in before.running)
         waits = frozenset(gang.uid for gang in before.waiting)
         if first != self.first:
@@ -106,9 +110,11 @@ def started(decision: Decision) -> set[str]:
     return {admit.gang.uid for admit in decision.admitted}
 
 
-def first_in_line(before: ClusterSnapshot, decision: Decision) -> str:
-    """The uid; empty where nobody is, or a queue's limit is what the first one waits for."""
-    hopeless = {h.gang.uid for h in decision.held if h.reason is Reason.NEVER_FITS}
+def first_in_line(before: ClusterSnapshot, hopeless: Set[str]) -> str:
+    """The uid; empty where nobody is, or a queue's limit is what the first one waits for.
+
+    Gangs that are ``hopeless`` will never fit.
+    """
     line = sorted(
         (not gang.displaced, -before.overdue_seconds(gang), gang.uid)
         for gang in before.waiting
@@ -215,6 +221,21 @@ def test_the_first_in_line_waits_for_nobody_that_came_later(
 ) -> None:
     world = a_world(seed, stop_seconds=stop_seconds, sizer=sizer)
     promise = attack(world, arrivals, 200)
+    assert promise.broken == world.problems == []
+
+
+@given(some_arrivals(), st.integers(0, 10**6), st.integers(3, 6), st.integers(1, 4))
+def test_it_holds_where_cycles_reach_few_gangs_and_lines_are_short(
+    arrivals: dict[int, list[tuple[Gang, float]]], seed: int, visits: int, pending: int
+) -> None:
+    world = a_world(seed)
+    world.visits = visits
+    world.settings = replace(HURRIED, namespace_pending_limit=pending, namespace_shape_limit=4)
+    tenants = {
+        at: [(replace(gang, namespace=gang.name[0]), seconds) for gang, seconds in gangs]
+        for at, gangs in arrivals.items()
+    }
+    promise = attack(world, tenants, 200)
     assert promise.broken == world.problems == []
 
 

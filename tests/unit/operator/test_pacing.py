@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bireme_operator.loop import Pacing
+from bireme_operator.loop import Heartbeat, Pacing
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 
@@ -15,7 +15,7 @@ class Clock:
 
 
 def pacing(clock: Clock) -> Pacing:
-    return Pacing(asyncio.Event(), OperatorSettings(), OperatorMetrics(), clock)
+    return Pacing(asyncio.Event(), OperatorSettings(), OperatorMetrics(), clock, Heartbeat(clock))
 
 
 def sweep(paced: Pacing, clock: Clock, seconds: float) -> None:
@@ -48,9 +48,8 @@ def test_a_burst_of_turns_looks_at_unchanged_gangs_once_an_interval() -> None:
 
 
 async def test_a_turn_says_whether_something_has_changed() -> None:
-    paced = Pacing(
-        asyncio.Event(), OperatorSettings(sweep_interval_seconds=0.02), OperatorMetrics(), Clock()
-    )
+    clock, settings = Clock(), OperatorSettings(sweep_interval_seconds=0.02)
+    paced = Pacing(asyncio.Event(), settings, OperatorMetrics(), clock, Heartbeat(clock))
     assert not await paced.next_turn()
     paced.dirty.set()
     assert await paced.next_turn()
