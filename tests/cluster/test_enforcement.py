@@ -17,6 +17,7 @@ from tests.support.scenario.manifests import (
     GPU,
     PLAN_GATE,
     Manifest,
+    batch_job,
     member_template,
     pod,
     pod_group,
@@ -38,6 +39,7 @@ ANN: Final = ("--as=ann", "--as-group=system:authenticated")
 """The owner of one namespace: she may do everything there is in it."""
 OPERATOR: Final = f"--as=system:serviceaccount:{NAMESPACE}:bireme-operator"
 FORECAST: Final = f"--as=system:serviceaccount:{NAMESPACE}:bireme-forecast"
+OURS: Final = "app.kubernetes.io/part-of=bireme"
 DRY_RUN: Final = "--dry-run=server"
 
 
@@ -121,6 +123,23 @@ def without(tenant: Tenant, policy: str) -> Iterator[None]:
         yield
     finally:
         cluster.kubectl("create", "-f", "-", input=json.dumps(found))
+
+
+def test_the_api_server_finds_nothing_wrong_with_the_types_of_any_policy(
+    installed: BiremeStack,
+) -> None:
+    kind = "validatingadmissionpolicies"
+
+    def checked() -> dict[str, Manifest | None]:
+        listed = installed.cluster.kubectl("get", kind, f"-l={OURS}", "-o=json")
+        return {
+            policy["metadata"]["name"]: policy.get("status", {}).get("typeChecking")
+            for policy in json.loads(listed)["items"]
+        }
+
+    found = eventually(checked, lambda found: None not in found.values())
+    assert len(found) == 8
+    assert [name for name, warnings in found.items() if warnings] == []
 
 
 # --- namespaces that enforce their queues ---------------------------------------------------------
@@ -396,6 +415,21 @@ def test_operator_makes_headless_services_alone(tenant: Tenant) -> None:
     assert "headless" in tried(tenant, service, OPERATOR)
     service["spec"] = {"ports": [{"port": 80}], "selector": {"a": "b"}}
     assert "headless" in tried(tenant, service, OPERATOR)
+
+
+def test_operator_suspends_jobs_and_changes_nothing_that_they_run(tenant: Tenant) -> None:
+    template = {"spec": {"containers": [{"name": "train", "image": "trainer"}]}}
+    job = batch_job("theirs", 1, template)
+    job["spec"]["suspend"] = True
+    tenant.create(job)
+
+    def answer(spec: Manifest) -> str:
+        return patched(tenant, "job", "theirs", {"spec": spec}, DRY_RUN, OPERATOR)
+
+    assert "patched" in answer({"suspend": False})
+    moved = {"template": {"spec": {"nodeSelector": {"a": "b"}}}}
+    assert "patched" in patched(tenant, "job", "theirs", {"spec": moved}, DRY_RUN)
+    assert "the template of a Job" in answer(moved)
 
 
 def test_job_whose_template_the_fence_refuses_says_what_and_which_value_allows_it(

@@ -490,9 +490,15 @@ class NamesKeptApart:
             elif token.isalpha():
                 continue
             elif (token in self._namespaces and token != home) or (
-                token in self._homes and home not in self._homes[token]
+                token in self._homes and not self._is_at(home, token)
             ):
                 yield token
+
+    def _is_at(self, home: str, name: str) -> bool:
+        """Return whether a name is one of a namespace, or of a pod that a gang there may have."""
+        parts = name.split("-")
+        own = ("-".join(parts[:length]) for length in range(1, len(parts) + 1))
+        return any(home in self._homes.get(each, ()) for each in own)
 
 
 def _texts(manifest: Manifest) -> Iterator[str]:

@@ -385,8 +385,10 @@ def test_what_a_queue_says_is_in_use_must_be(history: HistoryBuilder) -> None:
 def test_a_text_may_name_what_is_of_its_own_namespace(history: HistoryBuilder) -> None:
     history.add("TrainingJob", waiting() | {"metadata": {"name": "waits", "namespace": "team-b"}})
     history.pod("0")
-    told = waiting()
-    told["status"]["message"] = "places kept for ns/waits; waits for j-worker-0 of ns"
+    told, of_others = waiting(), {"name": "waits-worker-0", "namespace": "team-b", "uid": "u"}
+    # The last one was refused, and one of its name is of others.
+    history.add("Pod", pod("0", "", "Pending", gang="waits") | {"metadata": of_others})
+    told["status"]["message"] = "kept for ns/waits; waits for j-worker-0 of ns, waits-worker-0"
     history.add("TrainingJob", told)
     assert history.broken() == set()
 
