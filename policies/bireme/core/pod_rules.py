@@ -163,6 +163,9 @@ class KindIndex:
         for kind in kinds:
             self.add(kind)
 
+    def __len__(self) -> int:
+        return len(self._kinds)
+
     def add(self, kind: PodKind) -> None:
         """Take in a kind."""
         if kind in self._kinds:

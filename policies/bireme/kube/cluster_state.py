@@ -285,6 +285,8 @@ class ClusterState:
         # Of gated pods that name claims.
         self._member_claims: dict[Key, PodClaims] = {}
         self._member_rules: dict[Key, tuple[str, ...]] = {}
+        # What rules of waiting gangs see, of the last cycles.
+        self._asked = KindIndex()
         # Its pods by their key in the usage.
         self._rules = PodRules(self.tenancy.labels_of)
         self.tenancy.on_namespaces = self._namespaces_changed
@@ -893,13 +895,13 @@ class ClusterState:
         asked = set(_kinds(asking))
         if not asked:
             return NOBODY  # as in nearly every cluster
-        index = KindIndex(asked)
+        index = self._index_of(asked)
         matters: dict[PodKind, bool] = {}
         rows: dict[_Group, list[int]] = {}
         for group, node in self._ruled_pods():
             kind = group[0]
             if kind not in matters:
-                matters[kind] = bool(index.about(kind))
+                matters[kind] = not asked.isdisjoint(index.about(kind))
             if matters[kind] and node in table.row:
                 rows.setdefault(group, []).append(table.row[node])
         there = [
@@ -915,6 +917,15 @@ class ClusterState:
             for claim, owner in sorted(self._users_of(claims)):
                 there.append(PodsOf(PodKind(alone=(claim,)), anywhere, owner))
         return Occupants(there)
+
+    def _index_of(self, asked: Set[PodKind]) -> KindIndex:
+        """Return an index of ``asked``, and maybe of others that were asked about before."""
+        # Of tens of thousands of kinds few change between two cycles.
+        if len(self._asked) > 2 * len(asked):
+            self._asked = KindIndex()
+        for kind in asked:
+            self._asked.add(kind)
+        return self._asked
 
     def _nodes_with(
         self, volumes: Set[tuple[str, str]]
