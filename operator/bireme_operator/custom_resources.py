@@ -30,8 +30,9 @@ from bireme_operator.kopf_watch import KopfWatch, Notice
 from bireme_operator.metrics import WatchMetrics
 
 _log = structlog.get_logger(__name__)
-# Events processed at once: a list of thousands must not keep the loop from renewing the lease.
-_SLICE: Final = 200
+# Time of events processed at once: a list of thousands must not keep the loop from renewing the
+# lease, and of large objects a few take as long as hundreds of small ones.
+_SLICE_SECONDS: Final = 0.03
 # A run of kopf that lasted so long was a good one: the next starts without a long pause.
 _LONG_RUN_SECONDS: Final = 60.0
 
@@ -321,7 +322,8 @@ class CustomResources:
         self._is_draining = False  # first: an append from here on schedules another call
         assert self._bug is not None  # noqa: S101  # run made it
         try:
-            for _ in range(min(_SLICE, len(self._inbox))):
+            until = self.clock() + _SLICE_SECONDS
+            while self._inbox and self.clock() < until:
                 notice = self._inbox.popleft()
                 if not self._is_over:
                     self._take(notice)

@@ -1,7 +1,8 @@
 """Writes statuses that report and never decide, as often as they deserve and no more.
 
-A status is submitted again for as long as it differs from what the object has, so nothing is
-queued here: what is not written now is submitted again, fresher.
+A status is submitted again for as long as it differs from what the object has: what is not due now
+is submitted again, fresher. Namespaces write side by side, so that a tenant with thousands of new
+jobs holds up what is said to no other; of one namespace the newest status of each object waits.
 """
 
 import asyncio
@@ -27,12 +28,14 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _COUNTS_SECONDS = 1.0
-# Reports of one namespace under way at once. Without a limit a tenant's thousands of new jobs would
-# each hold their status in memory, and what is said to all others would wait behind them.
-_MOST_WRITING = 128
+# Reports of one namespace under way at once; those of others wait behind no more than these.
+_MOST_WRITING = 64
 _RETRY_SECONDS = 1.0
 # Another client wrote first; the cache is about to have it.
 _CONFLICT_SECONDS = 0.1
+
+
+_Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class StatusWriter:
     _not_before: dict[str, float] = field(default_factory=dict)
     _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _writing_in: Counter[str] = field(default_factory=Counter)
+    _waiting: dict[str, dict[str, tuple[Key, _Work]]] = field(default_factory=dict)
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
@@ -62,13 +66,13 @@ class StatusWriter:
 
     def submit_job(self, job: JobFacts, wanted: Status) -> None:
         """Write ``wanted`` to a job if it is due, with an event when the reason is new."""
-        if self._is_due(job.key, job.uid, urgency(job.status, wanted)):
-            self._spawn(job.uid, job.key, self._write_job(job, wanted))
+        if self._is_due(job.uid, urgency(job.status, wanted)):
+            self._submit(job.uid, job.key, lambda: self._write_job(job, wanted))
 
     def submit_group(self, group: GroupFacts, wanted: Status) -> None:
         """Write ``wanted`` to a PodGroup likewise."""
-        if self._is_due(group.key, group.uid, urgency(group.status, wanted)):
-            self._spawn(group.uid, group.key, self._write_group(group, wanted))
+        if self._is_due(group.uid, urgency(group.status, wanted)):
+            self._submit(group.uid, group.key, lambda: self._write_group(group, wanted))
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
@@ -76,10 +80,8 @@ class StatusWriter:
         if uid not in self._writing and self._writing_in[key[0]] < _MOST_WRITING:
             self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 
-    def _is_due(self, key: Key, uid: str, how_urgent: Urgency) -> bool:
+    def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
         if how_urgent is Urgency.NONE or uid in self._writing:
-            return False
-        if self._writing_in[key[0]] >= _MOST_WRITING:
             return False
         if self.clock() < self._not_before.get(uid, 0.0):
             return False
@@ -100,6 +102,23 @@ class StatusWriter:
         """Return once no status write of that object is under way, and the cache has the last."""
         while (writing := self._writing.get(uid)) is not None:
             await asyncio.wait([writing])
+
+    def _submit(self, uid: str, key: Key, work: _Work) -> None:
+        if self._writing_in[key[0]] < _MOST_WRITING:
+            self._spawn(uid, key, work())
+        else:
+            # Over an older version of the object it does nothing, and is submitted again.
+            self._waiting.setdefault(key[0], {})[uid] = key, work
+
+    def _start_next(self, namespace: str) -> None:
+        waiting = self._waiting.get(namespace)
+        if waiting:
+            uid = next(iter(waiting))
+            key, work = waiting.pop(uid)
+            if uid not in self._writing:
+                self._spawn(uid, key, work())
+        else:
+            self._waiting.pop(namespace, None)
 
     def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
         self._writing_in[key[0]] += 1
@@ -127,6 +146,7 @@ class StatusWriter:
             self._writing_in[key[0]] -= 1
             if not self._writing_in[key[0]]:
                 del self._writing_in[key[0]]
+            self._start_next(key[0])
             # A job is not reconciled while its status is written: now it is its turn.
             asyncio.get_running_loop().call_later(pause, self.requeue, key)
 
@@ -154,6 +174,10 @@ class StatusWriter:
         """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
         self._written = {uid: at for uid, at in self._written.items() if uid in uids}
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
+        for waiting in self._waiting.values():
+            for uid in [uid for uid in waiting if uid not in uids]:
+                del waiting[uid]
 
     async def close(self) -> None:
+        self._waiting.clear()
         await self._tasks.close()

@@ -222,3 +222,30 @@ async def test_closing_ends_writes_that_hang(desk: Desk) -> None:
     await until(lambda: desk.written == 1)
     await asyncio.wait_for(desk.reports.close(), 2)
     assert names.path("trainingjobs") == JOBS
+
+
+async def test_a_tenant_with_many_new_jobs_holds_up_what_is_said_to_no_other(
+    api: FakeApi, desk: Desk
+) -> None:
+    names_of_many = [f"job-{number:03}" for number in range(300)]
+    for name in names_of_many:
+        api.put(names.path("trainingjobs", "greedy", name), training_job(name))
+    submit(api, training_job("mine"))
+    mine = await desk.job("mine")
+    await until(lambda: set(desk.state.jobs) >= {("greedy", name) for name in names_of_many})
+    order: list[str] = []
+    api.store.collection(JOBS).subscribers.append(
+        lambda change: order.append((change.after or {})["metadata"]["name"])
+    )
+    said = {"phase": "Pending", "reason": "WaitingForCapacity", "message": "no room"}
+    for name in names_of_many:
+        desk.reports.submit_job(desk.state.jobs["greedy", name], said)
+    newest = {**said, "message": "still none"}
+    desk.reports.submit_job(desk.state.jobs["greedy", "job-299"], newest)
+    desk.reports.submit_job(mine, said)
+    await desk.settled()
+    assert sorted(order) == [*names_of_many, "mine"]
+    assert order.index("mine") <= 64
+    assert status(api, "mine")["reason"] == "WaitingForCapacity"
+    last = api.store.get(JOBS, ("greedy", "job-299"))
+    assert last["status"]["message"] == "still none"

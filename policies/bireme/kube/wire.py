@@ -708,6 +708,8 @@ UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MARK: Final = b'"\\u0000nested too deeply to be read"'
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _T = TypeVar("_T")
 
 
@@ -836,14 +838,13 @@ def is_too_deep(raw: msgspec.Raw) -> bool:
     # Most values have fewer brackets in all than may be nested.
     if text.count(b"{") + text.count(b"[") <= DEPTH_LIMIT:
         return False
-    depth = deepest = 0
-    for token in _TOKEN.finditer(text):
-        if token[0] in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token[0] in b"]}":
-            depth -= 1
-    return deepest > DEPTH_LIMIT
+    # With only brackets left, each round takes the innermost ones away.
+    brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+    for _ in range(DEPTH_LIMIT):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"{}", b"()").replace(b"[]", b"()").replace(b"()", b"")
+    return bool(brackets)
 
 
 def _open(body: bytes, type_: type[_T]) -> _T:

@@ -1,0 +1,58 @@
+"""A tenant who creates all that the API server takes: the operator stays small and hears others.
+
+``BIREME_GREEDY_JOBS=20000:100`` sets the numbers of small jobs and of jobs of the largest size.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bireme.kube import names
+from tests.support.fakeapi import FakeApi
+from tests.support.greedy_tenant import TENANT, largest_jobs, small_jobs
+from tests.support.operator_term.term import JOBS, furnish, status, submit, until
+from tests.support.scenario.manifests import training_job
+
+SMALL, LARGEST = map(int, os.environ.get("BIREME_GREEDY_JOBS", "1500:40").split(":"))
+TOLD_SECONDS = 120 + SMALL / 20
+# An operator with nothing to do has 85 MiB. Of all that follow from a job, from its facts to what
+# kopf and the writers of reports remember, a small one may have 20 KiB and a largest one 2 MiB.
+MOST_MIB = 130 + SMALL * 20 / 1024 + LARGEST * 2
+
+
+def peak_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def told(api: FakeApi) -> int:
+    jobs = api.store.collection(JOBS).objects.values()
+    return sum("reason" in (job.get("status") or {}) for job in jobs)
+
+
+async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
+    tmp_path: Path,
+) -> None:
+    async with FakeApi() as api:
+        furnish(api, 4)
+        for job in (*small_jobs(SMALL), *largest_jobs(LARGEST)):
+            api.put(names.path("trainingjobs", TENANT, job["metadata"]["name"]), job)
+        environment = {"KUBECONFIG": str(api.kubeconfig(tmp_path)), "BIREME_METRICS_PORT": "0"}
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bireme_operator"),
+            env={**os.environ, **environment},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            await until(lambda: told(api) > 0, TOLD_SECONDS)
+            submit(api, training_job("mine"))
+            await until(lambda: status(api, "mine").get("phase") == "Starting", TOLD_SECONDS)
+            await until(lambda: told(api) == SMALL + LARGEST + 1, TOLD_SECONDS)
+            assert peak_mib(program.pid) < MOST_MIB
+            assert program.returncode is None
+        finally:
+            if program.returncode is None:
+                program.terminate()
+            await asyncio.wait_for(program.wait(), 30)
