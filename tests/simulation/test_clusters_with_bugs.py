@@ -1,6 +1,6 @@
 """The simulation is tested itself: bugs put into the programs on purpose do not go unnoticed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,11 +9,12 @@ from unittest.mock import patch
 import pytest
 
 from bireme.core import preemption
-from bireme.core.gangs import AffinityMode, Key
+from bireme.core.gangs import AffinityMode, Gang, Key
 from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.kube import allocations, pods, training_jobs, volume_objects
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
@@ -280,6 +281,31 @@ def _ending_twice(original: Any) -> Any:
     return end
 
 
+def _latest_first(original: Any) -> Any:
+    def order(self: CombinedPriority, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Any:
+        return sorted(original(self, gangs, snapshot), key=lambda ranked: -ranked.gang.arrived)
+
+    return order
+
+
+def _keeping_one_gate(original: Any) -> Any:
+    async def release(self: PodGroups, key: Key, plan: PlanFacts) -> None:
+        await original(self, key, replace(plan, members=plan.members[1:]))
+
+    return release
+
+
+def _counting_the_gone(original: Any) -> Any:
+    def count(self: cluster_reports.QueueReports, snapshot: ClusterSnapshot) -> Any:
+        counted = original(self, snapshot)
+        for name, before in self._counted.items():
+            if name in counted:
+                counted[name]["admitted"] = max(before["admitted"], counted[name]["admitted"])
+        return counted
+
+    return count
+
+
 BUGS: dict[str, Bug] = {
     "a gang goes on without those it lost": Bug(
         lifecycle, "_interrupted", _never, ("gang-partial",), world=World(has_long_jobs=True)
@@ -328,6 +354,23 @@ BUGS: dict[str, Bug] = {
     "a job expires before it has finished": Bug(
         lifecycle, "pending_action", _counting_from_the_creation, ("job-lost",)
     ),
+    "who came last starts first": Bug(
+        CombinedPriority,
+        "order",
+        _latest_first,
+        ("overtaken",),
+        world=World(some_are_alike=True),
+    ),
+    "one gate of a gang is never lifted": Bug(
+        PodGroups,
+        "_release",
+        _keeping_one_gate,
+        ("gate-left-over",),
+        also=(Bug(PodGroups, "_stuck", _never, ()),),
+    ),
+    "queues count gangs that are gone": Bug(
+        cluster_reports.QueueReports, "_count", _counting_the_gone, ("usage-left-over",)
+    ),
     "gangs are stopped again and again": Bug(
         preemption,
         "_are_protected",
@@ -368,7 +411,7 @@ BUGS: dict[str, Bug] = {
     ),
     "a new start keeps its number": Bug(status, "moved", _same_attempt, ("replica-twice",)),
     "what failed once is never tried again": Bug(
-        BackOffs, "are_over", _never_again, ("job-stuck",)
+        BackOffs, "are_over", _never_again, ("job-stuck", "late-to-rest")
     ),
     "plans of finished jobs are kept": Bug(
         Actuator, "clear_plan", _keeping_plans, ("plan-left-over",)

@@ -67,6 +67,8 @@ class SimulatedCluster:
         """Gangs that lost a replica before they were Running, by others."""
         self.removed: set[Key] = set()
         """Jobs that their user deleted."""
+        self.calm_seconds = float("inf")
+        """When the last fault ended."""
         self.conditions = NetworkConditions(self.chance("weather"))
         self.store = Store(self._date)
         self.store.lingers = objects.lingers

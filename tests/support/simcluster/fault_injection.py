@@ -89,6 +89,7 @@ class FaultInjector:
             self._cordon(f"n{index}", False)
         self._tenants.resume_all()
         self._tenants.open_queue()
+        self._cluster.calm_seconds = self._cluster.loop.time()
         self._cluster.tell("calm")
 
     async def _for_a_while(self, most_seconds: float = 30.0) -> None:

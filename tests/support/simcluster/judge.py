@@ -10,7 +10,7 @@ from typing import Final
 from bireme.kube.client import NotLeader
 from tests.support.fakeapi.store import Key, Object
 from tests.support.history.observed import ObservedCluster, planned_nodes
-from tests.support.history.observer import Violation, check, partial
+from tests.support.history.observer import Violation, check, miscounted, partial, restless
 from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
@@ -25,6 +25,9 @@ CALM_SECONDS = 900.0
 _UNKIND_CALM_SECONDS = 1800.0
 """The same where jobs run for minutes, or starts have failed: pauses after them double."""
 
+REST_SECONDS = 30.0
+"""Within this time after the last fault every gang is where it would be without."""
+
 PROMISES: Final = {
     "over-eviction-budget": "no job is stopped for others more often than its budget",
     "failed-unjustly": "no job fails for what nodes or others did to its pods",
@@ -32,6 +35,7 @@ PROMISES: Final = {
     "attached-too-many": "no plan has more volumes on a node than it attaches",
     "pool-above-max": "no node pool asks for more than its max",
     "pool-below-needed": "no node pool gives up nodes that gangs are on",
+    "late-to-rest": "after the last fault no gang is halfway for long",
     "job-stuck": "in the end every job that can run has ended",
     "hopeless-silent": "a job that never fits is told why",
     "places-kept": "a job that cannot start gives its places back",
@@ -107,8 +111,9 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         *_failed_unjustly(cluster),
         *_claimed_twice(cluster),
         *_pool(cluster),
+        *_late_to_rest(cluster),
         *unfinished(cluster),
-        *_partial(cluster),
+        *_at_the_end(cluster),
         *held_in_memory(cluster),
         *_troubles(cluster),
     ]
@@ -234,7 +239,30 @@ def _pool(cluster: SimulatedCluster) -> Iterator[str]:
         before = replicas
 
 
-def _partial(cluster: SimulatedCluster) -> Iterator[str]:
+def _late_to_rest(cluster: SimulatedCluster) -> Iterator[str]:
+    """After the last fault no gang is halfway for longer than is promised.
+
+    Halfway is a gang that has not ended, does not run whole, and does not wait, hold nothing and
+    say why. In unkind worlds kubelets and images take longer than that by themselves.
+    """
+    if cluster.world != World():
+        return
+    world, since = ObservedCluster(), dict[Key, float]()
+    looked = cluster.calm_seconds
+    for record in cluster.records:
+        world.apply(record)
+        if record.seconds < looked:
+            continue
+        looked = record.seconds + 1.0  # each look costs as much as the cluster is large
+        found = {about: what for _, about, what in restless(world) if not isinstance(about, str)}
+        since = {gang: since.get(gang, record.seconds) for gang in found}
+        for gang, began in since.items():
+            if record.seconds - began > REST_SECONDS:
+                yield f"late-to-rest: {gang[1]} since {began:.0f} s: {found[gang]}"
+                return
+
+
+def _at_the_end(cluster: SimulatedCluster) -> Iterator[str]:
     world = ObservedCluster()
     for record in cluster.records:
         world.apply(record)
@@ -243,6 +271,8 @@ def _partial(cluster: SimulatedCluster) -> Iterator[str]:
             continue  # it may be about to start once more
         if wrong := partial(world, gang):
             yield f"gang-partial: {gang[1]}: {wrong} at the end"
+    for invariant, subject, message in miscounted(world):
+        yield f"{invariant}: {subject}: {message} at the end"
 
 
 def held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:

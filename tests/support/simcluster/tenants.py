@@ -31,6 +31,7 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMESPACES = "/api/v1/namespaces"
 NODES = 3
 _MOST_URGENT = 4
+_ALIKE = 6
 LEAST_LIMIT = 8
 """GPUs that the queue with a limit takes at least."""
 HOPELESS = "hopeless"
@@ -51,6 +52,7 @@ class Tenants:
         self._rules = cluster.chance("rules")
         self._roles = cluster.chance("roles")
         self._urgencies = cluster.chance("urgencies")
+        self._twins = cluster.chance("twins")
         self._foreign: dict[str, tuple[int, float]] = {}
         self._made = 0
         self.most_foreign = 100
@@ -83,6 +85,8 @@ class Tenants:
         began = self._cluster.loop.time()
         if self._cluster.world.some_are_urgent:
             self._cluster.loop.create_task(self._hurry(seconds))
+        if self._cluster.world.some_are_alike:
+            self._cluster.loop.create_task(self._repeat(seconds))
         for index, moment in enumerate(moments):
             await asyncio.sleep(began + moment - self._cluster.loop.time())
             self._submit(f"j{index}")
@@ -103,6 +107,15 @@ class Tenants:
             if self._cluster.loop.time() > end:
                 return
             self._put_job(_whole_nodes(f"high{number}", NODES, f"{drawn.randint(2, 4)}s", "high"))
+
+    async def _repeat(self, seconds: float) -> None:
+        """Submit one job again and again, faster than it runs."""
+        lasts, end = f"{self._twins.randint(10, 30)}s", self._cluster.loop.time() + seconds
+        for number in range(_ALIKE):
+            if self._cluster.loop.time() > end:
+                return
+            self._put_job(_whole_nodes(f"twin{number}", NODES - 1, lasts, "low"))
+            await asyncio.sleep(self._twins.uniform(2.0, 8.0))
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()

@@ -35,6 +35,8 @@ class World:
     """Half of the jobs have a parameter server, and demand workers in its rack."""
     some_are_urgent: bool = False
     """Short jobs of a high class come one after another, and stop long ones of a low class."""
+    some_are_alike: bool = False
+    """Jobs that are alike in everything come one after another and wait for the same room."""
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
