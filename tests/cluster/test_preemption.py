@@ -65,6 +65,33 @@ def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
     assert set(first.values()).isdisjoint(uids_of(tenant.pods("low")).values())
 
 
+def test_tenants_who_compete_learn_no_name_of_each_other(
+    stack: BiremeStack, tenant: Tenant
+) -> None:
+    """Their texts are judged with the history; here is that there was something to tell."""
+    with Tenant.staying(stack.cluster, stack.log_tails) as rival:
+        tenant.create(training_job("holder-1", task("worker", 16)))
+        tenant.await_phase("holder-1", "Running")
+        first, second = (
+            training_job(name, task("worker", 12), priorityClassName="high")
+            for name in ("rival-1", "rival-2")
+        )
+        rival.create(first)
+        rival.await_phase("rival-1", "Running")
+        message = "stopped to make room for a job of another namespace"
+        tenant.eventually(
+            lambda: tenant.events("holder-1"),
+            lambda events: ("Normal", "Preempted", message) in events,
+        )
+        rival.create(second)
+        tenant.create(training_job("small-1", task("worker", 4)))
+        rival.await_reason("rival-2", "WaitingForCapacity")
+        tenant.eventually(
+            lambda: tenant.status("small-1"),
+            lambda status: "kept for a job of another namespace" in status.get("message", ""),
+        )
+
+
 def test_gang_that_its_budget_protects_runs_on_and_another_one_stops(tenant: Tenant) -> None:
     for name in ("open", "guarded"):
         tenant.create(training_job(name, task("worker", 8)))
