@@ -13,7 +13,7 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pod_groups import GroupFacts, asked_by
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import pod_groups, status
 from bireme_operator.admission import JobAdmission, is_same_demand
@@ -99,7 +99,9 @@ class DecisionExecutor:
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if group is not None and group is basis.groups.get(key):
-                self.reports.submit_group(group, pod_groups.waiting_status(group, hold, now))
+                asked = asked_by(self.state.newcomers(group))
+                wanted = pod_groups.waiting_status(group, hold, now, asked)
+                self.reports.submit_group(group, wanted)
             return
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):

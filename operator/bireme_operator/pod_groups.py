@@ -17,7 +17,8 @@ import msgspec
 from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.kube import names, plans, quantities, wire
+from bireme.core.resources import Amounts
+from bireme.kube import names, plans, quantities, waits, wire
 from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
@@ -37,7 +38,8 @@ from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
 
 # Fields of the status that a gang has until it runs, or is over.
-_OF_FAILURES = ("startFailures", "observedGeneration", "retryTime", "waitSeconds")
+_OF_FAILURES = ("startFailures", "observedGeneration", "retryTime")
+_OF_WAIT = ("waitSeconds", "queuedTime", "parkedTime", "request")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
@@ -270,13 +272,16 @@ class PodGroups:
         wanted: dict[str, Any] = {"startFailures": failures, "retryTime": retry}
         wanted |= {"observedGeneration": group.generation, "reason": failure.reason.value}
         wanted["waitSeconds"] = int(group.status.get("waitSeconds") or 0)
+        if "request" in group.status:
+            wanted["request"] = group.status["request"]
         wanted["message"] = f"{failure.why}; tried again at {retry}"
         await self._take_back(group, view, kept, failure.why, now, wanted)
 
     async def _roll_back(
         self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
     ) -> None:
-        wanted = {**_failures(group), "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
+        reason = Reason.GANG_NOT_BOUND_IN_TIME.value
+        wanted = {**_failures(group), **_wait(group), "reason": reason}
         await self._take_back(group, view, kept, why, now, wanted)
 
     async def _take_back(
@@ -407,11 +412,20 @@ def _failures(group: GroupFacts) -> dict[str, Any]:
     return {name: group.status[name] for name in kept if name in group.status}
 
 
+def _wait(group: GroupFacts) -> dict[str, Any]:
+    """Return what stays of its wait, as the same pods may have to wait again."""
+    kept = (
+        ("waitSeconds", "queuedTime", "request") if "queuedTime" in group.status else ("request",)
+    )
+    return {name: group.status[name] for name in kept if name in group.status}
+
+
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
     """Return a PodGroup's status at the moment its plan is written."""
     message = cleaned(admit.message)
     wanted: dict[str, Any] = {
         **_failures(group),
+        **_wait(group),
         "phase": "Inqueue",
         "reason": Reason.ADMITTED.value,
         "message": message,
@@ -419,7 +433,9 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
         "plan": plans.to_manifest(plan),
     }
     if group.plan is None:
-        wanted["waitSeconds"] = int(max(0.0, now - admit.gang.arrived))
+        wanted["waitSeconds"] = int(admit.gang.wait_seconds(now))
+        if {"queuedTime", "parkedTime"} & group.status.keys():  # it is not as old as its pods
+            wanted["queuedTime"] = quantities.format_timestamp(now)
     elif "waitSeconds" in group.status:
         wanted["waitSeconds"] = group.status["waitSeconds"]
     with_condition(wanted, "Admitted", True, Reason.ADMITTED, message, now)
@@ -433,7 +449,7 @@ def progress_status(
     alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
     wanted = dict(group.status)
     if not alive:
-        for stale in ("plan", "queuePosition", *_OF_FAILURES):
+        for stale in ("plan", "queuePosition", *_OF_FAILURES, *_OF_WAIT):
             wanted.pop(stale, None)
         wanted |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
         wanted["message"] = "all members have ended"
@@ -445,7 +461,7 @@ def progress_status(
         joins or wanted.get("reason") == Reason.GANG_RUNNING.value
     )
     if not is_reported and started >= min(needed, len(view.members)):
-        for over in ("queuePosition", *_OF_FAILURES):
+        for over in ("queuePosition", *_OF_FAILURES, *_OF_WAIT):
             wanted.pop(over, None)
         message = f"{started} members have started"
         wanted |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
@@ -459,8 +475,11 @@ def _set_not_running(wanted: dict[str, Any], now: float) -> None:
         with_condition(wanted, "Running", False, wanted["reason"], wanted["message"], now)
 
 
-def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
-    """The status of a PodGroup that waits, or whose newest pods wait to join those that run."""
+def waiting_status(group: GroupFacts, hold: Hold, now: float, asked: Amounts) -> dict[str, Any]:
+    """The status of a PodGroup that waits, or whose newest pods wait to join those that run.
+
+    ``asked`` is what all pods that wait ask together.
+    """
     wanted = {k: v for k, v in group.status.items() if k != "queuePosition"}
     wanted["reason"] = hold.reason.value
     if not group.start_failures:  # there was none, or of an earlier spec
@@ -469,6 +488,11 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
     elif "retryTime" in wanted and not group.is_pausing(now):
         # It waits from then on. The clock of who wrote it may have been ahead.
         wanted["retryTime"] = quantities.format_timestamp(min(now, group.retry_time))
+    if "queuedTime" not in wanted and not group.start_failures:
+        wanted.pop("waitSeconds", None)
+    is_anew = waits.is_raised(group.status, asked)
+    seconds, request = hold.gang.wait_seconds(now), waits.request_manifest(asked)
+    waits.record(wanted, seconds, now, request, is_anew=is_anew, is_parked=hold.is_parked)
     if hold.position is not None:
         wanted["queuePosition"] = hold.position
     if group.plan is not None:

@@ -23,7 +23,7 @@ from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import plans, quantities
+from bireme.kube import plans, quantities, waits
 from bireme.kube.allocations import GangView
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import PlanFacts
@@ -83,6 +83,7 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
         status["queuedTime"] = quantities.format_timestamp(now)
+    _record_wait(status, job, now, is_parked=hold.is_parked)
     status["gpus"] = hold.gang.demand.get(GPU, 0)
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)
@@ -98,6 +99,18 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
         status["priority"] = priority(hold.ranked)
     with_condition(status, "Admitted", False, hold.reason, status["message"], now)
     return status
+
+
+def _record_wait(status: Status, job: JobFacts, now: float, *, is_parked: bool) -> None:
+    wait = job.wait
+    waits.record(
+        status,
+        wait.seconds(now),
+        now,
+        job.request_manifest,
+        is_anew=wait.is_anew,
+        is_parked=is_parked,
+    )
 
 
 def _end_pause(status: Status, job: JobFacts, now: float) -> None:
@@ -139,7 +152,6 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     view = GangView(plan, tuple((member, None) for member in plan.members), ())
     status, since = counted(_base(job), job, view), plan.planned
     _end_pause(status, job, since)
-    queued = quantities.parse_timestamp(status.get("queuedTime")) or job.queued
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
     words = f"{len(plan.members)} replicas planned; their pods are being created and bound"
@@ -149,7 +161,8 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     status["gpus"] = plan.demand.get(GPU, 0)
     status["admittedTime"] = quantities.format_timestamp(since)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
-    status["waitSeconds"] = int(job.waited + max(0.0, since - queued))
+    _record_wait(status, job, since, is_parked=False)
+    status["waitSeconds"] = int(job.wait.seconds(since))
     status["attempt"] = job.attempt
     status["plan"] = plans.to_manifest(plan)
     status["placement"] = _placement(view, snapshot.nodes)
@@ -222,6 +235,7 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         status["interruptions"] = int(status.get("interruptions") or 0) + move.interruptions
         status["preemptions"] = int(status.get("preemptions") or 0) + move.preemptions
     _count_failures(status, job, move, now)
+    status.pop("parkedTime", None)
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):

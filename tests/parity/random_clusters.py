@@ -206,13 +206,18 @@ def feed(state: ClusterState, collection: str, manifest: Manifest, *, delete: bo
 def job_manifest(
     gang: Gang, style: int, class_name: str | None, status: Mapping[str, Any], waited: int = 0
 ) -> Manifest:
-    """The TrainingJob that waits as ``gang`` does, having waited before for ``waited`` seconds."""
+    """The TrainingJob that waits as ``gang`` does, having waited before for ``waited`` seconds.
+
+    A gang that is parked joined the line before.
+    """
     made = encoding.training_job(gang, style)
     if class_name is not None:
         made["spec"]["priorityClassName"] = class_name
     created = quantities.format_timestamp(gang.arrived - 7 if waited else gang.arrived)
     queued = quantities.format_timestamp(gang.arrived + waited)
-    again = {"queuedTime": queued, "waitSeconds": waited} if waited else {}
+    again: dict[str, Any] = {"queuedTime": queued, "waitSeconds": waited} if waited else {}
+    if gang.parked is not None:
+        again["parkedTime"] = quantities.format_timestamp(gang.parked)
     made = served(made, gang.uid, namespace=gang.namespace, creationTimestamp=created)
     return {**made, "status": {**status, **again}}
 
@@ -650,6 +655,8 @@ def waiting_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     class_name = draw(st.sampled_from(CLASS_NAMES))
     status = {"phase": phase} if phase else {}
     waited = draw(st.sampled_from((0, 30)))
+    if draw(st.integers(0, 3)) == 0:
+        gang = replace(gang, parked=gang.arrived + waited + draw(st.sampled_from((0, 5, 90_000))))
     manifest = job_manifest(gang, draw(STYLES), class_name, status, waited)
     world.add_object("job", manifest)
     has_leftovers = draw(st.sampled_from((False, False, False, True)))

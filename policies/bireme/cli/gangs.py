@@ -34,6 +34,7 @@ class GangLine:
         waits: It wants to start and has no places.
         earliest, latest: The estimated start, as far as it is known.
         coverage_percent: Of 100 such ranges, so many contain the start, if that is known.
+        parked: Since when it stands in no line and does not wait.
         since: Its last admission.
     """
 
@@ -53,6 +54,7 @@ class GangLine:
     factors: tuple[Factor, ...]
     created: float | None
     queued: float | None
+    parked: float | None
     waited_before_seconds: float
     earliest: float | None
     latest: float | None
@@ -69,7 +71,8 @@ class GangLine:
     def waiting_seconds(self, now: float) -> float:
         """Return the seconds it has waited in all; up to ``now``."""
         since = self.queued if self.queued is not None else self.created
-        return self.waited_before_seconds + (max(0.0, now - since) if since is not None else 0.0)
+        end = now if self.parked is None else min(now, self.parked)
+        return self.waited_before_seconds + (max(0.0, end - since) if since is not None else 0.0)
 
 
 _COUNTERS = ("restarts", "interruptions", "preemptions")
@@ -103,6 +106,7 @@ def line_of(manifest: Json) -> GangLine:
         ),
         created=quantities.parse_timestamp(about.get("creationTimestamp")),
         queued=quantities.parse_timestamp(status.get("queuedTime")),
+        parked=quantities.parse_timestamp(status.get("parkedTime")),
         waited_before_seconds=float(status.get("waitSeconds") or 0),
         earliest=quantities.parse_timestamp(start.get("earliest")),
         latest=quantities.parse_timestamp(start.get("latest")),

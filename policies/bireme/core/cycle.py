@@ -75,7 +75,9 @@ def _decide(
     waiting = sorted(snapshot.waiting, key=lambda gang: gang.uid)
     faulty = [hold for gang in waiting if (hold := configuration_fault(gang, snapshot, queues))]
     faulty_uids = {hold.gang.uid for hold in faulty}
-    sound = [gang for gang in waiting if gang.uid not in faulty_uids]
+    #    Of the others none has waited while waiting could not have helped it.
+    now = snapshot.now
+    sound = [gang.in_line(now) for gang in waiting if gang.uid not in faulty_uids]
 
     # 2. Order the rest by the policy. First go the gangs that lost a node, then those past their
     #    wait bound.

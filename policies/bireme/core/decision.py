@@ -54,7 +54,10 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Leave ``gang`` waiting. ``position`` counts from 1; None for configuration faults."""
+    """Leave ``gang`` waiting.
+
+    ``position`` counts from 1; it is None where waiting longer cannot help.
+    """
 
     gang: Gang
     reason: Reason
@@ -62,6 +65,11 @@ class Hold:
     position: int | None = None
     ranked: Ranked | None = None
     reservation: Reservation | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        """True if it stands in no line, so that it does not wait (:attr:`Gang.parked`)."""
+        return self.position is None
 
 
 @dataclass(frozen=True, slots=True)

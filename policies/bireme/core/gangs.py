@@ -4,6 +4,7 @@ A TrainingJob and a PodGroup both become a :class:`Gang`. Its tasks are groups o
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -440,6 +441,8 @@ class Gang:
     Attributes:
         arrived: POSIX seconds; each stop moves it on by the time the gang has run, so that only
             its waiting counts as waiting.
+        parked: Since when it stands in no line, because it could not start however long it waited,
+            POSIX seconds: that is no waiting. None in line.
         min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
             the tasks' minima.
         interrupted: It has run before and lost its places through no fault of its own.
@@ -495,11 +498,26 @@ class Gang:
     done_steps: float = 0.0
     loss: LossCurve | None = None
     progress: TrainingProgress | None = None
+    parked: float | None = None
 
     @property
     def key(self) -> Key:
         """Namespace and name."""
         return self.namespace, self.name
+
+    def wait_seconds(self, until: float) -> float:
+        """Return how long it has waited ``until`` then; never negative, whatever clocks say."""
+        end = until if self.parked is None else min(until, self.parked)
+        return max(0.0, end - self.arrived)
+
+    def in_line(self, now: float) -> "Gang":
+        """Return the gang as it stands in line from ``now`` on, with the wait that it has."""
+        if self.parked is None:
+            return self
+        made = copy(self)  # with what is cached on it, but for the gang that has this one's wait
+        vars(made).pop("at_minimum", None)
+        vars(made).update(arrived=now - self.wait_seconds(now), parked=None)
+        return made
 
     @cached_property
     def flaw(self) -> str:

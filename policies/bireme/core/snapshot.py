@@ -82,7 +82,7 @@ class ClusterSnapshot:
         running = self.running_by_uid.get(gang.uid)
         # A gang of another controller may run and, with members that came later, wait as well.
         until = running.started if running is not None and running.gang is gang else self.now
-        return max(0.0, until - gang.arrived)
+        return gang.wait_seconds(until)
 
     def overdue_seconds(self, gang: Gang) -> float:
         """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""

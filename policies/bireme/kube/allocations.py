@@ -363,7 +363,8 @@ def job_allocation(
     """Return a TrainingJob's ``gang`` where it runs; None if it has no place on existing nodes."""
     view = held.view
     tasks = _tasks(gang.tasks, view)
-    gang = replace(gang, queue=held.queue, arrived=_arrived(job, view), tasks=tasks)
+    # Its whole wait, over all its times in line, lies just before this start.
+    gang = replace(gang.in_line(view.plan.planned), queue=held.queue, tasks=tasks)
     # No resize while members start or end: it is not yet known which will be there.
     is_same = view.plan.spec_hash == job.spec_hash
     is_steady = job.phase == "Running" and is_same and view.is_whole
@@ -381,16 +382,6 @@ def _is_leaving(job: JobFacts, view: GangView) -> bool:
     if job.is_finished and not job.is_leaving:
         return not job.keeps_pods
     return job.is_leaving or job.is_suspended or view.plan.attempt != job.attempt
-
-
-def _arrived(job: JobFacts, view: GangView) -> float:
-    """Return an arrival time such that the gang's whole wait lies just before this start.
-
-    The wait is summed over all its times in the queue. Until the admission is recorded,
-    ``job.waited`` is the wait before the current one.
-    """
-    since = view.plan.planned if "admittedTime" in job.status else job.queued
-    return since - job.waited
 
 
 def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:

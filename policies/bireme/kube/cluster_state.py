@@ -725,17 +725,21 @@ class ClusterState:
         words = "volumes of their own, which are of too many kinds to be planned"
         return gated, replace(found, left=(words, *found.left))
 
+    def newcomers(self, group: GroupFacts) -> list[PodFacts]:
+        """Return the pods of ``group`` that wait for a place."""
+        planned = group.plan.member_by_uid if group.plan else {}
+        return [
+            self.members[pod]
+            for pod in self._members_of.get(group.key, ())
+            if pod in self._member_tasks and not self.members[pod].is_leaving
+            if self.members[pod].uid not in planned and pod not in self.other_gates
+        ]
+
     def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         group = self.groups[key]
         if group.is_leaving:
             return None
-        planned = group.plan.member_by_uid if group.plan else {}
-        gated = [
-            (self.members[pod], self._member_tasks[pod])
-            for pod in self._members_of.get(key, ())
-            if pod in self._member_tasks and not self.members[pod].is_leaving
-            if self.members[pod].uid not in planned and pod not in self.other_gates
-        ]
+        gated = [(pod, self._member_tasks[pod.key]) for pod in self.newcomers(group)]
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]

@@ -13,8 +13,8 @@ from typing import Any
 
 from bireme.core.gangs import NO_PREFERENCES, Gang, Key, Preferences, Role, Task
 from bireme.core.reasons import Reason
-from bireme.core.resources import Request, add, request_of
-from bireme.kube import names, plans, preferences, quantities, wire
+from bireme.core.resources import Amounts, Request, add, request_of
+from bireme.kube import names, plans, preferences, quantities, waits, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
@@ -54,10 +54,21 @@ class GroupFacts:
         """When it is tried again after a start that failed, POSIX seconds; 0 without one."""
         return quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
 
-    @property
-    def waited(self) -> float:
-        """Seconds it waited before starts in a row that failed."""
-        return float(self.status.get("waitSeconds") or 0) if self.start_failures else 0.0
+    def wait(self, since: float, asked: Amounts) -> waits.Wait:
+        """Return how long it has waited whose pods wait ``since`` then and have ``asked`` so much.
+
+        After a failed start it is as old as before, and has not waited in its pause.
+        """
+        status = self.status
+        if waits.is_raised(status, asked):
+            return waits.ANEW
+        before, parked = float(status.get("waitSeconds") or 0), waits.parked_since(status)
+        queued = quantities.parse_timestamp(status.get("queuedTime"))
+        if queued is not None and queued >= since:  # else other pods have joined it since
+            return waits.Wait(queued, before, parked)
+        if self.plan is not None or not self.start_failures:
+            return waits.Wait(since, parked=parked)
+        return waits.Wait(max(since, self.retry_time), before, parked)
 
     def is_pausing(self, now: float) -> bool:
         """Return whether it is not to be tried yet, because its last start failed."""
@@ -151,7 +162,7 @@ def waiting_gang(
         least = spec.min_resources.items()
         foretold = request_of({r: quantities.parse_quantity(r, asked) for r, asked in least})
     gang = replace(
-        _bare_gang(group, tasks, _arrived(group, gated, max(needed, 1))),
+        _bare_gang(group, tasks, _wait(group, gated, max(needed, 1))),
         priority=priority,
         min_available=max(needed, 1),
         fault=group.fault or fault,
@@ -177,7 +188,7 @@ def with_other_gates(gang: Gang, behind: Mapping[Key, tuple[str, ...]]) -> Gang:
     return replace(gang, fault=(Reason.WAITING_FOR_PODS, message))
 
 
-def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Gang:
+def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> Gang:
     """Return the gang with what the group's own spec and status say."""
     return Gang(
         uid=group.uid,
@@ -185,24 +196,28 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Ga
         namespace=group.key[0],
         queue=group.spec.queue if group.spec is not None else "",
         tasks=tasks,
-        arrived=arrived,
+        arrived=wait.arrived,
+        parked=wait.parked,
         kind="PodGroup",
         interrupted=group.status.get("phase") == "Interrupted" and not group.start_failures,
         user=group.key[0],
     )
 
 
-def _arrived(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> float:
-    """Return since when the gang waits, POSIX seconds: the last pod that it needed was made then.
-
-    After a failed start it is as old as before, and has not waited in its pause.
-    """
+def _wait(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> waits.Wait:
+    """Return how long the gang has waited: since the last pod that it needed was made, at most."""
     # Time without waiting pods must not count as waiting, or old groups would go first.
     made = sorted(pod.gated_since for pod, _ in gated)
-    since = max([group.created, *made[:needed]])
-    if group.plan is not None or not group.start_failures:
-        return since
-    return max(since, group.retry_time) - group.waited
+    asked = asked_by(pod for pod, _ in gated)
+    return group.wait(max([group.created, *made[:needed]]), asked)
+
+
+def asked_by(pods: Iterable[PodFacts]) -> dict[str, int]:
+    """Return the total request of waiting pods."""
+    total: dict[str, int] = {}
+    for pod in pods:
+        total = add(total, pod.request)
+    return total
 
 
 def _as_replacement(gang: Gang, placed: Placed) -> Gang:

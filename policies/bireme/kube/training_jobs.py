@@ -24,6 +24,7 @@ from bireme.core.estimates import with_anchor
 from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task, TrainingProgress
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.reasons import Reason
+from bireme.core.resources import add
 from bireme.core.speed import (
     FASTEST,
     SLOWEST,
@@ -43,6 +44,7 @@ from bireme.kube import (
     preferences,
     quantities,
     volume_objects,
+    waits,
     wire,
 )
 from bireme.kube.api.training_job import (
@@ -256,8 +258,8 @@ def is_pause(seconds: float, failures: int) -> bool:
 
 _CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
-# Cached properties of JobFacts that follow from its tasks as planned.
-_OF_TASKS: Final = ("claims", "has_claims", "rules", "label_pairs")
+# Cached properties of JobFacts that follow from its spec and its tasks as planned.
+_OF_TASKS: Final = ("asked", "request_manifest", "claims", "has_claims", "rules", "label_pairs")
 _NO_TEMPLATE: Final = PodTemplate(spec=PodSpec(containers=(Container(name="left-out"),)))
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
@@ -451,6 +453,30 @@ class JobFacts:
         """Seconds it waited before it last joined the queue."""
         return float(self.status.get("waitSeconds") or 0)
 
+    @cached_property
+    def wait(self) -> waits.Wait:
+        """How long it has waited, over all its times in line."""
+        if waits.is_raised(self.status, self.asked):
+            return waits.ANEW
+        if "admittedTime" in self.status:  # it ended then, and the status has all of it
+            return waits.Wait(0.0, self.waited, 0.0)
+        # The pause after a failed start is no waiting for others.
+        since = max(self.queued, self.retry_time)
+        return waits.Wait(since, self.waited, waits.parked_since(self.status))
+
+    @cached_property
+    def asked(self) -> dict[str, int]:
+        """The total request of its replicas, by its templates; empty where they cannot be read."""
+        total: dict[str, int] = {}
+        for task in map(_task_of, self.written):
+            total = add(total, task.request, task.replicas)
+        return total
+
+    @cached_property
+    def request_manifest(self) -> dict[str, str]:
+        """The same, as its status has it."""
+        return waits.request_manifest(self.asked)
+
     @property
     def attained(self) -> float:
         """Seconds for which earlier starts held their places."""
@@ -468,7 +494,7 @@ class JobFacts:
         may_preempt: bool = True,
         learned_seconds: float | None = None,
     ) -> Gang:
-        """Return the job as a waiting gang; its wait is summed over all its times in the queue.
+        """Return the job as a waiting gang; its wait is summed over all its times in line.
 
         ``learned_seconds`` is the estimated run time if the owner gave none.
         """
@@ -478,8 +504,8 @@ class JobFacts:
             namespace=self.key[0],
             queue="",
             tasks=self.tasks,
-            # The pause after a failed start is no waiting for others.
-            arrived=max(self.queued, self.retry_time) - self.waited,
+            arrived=self.wait.arrived,
+            parked=self.wait.parked,
             priority=priority,
             # Where its own start failed, it has no claim to go before its equals.
             interrupted=self.phase == "Restarting" and not self.start_failures,

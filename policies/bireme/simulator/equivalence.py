@@ -1,6 +1,6 @@
 """Equivalence classes of waiting gangs, so that a cycle need not see thousands of equal ones.
 
-Two gangs are equivalent when they differ in nothing but uid, name and arrival. An orderer that sets
+Two gangs are equivalent when they differ in nothing but uid, name and wait. An orderer that sets
 ``keeps_equal_gangs_in_order`` guarantees that of equivalent gangs the one that came first ranks
 first and has at least as high a claim, and that the rank of two gangs does not depend on the others
 that wait. Capacity only shrinks while the order is walked down, so once one gang is held, the
@@ -9,8 +9,8 @@ equivalent ones behind it would be held too, and those change nothing for others
 
 import bisect
 from collections import Counter
-from collections.abc import Hashable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Final
 
@@ -26,7 +26,8 @@ FIRST_DEPTH: Final = 2
 
 _ROOM_IS_MADE: Final = frozenset({Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP})
 
-_traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in ("uid", "name", "arrived")))
+_OWN: Final = ("uid", "name", "arrived", "parked")
+_traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in _OWN))
 
 
 def may_thin(policy: Policy, queues: Mapping[str, Queue]) -> bool:
@@ -53,22 +54,45 @@ class WaitingGangs:
     def __contains__(self, uid: str) -> bool:
         return uid in self._gangs
 
-    def add(self, gang: Gang) -> None:
-        """Add a gang that waits from now on."""
+    def add(self, gang: Gang, now: float) -> None:
+        """Add a gang that waits from ``now`` on."""
         key = _class_key(gang)
+        members = self._classes.setdefault(key, [])
+        if members and members[0].parked is not None:  # what keeps them keeps it
+            gang = replace(gang, parked=now)
         self._gangs[gang.uid], self._class_of[gang.uid] = gang, key
         self._by_namespace[gang.namespace] += 1
         # By arrival, not by when it is added: a gang that was stopped is older than those behind.
-        bisect.insort(self._classes.setdefault(key, []), gang, key=_age)
+        bisect.insort(members, gang, key=_age)
 
-    def remove(self, uid: str) -> None:
-        """Remove a gang that waits no longer."""
+    def remove(self, uid: str, now: float) -> Gang:
+        """Remove a gang that waits no longer; return it with the wait that it has."""
         gang, key = self._gangs.pop(uid), self._class_of.pop(uid)
         self._by_namespace[gang.namespace] -= 1
         members = self._classes[key]
         del members[bisect.bisect_left(members, _age(gang), key=_age)]
         if not members:
             del self._classes[key]
+        return gang.in_line(now)
+
+    def is_parked(self, uid: str) -> bool:
+        """Return whether a gang stands in no line."""
+        return self._gangs[uid].parked is not None
+
+    def park(self, uid: str, now: float) -> None:
+        """Let a gang, and those equivalent to it, stand in no line from ``now`` on."""
+        self._replace(uid, lambda gang: replace(gang, parked=now))
+
+    def line_up(self, uid: str, now: float) -> list[Gang]:
+        """Let them stand in line again, and return them."""
+        return self._replace(uid, lambda gang: gang.in_line(now))
+
+    def _replace(self, uid: str, change: Callable[[Gang], Gang]) -> list[Gang]:
+        key = self._class_of[uid]
+        changed = [change(gang) for gang in self._classes[key]]
+        self._gangs.update((gang.uid, gang) for gang in changed)
+        self._classes[key] = sorted(changed, key=_age)
+        return changed
 
     def are_in_line(self, settings: SchedulingSettings) -> bool:
         """Return whether no namespace has more of them than a cycle looks at."""

@@ -248,6 +248,7 @@ class Simulation:
         for action in decision.actions:
             if isinstance(action, Hold):
                 self._is_stuck &= action.reason.is_configuration_fault
+                self.state.set_parked(action.gang.uid, is_parked=action.is_parked)
                 if action.reservation is not None:
                     self._record_reservation(action, action.reservation.start)
             elif isinstance(action, Admit):

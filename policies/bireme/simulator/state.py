@@ -145,9 +145,23 @@ class SimulationState:
 
     def _enqueue(self, job: SimulatedJob) -> None:
         """Let a gang wait, and wake the cycle when its wait bound has passed."""
-        self.waiting.add(job.gang)
-        overdue = max(self.now, moment_past(job.gang.arrived, job.wait_bound_seconds))
-        self.events.push(Event(overdue, EventKind.WAKE, job.gang.uid))
+        self.waiting.add(job.gang, self.now)
+        self._wake_at_bound(job.gang)
+
+    def _wake_at_bound(self, gang: Gang) -> None:
+        bound_seconds = self.active[gang.uid].wait_bound_seconds
+        overdue = max(self.now, moment_past(gang.arrived, bound_seconds))
+        self.events.push(Event(overdue, EventKind.WAKE, gang.uid))
+
+    def set_parked(self, uid: str, *, is_parked: bool) -> None:
+        """Let a gang that waits stand in line from now on, or in none."""
+        if is_parked is self.waiting.is_parked(uid):
+            return
+        if is_parked:
+            self.waiting.park(uid, self.now)
+            return
+        for gang in self.waiting.line_up(uid, self.now):
+            self._wake_at_bound(gang)
 
     def _finish(self, event: Event) -> bool:
         job = self.active.get(event.name)
@@ -186,7 +200,7 @@ class SimulationState:
     def start(self, action: Admit) -> SimulatedJob:
         """Put a gang that waits on its places."""
         job = self.active[action.gang.uid]
-        self.waiting.remove(job.gang.uid)
+        job.gang = self.waiting.remove(job.gang.uid, self.now)
         anchor = _first_row(job.gang, action.placement)
         running = RunningGang(job.gang, action.placement, self.now, anchor_row=anchor)
         physics = self._physics

@@ -250,3 +250,46 @@ def test_a_group_that_lost_members_goes_first_for_no_more_than_they_had() -> Non
 
 def test_an_interrupted_group_goes_before_its_equals() -> None:
     assert found(a_group(1, status={"phase": "Interrupted"}), gated_pod("a")).interrupted
+
+
+# --- waiting that counts ----------------------------------------------------------------------
+
+
+def stamp(after_seconds: float) -> str:
+    return quantities.format_timestamp(CREATED + after_seconds)
+
+
+def waited(status: dict[str, Any], *pods: Manifest, now: float = 9000.0) -> float:
+    """How long the gang of these pods, two unless others are given, has waited at ``now``."""
+    made = pods or (gated_pod("a"), gated_pod("b"))
+    return found(a_group(status=status), *made).wait_seconds(CREATED + now)
+
+
+def later(name: str, after_seconds: float) -> Manifest:
+    pod = gated_pod(name)
+    pod["metadata"]["creationTimestamp"] = stamp(after_seconds)
+    return pod
+
+
+def test_a_group_that_is_parked_does_not_wait() -> None:
+    assert waited({"parkedTime": stamp(100)}) == 100
+    joined = {"queuedTime": stamp(8000), "waitSeconds": 100}
+    assert waited(joined) == 1100
+    assert waited({**joined, "parkedTime": stamp(8500)}) == 600
+
+
+def test_pods_that_were_made_since_have_not_waited_with_those_before() -> None:
+    both = later("a", 8600), later("b", 8700)
+    assert waited({"queuedTime": stamp(8000), "waitSeconds": 100}, *both) == 300
+    assert waited({"parkedTime": stamp(8000)}, *both) == 0
+
+
+def test_a_group_whose_waiting_pods_ask_for_more_waits_anew() -> None:
+    """More of them, or one whose requests were raised where it waits."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "2"}}}
+    asks_two = [gated_pod(name, containers=[container]) for name in "ab"]
+    known = {"request": {"cpu": "4", "pods": "2"}}
+    assert waited(known, *asks_two) == 9000
+    assert waited(known, asks_two[0]) == 9000
+    assert waited({"request": {"cpu": "3", "pods": "2"}}, *asks_two) == 0
+    assert waited({"request": {"cpu": "4", "pods": "1"}}, *asks_two) == 0

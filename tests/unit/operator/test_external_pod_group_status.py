@@ -90,7 +90,7 @@ def test_a_group_waits_from_the_end_of_its_pause_on() -> None:
     hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "no room")
     for now, generation, expected in ((0, 1, 60), (900, 1, 60), (-900, 1, -900), (0, 2, None)):
         group = replace(a_group(**failed), generation=generation)
-        status = waiting_status(group, hold, CREATED + now)
+        status = waiting_status(group, hold, CREATED + now, {})
         ends = None if expected is None else quantities.format_timestamp(CREATED + expected)
         assert status.get("retryTime") == ends
         assert status.get("waitSeconds") == (None if expected is None else 500)
@@ -105,7 +105,7 @@ def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> N
     plan = plans.to_manifest(PLAN)
     runs = a_group(phase="Running", reason="GangRunning", message="2 members ...", plan=plan)
     hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "asks 4; 2 free", 3)
-    status = waiting_status(runs, hold, CREATED)
+    status = waiting_status(runs, hold, CREATED, {})
     PodGroupStatus.model_validate(status)
     assert (status["phase"], status["reason"]) == ("Running", "WaitingForCapacity")
     assert status["message"] == "1 more wait to join: asks 4; 2 free"
@@ -133,7 +133,7 @@ def test_a_group_whose_members_have_all_ended_gives_its_plan_back(
 
 def test_a_waiting_group_says_why_in_clean_words() -> None:
     hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "4 asked\x00 2 free", 2)
-    status = waiting_status(a_group(), hold, CREATED)
+    status = waiting_status(a_group(), hold, CREATED, {})
     PodGroupStatus.model_validate(status)
     assert (status["phase"], status["queuePosition"]) == ("Pending", 2)
     assert status["message"] == "4 asked  2 free"
@@ -144,6 +144,34 @@ def test_a_waiting_group_says_why_in_clean_words() -> None:
 
 def test_an_interrupted_group_stays_interrupted_while_it_waits_without_a_position() -> None:
     hold = Hold(a_gang("group"), Reason.QUEUE_NOT_FOUND, "no queue")
-    status = waiting_status(a_group(phase="Interrupted", queuePosition=4), hold, CREATED)
+    status = waiting_status(a_group(phase="Interrupted", queuePosition=4), hold, CREATED, {})
     assert status["phase"] == "Interrupted"
     assert "queuePosition" not in status
+
+
+def test_a_group_is_parked_joins_the_line_and_keeps_what_it_waited_before() -> None:
+    def held(status: Mapping[str, Any], after: float, position: int | None) -> Mapping[str, Any]:
+        group = a_group(**status)
+        wait = group.wait(CREATED, {"cpu": 2000})
+        gang = a_gang("group", arrived=wait.arrived, parked=wait.parked).in_line(CREATED + after)
+        hold = Hold(gang, Reason.WAITING_FOR_CAPACITY, "words", position)
+        wanted = waiting_status(group, hold, CREATED + after, {"cpu": 2000})
+        PodGroupStatus.model_validate(wanted)
+        return wanted
+
+    status = held({}, 100, None)
+    assert status["parkedTime"] == quantities.format_timestamp(CREATED + 100)
+    assert status["request"] == {"cpu": "2"}
+    assert held(status, 7000, None)["parkedTime"] == status["parkedTime"]
+    status = held(status, 8000, 1)
+    assert (status["waitSeconds"], "parkedTime" in status) == (100, False)
+    assert a_group(**status).wait(CREATED, {}).seconds(CREATED + 9000) == 1100
+    # It may have to wait again with the same pods: no plan makes it as old as they are.
+    gang = a_gang("group", arrived=CREATED + 7900)
+    admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.0), "planned")
+    planned = planned_status(a_group(**status), admit, PLAN, CREATED + 9000)
+    PodGroupStatus.model_validate(planned)
+    without = {name: value for name, value in planned.items() if name != "plan"}
+    assert a_group(**without).wait(CREATED, {}).seconds(CREATED + 9000) == 1100
+    runs = status_of(a_group(**planned), a_view(a=("n0", "Running"), b=("n1", "Running")))
+    assert not {"waitSeconds", "queuedTime", "parkedTime", "request"} & runs.keys()

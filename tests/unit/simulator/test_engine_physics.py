@@ -70,6 +70,41 @@ def test_gang_that_no_longer_fits_what_is_left_waits_to_the_end_of_the_simulatio
     assert lifetimes(outcome)["b"] == (5, 14)
 
 
+def test_time_in_which_a_gang_fits_no_node_that_is_there_is_no_waiting() -> None:
+    """Two of them need the large node, which is away; one in line may have either."""
+    fate = (NodeChange(0, "n1", is_up=False), NodeChange(1000, "n1", is_up=True))
+    jobs = (
+        a_job("hog", 1100, gpus=4),
+        a_job("large", 10, at=1, gpus=8),
+        a_job("late", 10, at=2, gpus=8),
+        a_job("line", 10, at=900, gpus=4),
+    )
+    nodes = (a_node("n0", 4), a_node("n1", 8))
+    outcome = simulate(a_trace(*jobs), nodes, FIFO, physics=Fated(fate=fate), config=VERIFIED)
+    assert lifetimes(outcome) == {
+        "hog": (0, 1100),
+        "line": (1000, 1010),
+        "large": (1010, 1020),
+        "late": (1020, 1030),
+    }
+
+
+def test_a_gang_ages_on_in_line_from_what_it_had_waited_before_it_was_parked() -> None:
+    """The large node is away from 100 to 1000; large waited 99 s for it, the other one 50."""
+    fate = (NodeChange(100, "n1", is_up=False), NodeChange(1000, "n1", is_up=True))
+    jobs = (
+        a_job("hog", 1100, gpus=4),
+        a_job("lost", 110, gpus=8),
+        a_job("large", 10, at=1, gpus=8),
+        a_job("line", 10, at=950, gpus=4),
+    )
+    nodes = (a_node("n0", 4), a_node("n1", 8))
+    outcome = simulate(a_trace(*jobs), nodes, FIFO, physics=Fated(fate=fate), config=VERIFIED)
+    assert ended(outcome, "lost")[-1] == (1000, 1010, "finished")
+    assert lifetimes(outcome)["large"] == (1010, 1020)
+    assert lifetimes(outcome)["line"] == (1020, 1030)
+
+
 def test_stopped_gang_goes_on_where_it_was_when_every_moment_is_a_checkpoint() -> None:
     assert ended(preempted(Physics()), "low") == [(0, 400, "preempted"), (450, 1050, "finished")]
 

@@ -193,6 +193,13 @@ def _all_countable(quantities: dict[str, int | str]) -> dict[str, int | str]:
     return quantities
 
 
+MAX_RECORDED_RESOURCES: Final = 64
+
+RecordedRequest = Annotated[
+    dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=MAX_RECORDED_RESOURCES)
+]
+"""Amounts in a status, as the operator writes them: checked by nobody else."""
+
 ResourceMap = Annotated[
     dict[str, Quantity],
     Field(

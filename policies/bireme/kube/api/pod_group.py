@@ -19,6 +19,7 @@ from bireme.kube.api.base import (
     DnsSubdomain,
     Message,
     Reason,
+    RecordedRequest,
     Replicas,
     Resource,
     ResourceMap,
@@ -90,8 +91,15 @@ class PodGroupStatus(ApiModel):
     """After a failed start, the time until which it is not tried again, and from which on it
     waits."""
     wait_seconds: Count | None = None
-    """Time spent waiting for its places, over all starts in a row that failed; absent once it
-    runs."""
+    """Time spent waiting for its places before queuedTime, or over all starts in a row that failed;
+    absent once it runs."""
+    queued_time: Timestamp | None = None
+    """The last time it joined the line after it was parked; absent once it runs."""
+    parked_time: Timestamp | None = None
+    """Since when it cannot start however long it waits: that is no waiting."""
+    request: RecordedRequest | None = None
+    """The total request of its pods that its wait counts for; once they ask for more, it waits
+    anew. Absent once it runs."""
     observed_generation: Count | None = None
     """The generation of the spec whose start failed: another one is tried at once."""
     plan: Plan | None = None

@@ -28,6 +28,7 @@ from bireme.kube.api.base import (
     LabelValue,
     Message,
     Reason,
+    RecordedRequest,
     Replicas,
     Resource,
     ResourceMap,
@@ -201,13 +202,18 @@ class TrainingJobStatus(ApiModel):
     rejected_by: tuple[DnsSubdomain, ...] | None = Field(default=None, max_length=5)
     """Nodes whose kubelets refused its pods since it last ran; it fails with the fifth."""
     queued_time: Timestamp | None = None
-    """The last time it joined the queue: at creation, resumption, or after an interruption."""
+    """The last time it joined the line: at creation, resumption, after an interruption or
+    parkedTime."""
+    parked_time: Timestamp | None = None
+    """Since when it cannot start however long it waits: that is no waiting."""
+    request: RecordedRequest | None = None
+    """The total request that its wait counts for; an edit that asks for more begins it anew."""
     admitted_time: Timestamp | None = None
     start_time: Timestamp | None = None
     """The time at which the whole gang was first running."""
     completion_time: Timestamp | None = None
     wait_seconds: Count | None = None
-    """Time spent waiting for admission, over all its starts, until the last of them."""
+    """Time spent waiting in line until queuedTime, or until its last start."""
     run_seconds: Count | None = None
     """Time for which it held its places before it last joined the queue, over all its starts."""
 

@@ -1,0 +1,93 @@
+"""Time that a gang spends parked buys it no place before others, whoever leads by then."""
+
+from pathlib import Path
+
+from bireme.kube import quantities
+from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.objects.facts import gated_pod
+from tests.support.operator_term.term import (
+    GROUPS,
+    JOBS,
+    furnish,
+    leading,
+    status,
+    submit,
+    until,
+)
+from tests.support.scenario.manifests import (
+    GPU,
+    Manifest,
+    pod_group,
+    pod_spec,
+    priority_class,
+    task,
+    training_job,
+)
+
+BEGAN = 1.9e9
+NOW = BEGAN + 25 * 3600.0
+"""More than the wait bound later."""
+
+
+def made_at(api: FakeApi, moment: float) -> None:
+    """From now on objects are created then."""
+    api.store.now = lambda: quantities.format_timestamp(moment)
+
+
+def impossible(replicas: int) -> Manifest:
+    spec = pod_spec(1, nodeSelector={"no": "node"})
+    return training_job("parked", task("worker", replicas, spec=spec))
+
+
+def urgent(api: FakeApi) -> None:
+    api.put(
+        "/apis/scheduling.k8s.io/v1/priorityclasses/urgent", priority_class("urgent", 1_000_000)
+    )
+    submit(api, training_job("urgent", task("worker", 8), priorityClassName="urgent"))
+
+
+async def test_a_job_that_was_parked_for_longer_than_the_wait_bound_goes_before_nobody(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    made_at(api, BEGAN)
+    furnish(api)
+    submit(api, impossible(4))
+    async with FakeKubelets(api, runs):
+        async with leading(api, tmp_path, now=lambda: BEGAN):
+            await until(lambda: status(api, "parked").get("reason") == "NeverFits")
+        assert "parkedTime" in status(api, "parked")
+        found = api.store.get(JOBS, ("default", "parked"))
+        edited = training_job("parked", task("worker", 16))["spec"]
+        api.store.update(JOBS, ("default", "parked"), {**found, "spec": edited})
+        made_at(api, NOW - 60.0)
+        urgent(api)
+        async with leading(api, tmp_path, epoch=2, now=lambda: NOW):
+            await until(lambda: status(api, "urgent").get("phase") == "Running")
+            await until(lambda: status(api, "parked").get("reason") == "WaitingForCapacity")
+    now = status(api, "parked")
+    assert (now["waitSeconds"], "parkedTime" in now) == (0, False)
+    assert now["queuedTime"] == quantities.format_timestamp(NOW)
+
+
+async def test_a_pod_group_that_was_parked_goes_before_nobody_either(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """The nodes that its pods ask for come after a day."""
+    made_at(api, BEGAN)
+    furnish(api, 1)
+    submit(api, pod_group("parked", 2))
+    container = {"name": "c", "resources": {"limits": {GPU: "8"}}}
+    for name in "ab":
+        made = gated_pod(name, "parked", containers=[container])
+        api.put(f"/api/v1/namespaces/default/pods/{name}", made)
+    async with FakeKubelets(api, runs):
+        async with leading(api, tmp_path, now=lambda: BEGAN):
+            await until(lambda: status(api, "parked", GROUPS).get("reason") == "NeverFits")
+        furnish(api, 2)
+        made_at(api, NOW - 60.0)
+        urgent(api)
+        async with leading(api, tmp_path, epoch=2, now=lambda: NOW):
+            await until(lambda: status(api, "urgent").get("phase") == "Running")
+            await until(lambda: status(api, "parked", GROUPS).get("reason") == "WaitingForCapacity")
+    assert status(api, "parked", GROUPS)["waitSeconds"] == 0
