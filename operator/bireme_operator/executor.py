@@ -23,6 +23,7 @@ from bireme_operator.pod_groups import PodGroups
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.reconcile import ReconcileErrors
 from bireme_operator.resizes import Resizes
+from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
@@ -52,6 +53,8 @@ class DecisionExecutor:
     metrics: GangMetrics
     now: Callable[[], float]
     start_ranges: StartRanges = field(default_factory=StartRanges)
+    _told: dict[str, tuple[JobFacts | GroupFacts, Reason]] = field(default_factory=dict)
+    """By uid, objects that wait as they were when they had been told this reason."""
 
     def basis(self, snapshot: ClusterSnapshot) -> Basis:
         """Return ``snapshot`` with the objects as they are now."""
@@ -73,6 +76,8 @@ class DecisionExecutor:
                 self.resizes.carry_out(resize, basis.snapshot, basis.jobs)
         # 4. Reports: why the others wait, and when they should start.
         starts = self.start_ranges.update(basis.snapshot, decision)
+        waiting = {gang.uid for gang in basis.snapshot.waiting}
+        self._told = {uid: told for uid, told in self._told.items() if uid in waiting}
         for hold in (hold for hold in decision.held if free(hold.gang.key)):
             with self.errors.isolated(hold.gang.key):
                 self._hold(hold, starts.get(hold.gang.uid), basis)
@@ -98,12 +103,26 @@ class DecisionExecutor:
         hold = self.troubles.explained(hold, basis.snapshot)
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
-            if group is not None and group is basis.groups.get(key):
+            if group is not None and group is basis.groups.get(key) and self._is_news(group, hold):
                 asked = asked_by(self.state.newcomers(group))
                 wanted = pod_groups.waiting_status(group, hold, now, asked)
-                self.reports.submit_group(group, wanted)
+                self._note(group, hold, self.reports.submit_group(group, wanted))
             return
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
-            self.reports.submit_job(job, status.waiting(job, hold, now, start))
+            if start is not None or self._is_news(job, hold):
+                wanted = status.waiting(job, hold, now, start)
+                self._note(job, hold, self.reports.submit_job(job, wanted))
             self.admission.dry_runs.check(job, hold)
+
+    def _is_news(self, facts: JobFacts | GroupFacts, hold: Hold) -> bool:
+        """Return whether a status that says ``hold`` could be written now."""
+        # To make the statuses of a long line takes longer than to decide on it.
+        if not self.reports.may_write(facts.uid, facts.key[0]):
+            return False
+        told, reason = self._told.get(facts.uid, (None, None))
+        return told is not facts or reason is not hold.reason or self.reports.may_refresh(facts.uid)
+
+    def _note(self, facts: JobFacts | GroupFacts, hold: Hold, how_urgent: Urgency) -> None:
+        if how_urgent <= Urgency.NUMBERS and hold.reason not in status.TELLING:
+            self._told[facts.uid] = facts, hold.reason

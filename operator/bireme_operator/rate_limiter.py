@@ -33,6 +33,13 @@ class RateLimiter:
             self._tokens.popitem(last=False)
         return wait
 
+    def wait(self, key: Hashable) -> float:
+        """Return the seconds until there is a token of ``key``; 0 where there is one."""
+        now = self.clock()
+        tokens, at = self._tokens.get(key, (self.burst, now))
+        tokens = min(self.burst, tokens + (now - at) * self.per_second)
+        return max(0.0, (1 - tokens) / self.per_second)
+
     def give_back(self, key: Hashable) -> None:
         """Return the token taken last, because the request was not carried out."""
         tokens, at = self._tokens.get(key, (self.burst, self.clock()))

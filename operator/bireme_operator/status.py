@@ -52,7 +52,7 @@ class Urgency(IntEnum):
 _EVENT_FIELDS = ("phase", "reason", "attempt", "observedGeneration")
 _COUNT_FIELDS = ("tasks", "ready", "placement")
 # Reasons whose message has no numbers: it changes when something happened.
-_TELLING = (Reason.CLAIM_NOT_READY.value,)
+TELLING = (Reason.CLAIM_NOT_READY.value,)
 
 
 def urgency(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Urgency:
@@ -61,7 +61,7 @@ def urgency(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Urgency:
         return Urgency.EVENT
     if any(current.get(name) != wanted.get(name) for name in _COUNT_FIELDS):
         return Urgency.COUNTS
-    if wanted.get("reason") in _TELLING and current.get("message") != wanted.get("message"):
+    if wanted.get("reason") in TELLING and current.get("message") != wanted.get("message"):
         return Urgency.COUNTS
     return Urgency.NUMBERS if current != wanted else Urgency.NONE
 

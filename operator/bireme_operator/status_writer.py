@@ -27,6 +27,7 @@ from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
+_ALL = "all"
 _COUNTS_SECONDS = 1.0
 # Reports of one namespace under way at once; those of others wait behind no more than these.
 _MOST_WRITING = 64
@@ -64,15 +65,33 @@ class StatusWriter:
         rate = self.settings.refresh_writes_per_second
         self._refreshes = RateLimiter(rate, max(1.0, rate), self.clock) if rate > 0 else None
 
-    def submit_job(self, job: JobFacts, wanted: Status) -> None:
-        """Write ``wanted`` to a job if it is due, with an event when the reason is new."""
-        if self._is_due(job.uid, urgency(job.status, wanted)):
-            self._submit(job.uid, job.key, lambda: self._write_job(job, wanted))
+    def submit_job(self, job: JobFacts, wanted: Status) -> Urgency:
+        """Write ``wanted`` to a job if it is due, with an event when the reason is new.
 
-    def submit_group(self, group: GroupFacts, wanted: Status) -> None:
+        Return how urgent it is or would be.
+        """
+        how_urgent = urgency(job.status, wanted)
+        if self._is_due(job.uid, how_urgent):
+            self._submit(job.uid, job.key, lambda: self._write_job(job, wanted))
+        return how_urgent
+
+    def submit_group(self, group: GroupFacts, wanted: Status) -> Urgency:
         """Write ``wanted`` to a PodGroup likewise."""
-        if self._is_due(group.uid, urgency(group.status, wanted)):
+        how_urgent = urgency(group.status, wanted)
+        if self._is_due(group.uid, how_urgent):
             self._submit(group.uid, group.key, lambda: self._write_group(group, wanted))
+        return how_urgent
+
+    def may_write(self, uid: str, namespace: str) -> bool:
+        """Return whether no status of that object is being written, or waits for it."""
+        return uid not in self._writing and uid not in self._waiting.get(namespace, ())
+
+    def may_refresh(self, uid: str) -> bool:
+        """Return whether a status that differs in numbers alone could be written now."""
+        age = self.clock() - self._written.get(uid, float("-inf"))
+        if age < self.settings.status_refresh_seconds or self._refreshes is None:
+            return False
+        return self._refreshes.wait(_ALL) == 0
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
@@ -87,12 +106,11 @@ class StatusWriter:
             return False
         if how_urgent is Urgency.EVENT:
             return True
-        age = self.clock() - self._written.get(uid, float("-inf"))
         if how_urgent is Urgency.COUNTS:
-            return age >= _COUNTS_SECONDS
-        if age < self.settings.status_refresh_seconds or self._refreshes is None:
+            return self.clock() - self._written.get(uid, float("-inf")) >= _COUNTS_SECONDS
+        if self._refreshes is None or not self.may_refresh(uid):
             return False
-        return self._refreshes.take("all") == 0
+        return self._refreshes.take(_ALL) == 0
 
     def is_writing(self, uid: str) -> bool:
         """Return whether a status write of that object is under way: another would conflict."""

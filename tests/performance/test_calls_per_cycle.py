@@ -36,6 +36,12 @@ from bireme.testing import (
     a_task,
     with_running,
 )
+from tests.support.hostile_shapes import (
+    MakeTask,
+    a_cluster,
+    own_node_affinity,
+    own_pod_affinity,
+)
 
 NODES = 40
 SPARE = 7
@@ -129,6 +135,20 @@ def test_what_is_counted_is_the_work_of_each_kind_of_gang() -> None:
     few, _ = cycle_calls(a_full_cluster(30, kinds=2), "fifo")
     many, _ = cycle_calls(a_full_cluster(30, kinds=30), "fifo")
     assert many > 2 * few
+
+
+@pytest.mark.parametrize("make", [own_node_affinity, own_pod_affinity])
+def test_ten_times_as_many_hostile_shapes_of_one_tenant_cost_no_more_calls_of_numpy(
+    make: MakeTask,
+) -> None:
+    policy = make_policy(SchedulingSettings(orderer="fifo"))
+
+    def numpy_calls(jobs: int) -> int:
+        snapshot = a_cluster(make, jobs, NODES)
+        return calls(lambda: run_cycle(snapshot, policy, explain=False))[0]
+
+    few, many = numpy_calls(100), numpy_calls(1000)
+    assert few <= many <= few * 1.1
 
 
 def test_running_gangs_cost_no_calls_where_nobody_is_ever_stopped() -> None:

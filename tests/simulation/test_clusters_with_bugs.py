@@ -29,6 +29,7 @@ from bireme_operator.events import Events
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import PendingAction, Transition
 from bireme_operator.pod_groups import PodGroups
+from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import PrioritySemaphore, Writes
@@ -227,9 +228,9 @@ def _whatever_the_budget(original: Any) -> Any:
 
 
 def _silent_about_the_hopeless(original: Any) -> Any:
-    def submit(self: StatusWriter, job: JobFacts, wanted: dict[str, Any]) -> None:
-        if wanted.get("reason") != Reason.NEVER_FITS.value:
-            original(self, job, wanted)
+    def submit(self: StatusWriter, job: JobFacts, wanted: dict[str, Any]) -> Urgency:
+        is_hopeless = wanted.get("reason") == Reason.NEVER_FITS.value
+        return Urgency.EVENT if is_hopeless else original(self, job, wanted)
 
     return submit
 

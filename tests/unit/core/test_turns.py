@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ def gangs(namespace: str, *gpus: int, arrived: float = 0.0) -> list[Gang]:
     ]
 
 
-def seen(*waiting: Gang, nodes: int = 2, **limits: int) -> ClusterSnapshot:
+def seen(*waiting: Gang, nodes: int = 2, **limits: Any) -> ClusterSnapshot:
     return a_snapshot(racks(1, nodes), *waiting, now=10.0, settings=SchedulingSettings(**limits))
 
 
