@@ -17,9 +17,10 @@ from tests.support.scenario.manifests import training_job
 
 SMALL, LARGEST = map(int, os.environ.get("BIREME_GREEDY_JOBS", "1500:40").split(":"))
 TOLD_SECONDS = 120 + SMALL / 20
-# An operator with nothing to do has 85 MiB. Of all that follow from a job, from its facts to what
-# kopf and the writers of reports remember, a small one may have 20 KiB and a largest one 2 MiB.
-MOST_MIB = 130 + SMALL * 20 / 1024 + LARGEST * 2
+# An operator with nothing to do has 85 MiB. Of all that follows from a job, from its facts to what
+# kopf and the writers of reports remember, a small one may have 18 KiB and a largest one 1.2 MiB:
+# 600 MiB for 20,000 and 100.
+MOST_MIB = 128 + SMALL * 18 / 1024 + LARGEST * 1.2
 
 
 def peak_mib(pid: int) -> float:

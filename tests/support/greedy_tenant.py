@@ -45,7 +45,7 @@ def largest_job(
     while left >= 16:
         tolerations.append({"key": f"k{len(tolerations):05}"})
         left -= len(msgspec.json.encode(tolerations[-1])) + 1
-    variables: list[Manifest] = []
+    variables: list[Manifest] = [{"name": "JOB", "value": name}]  # no two templates are alike
     container["env"] = variables
     left = spec_bytes - len(msgspec.json.encode(_job(name, spec)["spec"]))
     while left >= 64:

@@ -1,15 +1,20 @@
 """How large one TrainingJob may be: read, or refused with the field, the number and the remedy."""
 
+import tracemalloc
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
 
 from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
 from bireme.kube import job_sizes, training_jobs, wire
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.mutations import Mutations
 from bireme.kube.pod_builder import PodFactory, Rendezvous
 from bireme.kube.training_jobs import JobFacts
-from tests.support.greedy_tenant import largest_job
+from tests.support.greedy_tenant import largest_job, largest_jobs, small_jobs
 from tests.support.objects.facts import a_job, a_plan, through_the_wire
 from tests.support.scenario.manifests import Manifest, pod_spec, task
 
@@ -91,3 +96,38 @@ def test_a_gang_whose_pods_would_fill_etcd_is_refused_with_the_most_that_fit() -
     assert "at most 1314 replicas of task worker fit" in message
     assert a_job(task("worker", 1314, spec=large)).fault is None
     assert refusal(a_job(task("worker", 1315, spec=large)))
+
+
+def bytes_for(jobs: Iterable[Manifest]) -> int:
+    """Return the memory that a cache of jobs takes."""
+    read = [through_the_wire(job, wire.CustomObject) for job in jobs]
+    state = ClusterState(SchedulingSettings())
+    tracemalloc.start()
+    try:
+        for job in read:
+            state.put_job((job.metadata.namespace, job.metadata.name), job)
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_ten_jobs_of_the_largest_size_take_less_than_ten_mebibytes() -> None:
+    assert bytes_for(largest_jobs(10)) < 10 * 1024**2
+
+
+def test_a_thousand_small_jobs_take_less_than_eight_mebibytes() -> None:
+    assert bytes_for(small_jobs(1000)) < 8 * 1024**2
+
+
+def test_what_is_remembered_of_changed_pods_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bireme.kube.mutations._MOST_BYTES", 5 * wire.MOST_SPEC_BYTES)
+    mutations = Mutations()
+    jobs = [read(job) for job in largest_jobs(8)]
+    for job in jobs:
+        mutations.put_created(job, 0, (("cpu", 100_000),), {}, now=0.0)
+    known = [job for job in jobs if not mutations.unknown(job, now=0.0)]
+    assert known == jobs[-5:], "the oldest are forgotten"
+    mutations.forget(known[0])
+    assert mutations.unknown(known[0], now=0.0)
