@@ -19,6 +19,7 @@ import uvloop
 from benchmarks import RESULTS, SCRATCH, machine, report
 from benchmarks.timings.admission_writes import measure_writes
 from benchmarks.timings.api_profile import measure_api_profile
+from benchmarks.timings.bystanders import measure_bystanders
 from benchmarks.timings.cases import Case, Run, Skipped
 from benchmarks.timings.decision import measure_decision
 from benchmarks.timings.extender_calls import measure_extender
@@ -50,6 +51,7 @@ CASES: Final = (
     Case("throughput", "3000 one-GPU pods on 1000 and 5000 nodes", measure_throughput),
     Case("verdict", "Full cluster: time to the first reason on the object", measure_verdict),
     Case("freed", "Freed capacity: time to the next gang", measure_freed),
+    Case("bystanders", "Pods of the default scheduler beside Bireme", measure_bystanders),
     Case("api-profile", "Processor time of the API server by part", measure_api_profile),
     Case("writes", "API writes per admitted gang", measure_writes),
     Case("decision", "One decision over 1000 waiting gangs on 5000 nodes", measure_decision),

@@ -315,6 +315,8 @@ def role_affinity_broken(world: ObservedCluster, record: Record) -> Findings:
 
 ONE_CYCLE_SECONDS: Final = 5.0
 """Longest time between the writes of two plans that were decided together."""
+PAUSE_SECONDS: Final = 60.0
+"""Longest pause of a gang whose writes have failed: others need not wait for it."""
 _HISTORY: Final = ("attempt", "preemptions", "interruptions", "restarts", "startFailures")
 """Counts in a job's status; one that has started before is as good as no other."""
 
@@ -325,12 +327,13 @@ class InTurn:
     Alike are jobs of one namespace whose specs are equal, queue, priority class and estimate
     included, and which were never started, edited or told that they never fit. What is right for
     one of them at any time is right for the other, so no reservation, backfill or size can excuse
-    that the later one goes first.
+    that the later one goes first. Only an API server that has just refused the writes about it can.
     """
 
     name: Final = "overtaken"
 
-    def __init__(self) -> None:
+    def __init__(self, not_counted: Callable[[float, float], float]) -> None:
+        self._not_counted = not_counted
         self._made: dict[Key, float] = {}
         self._in_line: dict[Key, float] = {}
         """Job to since when it has a place in the line and a history of nothing else."""
@@ -365,6 +368,8 @@ class InTurn:
         return key not in self._excused and "plan" not in status and "queuePosition" in status
 
     def _accuse(self, world: ObservedCluster, key: Key, job: Manifest, now: float) -> None:
+        if self._not_counted(now - PAUSE_SECONDS, now):
+            return
         for other, since in self._in_line.items():
             is_earlier = other[0] == key[0] and since < self._made[key]
             if is_earlier and world.objects["TrainingJob"][other]["spec"] == job["spec"]:
@@ -717,7 +722,7 @@ def check(
         Lasting("replica-left-over", grace_seconds, not_counted, leftover).see,
         Lasting(LOST, grace_seconds, not_counted, deserted).see,
         Lasting("gate-left-over", grace_seconds, not_counted, gate_kept).see,
-        InTurn().see,
+        InTurn(not_counted).see,
         ReplicasOnce().see,
         OnPlan().see,
         role_affinity_broken,
