@@ -87,6 +87,18 @@ STEPS: Final = (
         "the simulator against the real control plane, 50 seeds",
         ("python", "-m", "benchmarks.differential"),
     ),
+    Step(
+        "restarts",
+        "10,000 starts of one job: nothing grows",
+        ("python", "-m", "pytest", "-q", "tests/simulation/test_restarts.py"),
+        (("BIREME_RESTARTS", "10000"),),
+    ),
+    Step("refind", "bugs of the past, found again", ("python", "-m", "tools.refind")),
+    Step(
+        "soak",
+        "two hours of faults on a real cluster: nothing grows",
+        ("python", "-m", "benchmarks.soak"),
+    ),
 )
 
 
