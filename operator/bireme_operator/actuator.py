@@ -162,6 +162,8 @@ class Actuator:
 
     async def perform(self, job: JobFacts, action: PendingAction, plan: PlanFacts | None) -> None:
         """Do what a recorded phase still asks for."""
+        if action.disruption is not None:
+            await self._mark(action.delete_pods, action.disruption)
         await self.delete_pods(action.delete_pods, evicts=action.evicts)
         if action.create and plan is not None:
             wanted = {(member.task, member.index) for member in action.create}
@@ -181,6 +183,17 @@ class Actuator:
         remove = self.writes.evict_pod if evicts else self.writes.delete_pod
         removals = [remove(pod.key, pod.uid, self._grace_seconds(pod.node)) for pod in pods]
         for result in await asyncio.gather(*removals, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _mark(self, pods: Iterable[PodFacts], condition: Mapping[str, str]) -> None:
+        """Set ``condition`` on pods that are about to be deleted, as kube-scheduler does."""
+        marks = [
+            self.writes.set_condition(pod.key, pod.uid, condition)
+            for pod in pods
+            if not (pod.is_disrupted or pod.is_leaving)
+        ]
+        for result in await asyncio.gather(*marks, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 

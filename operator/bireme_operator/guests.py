@@ -18,10 +18,9 @@ from typing import Any
 from bireme.core.gangs import Key
 from bireme.kube import disruption_budgets
 from bireme.kube.client import ApiError
-from bireme.kube.conditions import cleaned
+from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.quantities import format_timestamp
 from bireme_operator.lifecycle import EVICTING_SECONDS
 from bireme_operator.suspensions import Owner, Suspensions
 from bireme_operator.writes import Writes
@@ -125,13 +124,7 @@ class Guests:
         self, pod: PodFacts, reason: str, message: str, grace_seconds: int | None = None
     ) -> None:
         if not pod.is_disrupted:
-            condition = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": reason,
-                "message": cleaned(message),
-                "lastTransitionTime": format_timestamp(self.now()),
-            }
+            condition = disruption_target(reason, message, self.now())
             await self.writes.set_condition(pod.key, pod.uid, condition)
         await self.writes.delete_pod(pod.key, pod.uid, grace_seconds)
 

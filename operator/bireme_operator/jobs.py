@@ -97,9 +97,11 @@ class JobReconciler:
         """Return whether no work on the job and no write of its status is under way."""
         return self.work.is_free(job.key) and not self.reports.is_writing(job.uid)
 
-    async def preempt(self, job: JobFacts, message: str, now: float) -> None:
+    async def preempt(
+        self, job: JobFacts, message: str, now: float, reason: Reason = Reason.PREEMPTED
+    ) -> None:
         """Record that the gang stops for another one; its life cycle does the rest."""
-        move = Transition("Restarting", Reason.PREEMPTED, message, preemptions=1)
+        move = Transition("Restarting", reason, message, preemptions=1)
         await self._record(job, move, self.state.view(job.key), now)
 
     def _await_verdict(self, job: JobFacts, view: GangView | None) -> None:

@@ -18,15 +18,15 @@ from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.api.training_job import RunPolicy
+from bireme.kube.conditions import disruption_target
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts, pause_seconds
 
 ACTIVE = ("Starting", "Running")
-# For so long after a preemption pods are evicted, not deleted. After that the rest are deleted even
-# where a budget keeps them, which has shrunk since it was read: a gang without some of its pods
-# does not run.
+# For so long after a preemption pods are evicted. After that the rest are deleted even where a
+# budget keeps them, which has shrunk since it was read: a gang without some pods does not run.
 EVICTING_SECONDS = 300.0
 # kube-scheduler's "no" counts once it is so old: it asks again at once when a pod has left a node.
 VERDICT_SECONDS = 5.0
@@ -96,7 +96,7 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
             return None  # its plan is cleared first, or it would be started from it once more
         return Transition("Pending", Reason.STOPPING, "resumed; waiting to be ordered")
     if view is None or view.plan.attempt != job.attempt:
-        return None
+        return _overridden(job, view, at)
     return (
         _succeeded(job, view)
         or _deadline(job, at)
@@ -107,6 +107,18 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
         or _progress(job, view)
         or _late(job, view, at)
     )
+
+
+def _overridden(job: JobFacts, view: GangView | None, at: Situation) -> Transition | None:
+    """Give up asking the budgets that keep pods of a gang which was stopped for another one."""
+    if view is None or job.status.get("reason") != Reason.PREEMPTED:
+        return None
+    kept = [pod for pod in _there(view) if not (pod.is_leaving or pod.is_terminal)]
+    if not kept or at.seconds_since(job.key, job.queued) < EVICTING_SECONDS:
+        return None
+    words = f"{job.status.get('message', '')[:800]}; {len(kept)} of its pods were kept by a budget"
+    message = f"{words} for {EVICTING_SECONDS:.0f} s, and half a gang does not run"
+    return Transition("Restarting", Reason.BUDGET_OVERRIDDEN, message)
 
 
 def _succeeded(job: JobFacts, view: GangView) -> Transition | None:
@@ -393,6 +405,8 @@ class PendingAction:
     delete_pods: tuple[PodFacts, ...] = ()
     evicts: bool = False
     """True if they go by the Eviction API, which asks PodDisruptionBudgets."""
+    disruption: Mapping[str, str] | None = None
+    """The condition that they get before they are deleted, where a budget is overridden."""
     create: tuple[Member, ...] = ()
     clear_plan: bool = False
     delete_job: bool = False
@@ -424,9 +438,17 @@ def pending_action(
         # to go and is waited for, too, but not one that a finalizer keeps, which may be for ever.
         gone = _to_delete(own_pods, lost_node)
         is_over = all(pod.is_only_kept for pod in own_pods)
-        is_preempted = job.status.get("reason") == Reason.PREEMPTED and not job.is_leaving
-        evicts = bool(gone) and is_preempted and now < job.queued + EVICTING_SECONDS
-        return PendingAction(gone, evicts=evicts, clear_plan=job.plan is not None and is_over)
+        reason = "" if job.is_leaving or not gone else str(job.status.get("reason"))
+        disruption = None
+        if reason == Reason.BUDGET_OVERRIDDEN:
+            words = str(job.status.get("message") or "")
+            disruption = disruption_target("PreemptionByScheduler", words, now)
+        return PendingAction(
+            gone,
+            evicts=reason == Reason.PREEMPTED,
+            disruption=disruption,
+            clear_plan=job.plan is not None and is_over,
+        )
     if view.leftovers:
         return PendingAction(delete_pods=_to_delete(view.leftovers, lost_node))
     can_create = job.phase != "Running" and job.spec is not None

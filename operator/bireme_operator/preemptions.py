@@ -1,24 +1,27 @@
 """Carries preemptions out: all victims of one preemptor stop, or none, and each gang whole.
 
 Nothing is touched before the PodDisruptionBudgets of all victims of one preemptor have been read.
-Then one status write per gang records the preemption, and its life cycle does the rest. A gang that
-a budget protects may not be chosen again for a minute. All of this is memory: a new leader decides
-and reads again.
+Then one status write per gang records the preemption, and its life cycle does the rest. The core
+knows for a minute which gangs a budget keeps: it chooses others, or these all the same, where
+budgets do not hold. All of this is memory: a new leader decides and reads again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 
+from bireme.core import messages
 from bireme.core.decision import Decision, Preempt
 from bireme.core.gangs import Gang, Key
+from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import disruption_budgets
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.disruption_budgets import Budget
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
@@ -28,7 +31,7 @@ from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
-_PROTECTED_SECONDS = 60.0
+_KEPT_SECONDS = 60.0
 # A gang is left alone for so long after the API server gave no answer about its budgets.
 _UNKNOWN_SECONDS = 5.0
 
@@ -36,7 +39,11 @@ _UNKNOWN_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class _Victim:
     job: JobFacts
-    message: str
+    preempt: Preempt
+
+    @property
+    def key(self) -> Key:
+        return self.job.key
 
 
 @dataclass(slots=True)
@@ -53,14 +60,18 @@ class Preemptions:
     on_answer: Callable[[], None]
     """Called when the API server has answered for the victims of one preemptor."""
     _stopping: set[str] = field(default_factory=set)
-    _protected: dict[str, float] = field(default_factory=dict)
+    _kept: dict[str, float] = field(default_factory=dict)
+    """Until when each gang counts as kept by a budget."""
+    _unknown: dict[str, float] = field(default_factory=dict)
+    """Until when each gang is left alone."""
     _tasks: Tasks = field(default_factory=Tasks)
 
     def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return ``snapshot`` with gangs that are being stopped, and those that must not be."""
         now = self.clock()
-        self._protected = {uid: end for uid, end in self._protected.items() if now < end}
-        if not (self._stopping or self._protected):
+        self._kept = {uid: end for uid, end in self._kept.items() if now < end}
+        self._unknown = {uid: end for uid, end in self._unknown.items() if now < end}
+        if not (self._stopping or self._kept or self._unknown):
             return snapshot
         return replace(snapshot, running=tuple(map(self._known, snapshot.running)))
 
@@ -68,9 +79,9 @@ class Preemptions:
         gang = running.gang
         if gang.uid in self._stopping:
             return replace(running, is_leaving=True)
-        if gang.uid in self._protected:
+        if gang.uid in self._unknown:
             return replace(running, gang=replace(gang, is_preemptible=False))
-        return running
+        return replace(running, kept_by_budget=True) if gang.uid in self._kept else running
 
     def carry_out(self, decision: Decision, jobs: Mapping[Key, JobFacts]) -> None:
         """Begin to stop the victims of ``decision``, which was made on ``jobs``."""
@@ -79,7 +90,7 @@ class Preemptions:
             by_preemptor.setdefault(preempt.beneficiary.uid, []).append(preempt)
         for preempts in by_preemptor.values():
             victims = [
-                _Victim(jobs[key], preempt.message)
+                _Victim(jobs[key], preempt)
                 for preempt in preempts
                 if (key := preempt.gang.key) in jobs
             ]
@@ -117,52 +128,82 @@ class Preemptions:
         """Stop ``victims`` if every budget allows it and none has changed meanwhile."""
         stopped = False
         try:
-            protected = await self._protected_by_budgets(victims)
+            kept = await self._kept_by_budgets(victims)
             # A job may have ended, or been edited, while the budgets were read.
             current = [job for v in victims if (job := self._unchanged(v.job)) is not None]
-            stopped = not protected and len(current) == len(victims)
+            may = all(v.preempt.overrides_budget for v in victims if v.key in kept)
+            stopped = may and len(current) == len(victims)
             if stopped:
                 for job, victim in zip(current, victims, strict=True):
-                    self.work.start(job.key, self._stop(job, victim.message))
+                    self.work.start(job.key, self._stop(job, victim, kept.get(job.key, "")))
         except NotLeader:
             pass  # the process is about to end
         except (ApiError, msgspec.DecodeError) as error:
             _log.info("budgets not read", error=str(error))
-            self._leave_alone(victims, _UNKNOWN_SECONDS)
+            end = self.clock() + _UNKNOWN_SECONDS
+            self._unknown.update((victim.job.uid, end) for victim in victims)
         finally:
             if not stopped:
                 self._stopping -= {victim.job.uid for victim in victims}
             self.on_answer()
 
-    async def _protected_by_budgets(self, victims: Sequence[_Victim]) -> list[_Victim]:
-        """Return those of ``victims`` that a budget protects; they are left alone for a while."""
-        spaces = sorted({victim.job.key[0] for victim in victims})
+    async def _kept_by_budgets(self, victims: Sequence[_Victim]) -> dict[Key, str]:
+        """Return those of ``victims`` that a budget keeps, and why; they are known from now on."""
+        spaces = sorted({victim.key[0] for victim in victims})
         budgets = {
             space: disruption_budgets.read(await self.writes.list_budgets(space))
             for space in spaces
         }
         going: dict[str, list[PodFacts]] = {space: [] for space in spaces}
-        protected = []
-        for victim in victims:
-            key = victim.job.key
+        kept: dict[Key, str] = {}
+        # What a budget does not keep from going goes first.
+        for victim in sorted(victims, key=lambda victim: not victim.preempt.overrides_budget):
+            key = victim.key
             pods = self.state.pods_of(victim.job)
             why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
             # Victims of one namespace draw on the same budgets: each counts for the next.
             going[key[0]] += pods
             if why:
-                _log.info("gang is protected", gang=key, why=why)
-                self.metrics.protected.inc()
-                protected.append(victim)
-        self._leave_alone(protected, _PROTECTED_SECONDS)
-        return protected
+                kept[key] = why
+                if not victim.preempt.overrides_budget:
+                    _log.info("gang is protected", gang=key, why=why)
+                    self.metrics.protected.inc()
+        if kept:
+            self._remember(victims, kept, budgets)
+        return kept
 
-    def _leave_alone(self, victims: Iterable[_Victim], seconds: float) -> None:
-        end = self.clock() + seconds
-        self._protected.update((victim.job.uid, end) for victim in victims)
+    def _remember(
+        self,
+        victims: Iterable[_Victim],
+        kept: Container[Key],
+        budgets: Mapping[str, Sequence[Budget]],
+    ) -> None:
+        """Take note of the gangs that a budget keeps: of victims, and of others beside them.
 
-    async def _stop(self, job: JobFacts, message: str) -> None:
+        Else each would be found out by a decision of its own.
+        """
+        end, chosen = self.clock() + _KEPT_SECONDS, {victim.key for victim in victims}
+        found = {victim.job.uid for victim in victims if victim.key in kept}
+        others = (
+            job
+            for key, job in self.state.jobs.items()
+            if key[0] in budgets and key not in chosen and job.plan is not None
+        )
+        found |= {
+            job.uid
+            for job in others
+            if disruption_budgets.refusal(budgets[job.key[0]], self.state.pods_of(job))
+        }
+        self._kept.update(dict.fromkeys(found, end))
+
+    async def _stop(self, job: JobFacts, victim: _Victim, kept: str) -> None:
+        reason, message = Reason.PREEMPTED, victim.preempt.message
+        if kept:
+            reason = Reason.BUDGET_OVERRIDDEN
+            beneficiary = victim.preempt.beneficiary
+            message += messages.budget_overridden(kept, beneficiary, self.state.settings)
         try:
-            await self.jobs.preempt(job, message, self.now())
+            await self.jobs.preempt(job, message, self.now(), reason)
         finally:
             self._stopping.discard(job.uid)
 

@@ -181,6 +181,7 @@ def a_running(
     resized: float = -math.inf,
     is_leaving: bool = False,
     anchor: str = "",
+    kept_by_budget: bool = False,
 ) -> RunningGang:
     """Run ``gang`` on ``places``: replicas by task and node name, by node name for a single task.
 
@@ -193,7 +194,8 @@ def a_running(
         by_task[task] |= {node: replicas for node, replicas in by_node.items() if replicas}
     held = {name: by_node for name, by_node in by_task.items() if by_node}
     row = nodes.row[anchor] if anchor else -1
-    return RunningGang(gang, placement_at(held, nodes), started, resized, is_leaving, row)
+    placement = placement_at(held, nodes)
+    return RunningGang(gang, placement, started, resized, is_leaving, row, kept_by_budget)
 
 
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:

@@ -1,15 +1,18 @@
 """Preemption on the real control plane: whole gangs stop, budgets hold, and all run in the end."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import (
+    GPU,
     POD_GROUP_LABEL,
     Manifest,
     disruption_budget,
     priority_class,
+    queue,
     task,
     training_job,
 )
@@ -22,14 +25,25 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     folder = tmp_path_factory.mktemp("stack")
-    with gpu_stack("preemption", folder, {"BIREME_MIN_RUNTIME_SECONDS": "0"}) as stack:
+    eager = {"BIREME_MIN_RUNTIME_SECONDS": "0", "BIREME_BUDGET_OVERRIDE_PRIORITY": "5000"}
+    with gpu_stack("preemption", folder, eager) as stack:
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         stack.cluster.api.post(classes, priority_class("high", 1000))
+        stack.cluster.api.post(classes, priority_class("highest", 5000))
         yield stack
 
 
 def urgent(workers: int) -> Manifest:
     return training_job("urgent", task("worker", workers), priorityClassName="high")
+
+
+def guard(tenant: Tenant, gang: str, pods: int) -> None:
+    """Return once a budget lets none of the pods of a gang go."""
+    tenant.create(disruption_budget("guard", pods, **{POD_GROUP_LABEL: gang}))
+    tenant.eventually(
+        lambda: tenant.status("guard", "PodDisruptionBudget"),
+        lambda status: status.get("currentHealthy") == pods,
+    )
 
 
 def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
@@ -97,11 +111,7 @@ def test_gang_that_its_budget_protects_runs_on_and_another_one_stops(tenant: Ten
         tenant.create(training_job(name, task("worker", 8)))
         tenant.await_phase(name, "Running")
     before = uids_of(tenant.pods("guarded"))
-    tenant.create(disruption_budget("guard", 8, **{POD_GROUP_LABEL: "guarded"}))
-    tenant.eventually(
-        lambda: tenant.status("guard", "PodDisruptionBudget"),
-        lambda status: status.get("currentHealthy") == 8,
-    )
+    guard(tenant, "guarded", 8)
     tenant.create(urgent(8))
     tenant.await_phase("urgent", "Running")
     assert uids_of(tenant.pods("guarded")) == before
@@ -121,3 +131,37 @@ def test_budget_with_enough_to_spare_lets_a_gang_be_evicted_pod_by_pod(tenant: T
     tenant.await_phase("urgent", "Running")
     assert tenant.status("low")["preemptions"] == 1
     assert tenant.pods("low") == []
+
+
+@pytest.mark.parametrize("claims", ["its-guarantee", "by-priority"])
+def test_budget_that_keeps_all_of_a_gang_is_overridden_for_who_it_does_not_hold_against(
+    tenant: Tenant, claims: str
+) -> None:
+    """The API server itself would refuse each eviction, for as long as the gang runs."""
+    name = f"q-{tenant.namespace}"
+    made = queue(name, guaranteed={GPU: "16"} if claims == "its-guarantee" else {})
+    tenant.cluster.kubectl("apply", "-f", "-", input=json.dumps(made))
+    try:
+        tenant.create(training_job("low", task("worker", 16)))
+        tenant.await_phase("low", "Running")
+        guard(tenant, "low", 16)
+        tenant.create(urgent(16))
+        tenant.eventually(
+            lambda: tenant.status("urgent"), lambda s: s.get("reason") == "WaitingForCapacity"
+        )
+        assert tenant.status("low")["phase"] == "Running", "it holds against who only ranks above"
+        tenant.delete("TrainingJob", "urgent")
+        more = {"queue": name} if claims == "its-guarantee" else {"priorityClassName": "highest"}
+        tenant.create(training_job("claims", task("worker", 16), **more))
+        tenant.await_phase("claims", "Running")
+        status = tenant.status("low")
+        assert (status["preemptions"], status["attempt"]) == (1, 1)
+        words = [text for _, reason, text in tenant.events("low") if reason == "BudgetOverridden"]
+        assert len(words) == 1
+        assert words[0].startswith(f"stopped to make room for {tenant.namespace}/claims; ")
+        assert "budget guard lets 0 pods go, 16 would have to, which does not hold" in words[0]
+    finally:
+        for job in ("claims", "low", "urgent"):
+            if tenant.find("TrainingJob", job):
+                tenant.delete("TrainingJob", job)
+        tenant.cluster.kubectl("delete", "queue.bireme.dev", name, "--wait=false")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
-from bireme_operator import preemptions
+from bireme_operator import lifecycle, preemptions
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.answers import BUDGETS
@@ -19,6 +20,7 @@ from tests.support.fakeapi.store import Change, Object
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
     PODS,
+    events_about,
     furnish,
     leading,
     pods,
@@ -28,8 +30,10 @@ from tests.support.operator_term.term import (
     until,
 )
 from tests.support.scenario.manifests import (
+    GPU,
     Manifest,
     priority_class,
+    queue,
     task,
     training_job,
 )
@@ -66,6 +70,25 @@ def touched(api: FakeApi) -> list[str]:
 
     api.faults.add(Fault(), note, times=None)
     return story
+
+
+def marks(api: FakeApi) -> list[tuple[str, str, str]]:
+    """Conditions of pods that are about to be deleted, from now on: type, reason and words."""
+    found: list[tuple[str, str, str]] = []
+
+    def conditions(pod: Object | None) -> list[Object]:
+        return ((pod or {}).get("status") or {}).get("conditions") or []
+
+    def note(change: Change) -> None:
+        known = {each["type"] for each in conditions(change.before)}
+        found.extend(
+            (each["type"], each["reason"], each["message"])
+            for each in conditions(change.after)
+            if each["type"] not in known and change.before is not None and "reason" in each
+        )
+
+    api.store.collection(PODS).subscribers.append(note)
+    return found
 
 
 def is_running(api: FakeApi, *jobs: str) -> bool:
@@ -183,7 +206,11 @@ async def test_of_two_gangs_that_must_both_go_none_does_if_one_is_protected(
     assert len(pods(api)) == 8
 
 
-async def test_a_budget_that_shrinks_midway_is_waited_for(api: FakeApi, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_budget_that_shrinks_midway_is_waited_for(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """For so long as budgets are asked; then they are not, and the job says so."""
     async with occupied(api, tmp_path, "low"):
         protect(api, "low", 4)
 
@@ -199,9 +226,88 @@ async def test_a_budget_that_shrinks_midway_is_waited_for(api: FakeApi, tmp_path
         await until(lambda: status(api, "small").get("reason") == "WaitingForCapacity")
         assert status(api, "urgent")["reason"] == "WaitingForPreemption"
         assert status(api, "low")["reason"] == "Preempted"
-        protect(api, "low", 2)
+        if is_over:
+            monkeypatch.setattr(lifecycle, "EVICTING_SECONDS", 0.0)
+            words = await overridden(api, "low")
+            assert words.startswith("stopped to make room for default/urgent; 2 of its pods were")
+        else:
+            protect(api, "low", 2)
         await until(lambda: is_running(api, "urgent"))
     assert status(api, "low")["preemptions"] == 1
+
+
+async def overridden(api: FakeApi, name: str) -> str:
+    """The words of the event about the job whose budget was overridden, once it has stopped."""
+    await until(lambda: status(api, name).get("preemptions") == 1)
+
+    def words() -> list[str]:
+        found = events_about(api, "TrainingJob")
+        mine = [event for event in found if event["involvedObject"]["name"] == name]
+        return [event["message"] for event in mine if event["reason"] == "BudgetOverridden"]
+
+    await until(words)
+    return words()[0]
+
+
+async def test_a_budget_does_not_keep_a_queue_from_what_it_is_guaranteed(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """Its pods are marked as kube-scheduler marks them, and deleted: no eviction would do it."""
+    async with occupied(api, tmp_path, "low") as (term, _):
+        api.put(f"{names.path('queues')}/ours", queue("ours", guaranteed={GPU: "8"}))
+        protect(api, "low", 0)
+        story = touched(api)
+        marked = marks(api)
+        submit(api, job("claims", queue="ours"))
+        words = await overridden(api, "low")
+        await until(lambda: is_running(api, "claims"))
+        assert refusals(term) == 1, "that of the first decision, which did not know the budget"
+    assert words == (
+        "stopped to make room for default/claims; budget keep-low lets 0 pods go, 4 would have to, "
+        "which does not hold against a queue that takes back its guarantee"
+    )
+    assert story[:5] == ["status"] + ["delete"] * 4
+    assert marked == [("DisruptionTarget", "PreemptionByScheduler", words)] * 4
+
+
+async def test_a_budget_holds_in_the_queue_that_is_guaranteed(api: FakeApi, tmp_path: Path) -> None:
+    async with occupied(api, tmp_path, "low"):
+        api.put(f"{names.path('queues')}/default", queue("default", guaranteed={GPU: "8"}))
+        protect(api, "low", 0)
+        submit(api, urgent())
+        await until(lambda: status(api, "urgent").get("reason") == "WaitingForCapacity")
+        assert is_running(api, "low")
+
+
+async def test_from_some_priority_on_budgets_do_not_hold_but_others_go_first(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    scheduling = replace(EAGER, budget_override_priority=1000)
+    async with occupied(api, tmp_path, "first", "second", scheduling=scheduling):
+        protect(api, "second", 0)
+        submit(api, urgent())
+        await until(lambda: is_running(api, "urgent"))
+        assert is_running(api, "second")
+        submit(api, job("more", priorityClassName="high"))
+        words = await overridden(api, "second")
+        await until(lambda: is_running(api, "more"))
+    assert words.endswith(", which does not hold against priorities from 1000 on")
+    assert status(api, "first")["preemptions"] == 1
+
+
+async def test_budgets_of_many_gangs_are_learned_by_one_answer(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """Four gangs have budgets, and the oldest, which is asked last, has none."""
+    running = ("free", *(f"kept{number}" for number in range(4)))
+    async with occupied(api, tmp_path, *running):
+        for name in running[1:]:
+            protect(api, name, 0)
+        before = api.requests["GET", BUDGETS]
+        submit(api, urgent())
+        await until(lambda: is_running(api, "urgent"))
+        assert api.requests["GET", BUDGETS] - before == 2
+    assert status(api, "free")["preemptions"] == 1
 
 
 async def test_a_small_gang_does_not_take_the_places_that_come_free(

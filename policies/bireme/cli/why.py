@@ -45,6 +45,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.OPERATOR_FAILED: "time cannot be counted on: show an administrator the message and the"
     " operator's log; a change of what it names may help",
     Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",
+    Reason.BUDGET_OVERRIDDEN: "time, as others end; a budget holds within its queue's guarantee",
     Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer",
     Reason.GANG_NOT_BOUND_IN_TIME: "nothing: it is planned again. Where all gangs say so, the"
     " second kube-scheduler is dead",

@@ -18,7 +18,7 @@ from bireme.core.guardrails import CheckedPlacer, CheckedSizer, OrderError, orde
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
-from bireme.core.preemption import Candidate, Preemptor
+from bireme.core.preemption import Candidate, CandidateKind, Preemptor
 from bireme.core.queue_tree import QueueTree
 from bireme.core.quotas import QuotaLedger
 from bireme.core.reasons import Reason
@@ -421,7 +421,8 @@ class AdmissionPass:
             gang = victim.running.gang
             if victim.kept is None:
                 message = self._text(messages.making_room, gang, "stopped", beneficiary)
-                yield Preempt(victim.running, beneficiary, message)
+                is_override = victim.kind is CandidateKind.OVERRIDE
+                yield Preempt(victim.running, beneficiary, message, overrides_budget=is_override)
             else:
                 message = self._text(messages.making_room, gang, "shrunk", beneficiary)
                 yield Resize(victim.running, victim.kept, message, Reason.SHRUNK)

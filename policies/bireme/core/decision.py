@@ -92,12 +92,16 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Stop ``running`` so that ``beneficiary`` can have its places; it goes back to waiting."""
+    """Stop ``running`` so that ``beneficiary`` can have its places; it goes back to waiting.
+
+    With ``overrides_budget`` it stops although a PodDisruptionBudget keeps its pods.
+    """
 
     running: RunningGang
     beneficiary: Gang
     message: str
     reason: Reason = Reason.PREEMPTED
+    overrides_budget: bool = False
 
     @property
     def gang(self) -> Gang:

@@ -402,6 +402,14 @@ def making_room(gang: Gang, done: str, beneficiary: Gang) -> str:
     return f"{done} to make room for {_named(beneficiary, gang)}"
 
 
+def budget_overridden(budget: str, beneficiary: Gang, settings: SchedulingSettings) -> str:
+    """Return why what ``budget`` says, in words, does not hold, as the end of a message."""
+    least = settings.budget_override_priority
+    if beneficiary.priority >= least:
+        return f"; {budget}, which does not hold against priorities from {least} on"
+    return f"; {budget}, which does not hold against a queue that takes back its guarantee"
+
+
 def grown(added: Gang) -> str:
     """Return which replicas were added to a running gang."""
     return f"grown by {composition(added)} into idle capacity"

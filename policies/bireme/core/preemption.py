@@ -6,6 +6,9 @@ in the policy's order *and* has a strictly higher preemption priority, or whose 
 guarantee. What an elastic gang holds beyond the size it asked for, it gives up for any gang that
 waits.
 
+A gang that a PodDisruptionBudget keeps stops only for a queue that takes back its guarantee, or for
+a gang of the priority from which budgets do not hold, and is asked last, as kube-scheduler does.
+
 Nothing is decided unless the whole gang then fits, its queue's limits included.
 """
 
@@ -41,6 +44,8 @@ class CandidateKind(IntEnum):
     SHRINK = 3
     """It shrinks to its minimum."""
     STOP = 4
+    OVERRIDE = 5
+    """It stops although a PodDisruptionBudget keeps its pods."""
 
 
 # An attribute of an enumeration is looked up slowly, and searches compare kinds very often.
@@ -80,17 +85,22 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Bounds on the candidates of a gang: lower in priority, later in order, not longer overdue."""
+    """Bounds on the candidates of a gang: lower in priority, later in order, not longer overdue.
+
+    ``overrides`` tells whether budgets do not hold against the priority of the gang.
+    """
 
     priority: float
     place: int
     overdue: float
+    overrides: bool = False
 
     def covers(self, other: "_Reach") -> bool:
         return (
             self.priority >= other.priority
             and self.place <= other.place
             and self.overdue >= other.overdue
+            and self.overrides >= other.overrides
         )
 
 
@@ -187,7 +197,9 @@ class Preemptor:
         if entry.preemption_priority is None or not self._may_stop_others(waiting):
             return _Reach(-math.inf, len(self.order.ranked), 0.0)
         late = self.snapshot.overdue_seconds(entry.gang)
-        return _Reach(entry.preemption_priority, place, math.inf if entry.gang.displaced else late)
+        late = math.inf if entry.gang.displaced else late
+        overrides = entry.gang.priority >= self.snapshot.settings.budget_override_priority
+        return _Reach(entry.preemption_priority, place, late, overrides)
 
     def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
         """Return the fewest candidates that are enough, and the places of ``gang`` then."""
@@ -202,6 +214,8 @@ class Preemptor:
             & (candidates.place > reach.place)
             & ((candidates.overdue <= reach.overdue) | (candidates.kind < CandidateKind.STOP))
         )
+        if not reach.overrides:  # a reclaim still may
+            above &= candidates.kind < CandidateKind.OVERRIDE
         if not math.isinf(reach.priority):
             is_asked |= is_open & above
             if self.queues.has_guarantees:
@@ -466,7 +480,8 @@ class Candidates:
             for candidate in _candidates_of(table.gangs[at], snapshot, bool(is_kept[at]))
         ]
         gangs = np.concatenate([plain, np.array([at for at, _ in made], dtype=np.int64)])
-        kinds = np.where(table.is_leaving[plain], CandidateKind.LEAVE, CandidateKind.STOP)
+        stops = np.where(table.is_kept_by_budget, CandidateKind.OVERRIDE, CandidateKind.STOP)
+        kinds = np.where(table.is_leaving, CandidateKind.LEAVE, stops)[plain]
         own_kinds = np.array([candidate.kind for _, candidate in made], dtype=np.int64)
         kind = np.concatenate([kinds, own_kinds])
         places, priorities = _places_and_priorities(table, order)
@@ -596,7 +611,8 @@ def _candidates_of(
             yield _candidate(kind, running, held, after, axis)
             held = after
     if not is_protected:
-        yield _candidate(CandidateKind.STOP, running, held, None, axis)
+        kind = CandidateKind.OVERRIDE if running.kept_by_budget else CandidateKind.STOP
+        yield _candidate(kind, running, held, None, axis)
 
 
 def _candidate(

@@ -38,6 +38,8 @@ class RunningGang:
     is_leaving: bool = False
     anchor_row: int = -1
     """The row that a shrink empties last, where others find replica 0; -1 for none."""
+    kept_by_budget: bool = False
+    """A PodDisruptionBudget does not let all of its pods go now."""
     _used: dict[str, tuple[ResourceAxis, IntArray, IntArray]] = field(
         default_factory=dict, repr=False
     )
@@ -80,6 +82,7 @@ class RunningGang:
             self.is_leaving,
             gang.is_elastic,
             gang.is_preemptible,
+            self.kept_by_budget,
         )
 
     def elapsed_seconds(self, now: float) -> float:
@@ -108,7 +111,7 @@ class RunningGang:
         return max(now, self.started + first * _RAISED_BY**steps)
 
 
-_FACTS = 8
+_FACTS = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +213,11 @@ class RunningTable:
     def is_preemptible(self) -> BoolArray:
         """True for those that may be stopped for others, shape (gangs,)."""
         return self.facts[:, 7] > 0
+
+    @property
+    def is_kept_by_budget(self) -> BoolArray:
+        """True for those of which a PodDisruptionBudget keeps a pod, shape (gangs,)."""
+        return self.facts[:, 8] > 0
 
     @cached_property
     def owner(self) -> IntArray:

@@ -59,6 +59,11 @@ class SchedulingSettings:
     eviction_budget: Annotated[int, Within(0)] = 3
     """After a gang has been stopped for others so often, it is left alone."""
 
+    budget_override_priority: Annotated[int, Within(-(2**31), 2**31 - 1)] = 2_000_000_000
+    """From this value of its PriorityClass on, a gang has others stopped although a
+    PodDisruptionBudget keeps them, where no others are enough. The default is that of
+    system-cluster-critical: no class of users has as much. 2147483647 is above all."""
+
     resize_settle_seconds: Annotated[int, Within(0)] = 60
     """After a resize a running elastic gang keeps its size for at least so long."""
 

@@ -14,6 +14,17 @@ def cleaned(text: str) -> str:
     return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 1] + "…"
 
 
+def disruption_target(reason: str, message: str, now: float) -> dict[str, str]:
+    """Return the condition of a pod that is deleted without asking its budgets."""
+    return {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": reason,
+        "message": cleaned(message),
+        "lastTransitionTime": quantities.format_timestamp(now),
+    }
+
+
 def with_condition(
     status: dict[str, Any], kind: str, is_true: bool, reason: Reason, message: str, now: float
 ) -> None:

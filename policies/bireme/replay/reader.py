@@ -166,6 +166,7 @@ def _running(held: RecordedGang, nodes: NodeTable) -> RunningGang:
         started=held.started,
         resized=-math.inf if held.resized is None else held.resized,
         is_leaving=held.is_leaving,
+        kept_by_budget=held.kept_by_budget,
         anchor_row=nodes.row[held.anchor] if held.anchor else -1,
     )
 

@@ -58,6 +58,7 @@ class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
     resized: float | None = None
     is_leaving: bool = False
     anchor: str = ""
+    kept_by_budget: bool = False
 
 
 class Outline(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -95,6 +95,8 @@ def _facts(action: Action, nodes: NodeTable) -> Iterator[object]:
             yield places_of(action.placement, nodes)
         case Preempt():
             yield action.beneficiary.uid
+            if action.overrides_budget:
+                yield action.overrides_budget
 
 
 # --- 2. Cycles to lines -------------------------------------------------------------------------
@@ -239,6 +241,7 @@ def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:
         started=running.started,
         resized=running.resized if math.isfinite(running.resized) else None,
         is_leaving=running.is_leaving,
+        kept_by_budget=running.kept_by_budget,
         anchor=nodes.names[running.anchor_row] if running.anchor_row >= 0 else "",
     )
 

@@ -9,9 +9,11 @@ from bireme.kube import quantities
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, pending_action
+from bireme_operator import status
+from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, pending_action, transition
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
 from tests.support.scenario.manifests import task
+from tests.unit.operator.lifecycle_cases import situation
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 
@@ -151,15 +153,33 @@ def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
     assert asked(job, plan, [kept]) == PendingAction(clear_plan=True)
 
 
-def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
-    preempted = {"phase": "Restarting", "reason": "Preempted", "attempt": 1}
-    reported = {**preempted, "queuedTime": quantities.format_timestamp(CREATED)}
+def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while_and_the_job_says_so() -> None:
+    reported: dict[str, Any] = {"phase": "Restarting", "reason": "Preempted", "attempt": 1}
+    reported["message"] = "stopped"
+    reported["queuedTime"] = quantities.format_timestamp(CREATED)
     job = a_job(task("worker", 2), status=reported)
     plan = a_plan(job, attempt=0)
     pods = running(job, plan)
-    assert asked(job, plan, pods, now=CREATED + EVICTING_SECONDS - 1).evicts
-    late = asked(job, plan, pods, now=CREATED + EVICTING_SECONDS)
-    assert late == PendingAction(delete_pods=tuple(pods))
+    assert asked(job, plan, pods).evicts
+    one_left = a_view(job, plan, [pods[0], a_pod(job, plan, plan.members[1], **LEAVING)])
+    waits = situation(EVICTING_SECONDS - 1)
+    assert transition(with_plan(job, plan), one_left, waits) is None
+    move = transition(with_plan(job, plan), one_left, situation(EVICTING_SECONDS))
+    assert move is not None
+    assert (move.phase, move.reason) == ("Restarting", "BudgetOverridden")
+    assert move.message == (
+        "stopped; 1 of its pods were kept by a budget for 300 s, and half a gang does not run"
+    )
+    assert not move.starts_again
+    body = status.moved(reported, job, move, CREATED + EVICTING_SECONDS)
+    assert (body["attempt"], body.get("preemptions", 0)) == (1, 0)
+    overridden = asked(a_job(task("worker", 2), status=body), plan, pods[:1])
+    assert not overridden.evicts
+    assert overridden.disruption is not None
+    assert overridden.disruption["reason"] == "PreemptionByScheduler"
+    assert overridden.disruption["message"] == move.message
+    gone = a_view(job, plan, [a_pod(job, plan, m, **LEAVING) for m in plan.members])
+    assert transition(with_plan(job, plan), gone, situation(9000)) is None
     deleted = a_job(task("worker", 2), status=reported, metadata=LEAVING)
     assert not asked(deleted, plan, pods).evicts
 
