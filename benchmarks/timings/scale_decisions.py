@@ -34,6 +34,12 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_running, a_snapshot, a_task, with_running
+from tests.support.hostile_shapes import (
+    a_cluster,
+    one_shape,
+    own_node_affinity,
+    own_pod_affinity,
+)
 
 _WARM_CYCLES: Final = 5
 _PODS_PER_GANG: Final = 16
@@ -174,6 +180,9 @@ SCENES: Final[dict[str, Callable[[int, int], ClusterSnapshot]]] = {
     "rules": _with_rules(100),
     "rules-start": _with_rules(97),
     "preemptors": _preemptors,
+    "hostile-nodes": lambda nodes, gangs: a_cluster(own_node_affinity, gangs, nodes),
+    "hostile-pods": lambda nodes, gangs: a_cluster(own_pod_affinity, gangs, nodes),
+    "many-small": lambda nodes, gangs: a_cluster(one_shape, gangs, nodes, tasks=1),
     "wide-starts": _wide(0, 0),
     "wide-waits": _wide(100, 0),
     "wide-stops-others": _wide(100, _HIGHEST),

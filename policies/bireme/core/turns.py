@@ -107,6 +107,8 @@ def _length(entries: Sequence[Ranked], settings: SchedulingSettings) -> tuple[in
     most = settings.namespace_pending_limit
     cost, seen = 0.0, set[object]()
     for place, entry in enumerate(entries[:most]):
+        if entry.gang.shape in seen:
+            continue  # as most of a long line
         cost += _cost(entry.gang, seen)
         if cost > settings.namespace_shape_limit and place:
             return place, True
@@ -114,9 +116,7 @@ def _length(entries: Sequence[Ranked], settings: SchedulingSettings) -> tuple[in
 
 
 def _cost(gang: Gang, seen: set[object]) -> float:
-    """Return what it adds to the cost of a cycle to look at ``gang`` beside shapes in ``seen``."""
-    if gang.shape in seen:
-        return 0.0
+    """Return what a ``gang`` of a new shape adds to the cost of a cycle; add it to ``seen``."""
     seen.add(gang.shape)
     # Each task is placed beside each other task.
     cost = float(len(gang.tasks) ** 2)
