@@ -242,7 +242,7 @@ class AdmissionPass:
         """Yield holds for gangs beyond the line of their namespace: all others go before them."""
         for each in beyond:
             if each.told is not None:
-                yield replace(each.told, ranked=each.entry)
+                yield replace(each.told, gang=each.entry.gang, ranked=each.entry)
                 continue
             self.position += 1
             message = self._text(messages.beyond_line, each, self.snapshot.settings)

@@ -92,12 +92,13 @@ def _beyond(
     length, are_shapes_many = _length(entries, settings)
     if length == len(entries):
         return []
-    if turns.never_fit:
+    told = {entry.gang.uid: hold for entry in entries if (hold := turns.told(entry.gang))}
+    if told:
         # A stable sort: the others keep their order.
-        entries = sorted(entries, key=lambda entry: turns.told(entry.gang) is not None)
+        entries = sorted(entries, key=lambda entry: entry.gang.uid in told)
         length, are_shapes_many = _length(entries, settings)
     return [
-        Beyond(entry, place, length, are_shapes_many, turns.told(entry.gang))
+        Beyond(entry, place, length, are_shapes_many, told.get(entry.gang.uid))
         for place, entry in enumerate(entries[length:], length + 1)
     ]
 
@@ -153,8 +154,7 @@ class Turns:
     def told(self, gang: Gang) -> Hold | None:
         """Return what ``gang`` was told lately, if that was that it never fits."""
         _, hold = self.never_fit.get(gang.uid, (0.0, None))
-        # Another object: something of it was edited.
-        return hold if hold is not None and hold.gang is gang else None
+        return hold if hold is not None and _asks_the_same(hold.gang, gang) else None
 
     def groups(self, urgent: Sequence[Ranked], others: Sequence[Ranked]) -> list["Group"]:
         """Return ``urgent`` and ``others`` in groups, which have their turns one after another."""
@@ -183,7 +183,7 @@ class Turns:
             uid: (at, hold)
             for uid, (at, hold) in self.never_fit.items()
             if now - at < _NEVER_FITS_SECONDS
-            if uid not in told or told[uid][1].gang is hold.gang
+            if uid not in told or _asks_the_same(told[uid][1].gang, hold.gang)
         }
         return replace(
             self,
@@ -213,6 +213,11 @@ class Group:
 
 def _of(entries: Sequence[Ranked], belongs: Callable[[Ranked], bool]) -> list[Ranked]:
     return [entry for entry in entries if belongs(entry)]
+
+
+def _asks_the_same(gang: Gang, other: Gang) -> bool:
+    """Return whether nothing was edited that decides where and in which queue it may start."""
+    return gang.queue == other.queue and gang.tasks == other.tasks
 
 
 def _reserved(decision: Decision) -> str:

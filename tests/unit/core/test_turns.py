@@ -119,9 +119,12 @@ def test_gangs_that_never_fit_stand_at_the_end_of_a_line_that_is_too_long() -> N
     first = run_cycle(snapshot, FIFO)
     assert [hold.reason for hold in first.held] == [Reason.NEVER_FITS, BEYOND]
     turns = Turns().after(first, snapshot.now)
+    parked = replace(snapshot.waiting[0], parked=snapshot.now)
+    snapshot = replace(snapshot, waiting=(parked, *snapshot.waiting[1:]))
     second = run_cycle(snapshot, FIFO, turns=turns)
     assert started(second) == ["a1"]
     assert second.held[0].message == first.held[0].message
+    assert second.held[0].is_parked
     assert not turns.after(Decision(), snapshot.now + 301).never_fit
 
 
