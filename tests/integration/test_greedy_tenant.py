@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.store import Change
 from tests.support.greedy_tenant import TENANT, largest_jobs, small_jobs
 from tests.support.operator_term.term import JOBS, furnish, status, submit, until
 from tests.support.scenario.manifests import training_job
@@ -28,9 +29,16 @@ def peak_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def told(api: FakeApi) -> int:
-    jobs = api.store.collection(JOBS).objects.values()
-    return sum("reason" in (job.get("status") or {}) for job in jobs)
+def told(api: FakeApi) -> set[str]:
+    """From now on: the names of the jobs whose status has a reason."""
+    names_seen: set[str] = set()
+
+    def note(change: Change) -> None:
+        if change.after is not None and "reason" in (change.after.get("status") or {}):
+            names_seen.add(change.after["metadata"]["name"])
+
+    api.store.collection(JOBS).subscribers.append(note)
+    return names_seen
 
 
 async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
@@ -40,6 +48,7 @@ async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
         furnish(api, 4)
         for job in (*small_jobs(SMALL), *largest_jobs(LARGEST)):
             api.put(names.path("trainingjobs", TENANT, job["metadata"]["name"]), job)
+        has_reason = told(api)
         environment = {"KUBECONFIG": str(api.kubeconfig(tmp_path)), "BIREME_METRICS_PORT": "0"}
         program = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bireme_operator"),
@@ -47,10 +56,10 @@ async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
             stderr=subprocess.DEVNULL,
         )
         try:
-            await until(lambda: told(api) > 0, TOLD_SECONDS)
+            await until(lambda: has_reason, TOLD_SECONDS)
             submit(api, training_job("mine"))
             await until(lambda: status(api, "mine").get("phase") == "Starting", TOLD_SECONDS)
-            await until(lambda: told(api) == SMALL + LARGEST + 1, TOLD_SECONDS)
+            await until(lambda: len(has_reason) == SMALL + LARGEST + 1, TOLD_SECONDS)
             assert peak_mib(program.pid) < MOST_MIB
             assert program.returncode is None
         finally:
