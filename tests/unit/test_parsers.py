@@ -1,0 +1,51 @@
+"""Every place where bytes enter, with bytes that something is wrong with.
+
+Each is read, or refused by the error that is for it; nothing else may come out. How often is a
+matter of hypothesis' profile: 25 times here, 1000 in ``make verify``.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.kube.client import ApiError
+from tests.support.fuzzing.mutations import damaged, mutated
+from tests.support.fuzzing.watched import OBJECTS, WatchedCluster
+
+
+def test_every_watch_of_the_operator_has_a_good_object() -> None:
+    cluster = WatchedCluster()
+    assert set(cluster.mirrors) == set(OBJECTS)
+    for collection, found in OBJECTS.items():
+        assert len(cluster.mirrors[collection].known) == len(found), collection
+    cluster.decide()
+    assert cluster.state.snapshot(0.0).waiting
+
+
+@pytest.mark.parametrize("collection", OBJECTS)
+@given(data=st.data())
+def test_whatever_a_watch_brings_the_cluster_is_decided_on(
+    collection: str, data: st.DataObject
+) -> None:
+    cluster = WatchedCluster()
+    manifest: Any = data.draw(st.sampled_from(OBJECTS[collection]))
+    with suppress(ApiError):  # such as text that is no Unicode: it ends the stream
+        cluster.tell(collection, data.draw(mutated(manifest)), "MODIFIED")
+    cluster.decide()
+    cluster.tell(collection, manifest, "DELETED")
+    cluster.decide()
+
+
+@pytest.mark.parametrize("collection", OBJECTS)
+@given(data=st.data())
+def test_whatever_bytes_a_watch_brings_are_taken_or_end_the_stream(
+    collection: str, data: st.DataObject
+) -> None:
+    cluster = WatchedCluster()
+    line = b'{"type": "MODIFIED", "object": {"metadata": {"name": "a", "resourceVersion": "9"}}}'
+    with suppress(ApiError):
+        cluster.bring(collection, data.draw(damaged(line)))
+    cluster.decide()
