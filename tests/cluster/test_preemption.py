@@ -87,8 +87,8 @@ def test_tenants_who_compete_learn_no_name_of_each_other(
         tenant.create(training_job("holder-1", task("worker", 16)))
         tenant.await_phase("holder-1", "Running")
         first, second = (
-            training_job(name, task("worker", 12), priorityClassName="high")
-            for name in ("rival-1", "rival-2")
+            training_job(name, task("worker", workers), priorityClassName="high")
+            for name, workers in (("rival-1", 12), ("rival-2", 16))
         )
         rival.create(first)
         rival.await_phase("rival-1", "Running")
