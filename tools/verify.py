@@ -21,6 +21,7 @@ import msgspec
 
 from benchmarks.machine import revision
 from bireme.simulator.reports.terminal import markdown_table
+from tools.controlplane.binaries import OLDER, RELEASE_VARIABLE
 
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / ".run" / "verify"
@@ -31,6 +32,20 @@ RESULTS: Final = PAGE.parent / "verify" / "results.json"
 _ALL_SEEDS: Final = 10_000
 _SEEDS: Final = 1000
 _LIMIT_SECONDS: Final = 3 * 3600.0
+# Tests that between them use every kind, verb and field that Bireme asks of Kubernetes.
+_ASKED: Final = (
+    "main_path",
+    "crd_rules",
+    "hostile_tenants",
+    "install",
+    "preemption",
+    "elastic",
+    "foreign_gangs",
+    "guests",
+    "volumes",
+    "devices",
+    "resource_quotas",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,15 @@ STEPS: Final = (
         "filters",
         "the planner against kube-scheduler's filter plugins, 20,000 random clusters",
         ("python", "-m", "tests.support.filters", "--seeds", "0:20000"),
+    ),
+    *(
+        Step(
+            f"kubernetes-{release}",
+            f"what Bireme asks of a cluster, on a real control plane of Kubernetes {release}",
+            ("python", "-m", "pytest", "-q", *(f"tests/cluster/test_{name}.py" for name in _ASKED)),
+            ((RELEASE_VARIABLE, release),),
+        )
+        for release in OLDER
     ),
     Step(
         "differential",
