@@ -77,6 +77,7 @@ class JobAdmission:
 def is_same_demand(state: ClusterState, job: JobFacts, seen: JobFacts) -> bool:
     """Return whether what was decided on ``seen`` may still be done to ``job``."""
     is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
+    is_same = is_same and job.queue == seen.queue  # which a label of the namespace may change
     # Most labels that admission adds to pods are of no rule.
     is_same = is_same and [*map(_unlabelled, job.pods)] == [*map(_unlabelled, seen.pods)]
     is_over = job.is_leaving or job.is_finished

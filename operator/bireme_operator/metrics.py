@@ -114,7 +114,8 @@ class GangMetrics:
         if move.phase == "Running" and view is not None:
             self._starts.observe(max(0.0, now - view.plan.planned))
         if move.phase in FINISHED and job.spec is not None:
-            labels = self._completions.labels(self._queues.of(job.spec.queue), move.phase)
+            queue = view.plan.queue if view is not None else job.queue
+            labels = self._completions.labels(self._queues.of(queue), move.phase)
             labels.observe(max(0.0, now - job.created))
 
     def show_waiting(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:

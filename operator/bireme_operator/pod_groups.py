@@ -428,6 +428,7 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
         **_wait(group),
         "phase": "Inqueue",
         "reason": Reason.ADMITTED.value,
+        "queue": plan.queue,
         "message": message,
         "conditions": group.status.get("conditions") or [],
         "plan": plans.to_manifest(plan),
@@ -482,6 +483,7 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float, asked: Amounts) ->
     """
     wanted = {k: v for k, v in group.status.items() if k != "queuePosition"}
     wanted["reason"] = hold.reason.value
+    wanted["queue"] = hold.gang.queue
     if not group.start_failures:  # there was none, or of an earlier spec
         for over in _OF_FAILURES:
             wanted.pop(over, None)

@@ -49,7 +49,7 @@ class Urgency(IntEnum):
     """Something happened: at once."""
 
 
-_EVENT_FIELDS = ("phase", "reason", "attempt", "observedGeneration")
+_EVENT_FIELDS = ("phase", "reason", "attempt", "observedGeneration", "queue")
 _COUNT_FIELDS = ("tasks", "ready", "placement")
 # Reasons whose message has no numbers: it changes when something happened.
 TELLING = (Reason.CLAIM_NOT_READY.value,)
@@ -84,6 +84,7 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
     if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
         status["queuedTime"] = quantities.format_timestamp(now)
     _record_wait(status, job, now, is_parked=hold.is_parked)
+    status["queue"] = hold.gang.queue
     status["gpus"] = hold.gang.demand.get(GPU, 0)
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)
@@ -157,6 +158,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     words = f"{len(plan.members)} replicas planned; their pods are being created and bound"
     words += messages.left_to_scheduler(admit.gang)
     _set_phase(status, "Starting", Reason.ADMITTED, words)
+    status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
     status["gpus"] = plan.demand.get(GPU, 0)
     status["admittedTime"] = quantities.format_timestamp(since)

@@ -35,7 +35,7 @@ FROZEN_GANG = (
 FROZEN_WITH_PLACES = [
     f"spec.{change} while the gang has its places: delete it and create a new PodGroup"
     for change in (
-        "queue cannot change from default to research",
+        "queue cannot change from (absent) to research",
         "priorityClassName cannot change from (absent) to urgent",
     )
 ]
@@ -243,7 +243,6 @@ def test_an_accepted_job_shows_its_defaults_and_keeps_its_template(cluster: Clus
 
     assert spec.pop("tasks") == given["spec"]["tasks"]
     assert spec == {
-        "queue": "default",
         "rendezvous": "none",
         "roleAffinity": {"mode": "Preferred", "topologyKey": HOSTNAME_LABEL},
         "runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "Running", "suspend": False},
@@ -251,13 +250,19 @@ def test_an_accepted_job_shows_its_defaults_and_keeps_its_template(cluster: Clus
 
 
 def test_kubectl_get_tells_what_is_going_on(cluster: Cluster, running_job: str) -> None:
-    story = {"reason": "Admitted", "ready": "1/2", "gpus": 16, "priority": {"score": 0.75}}
+    story = {
+        "reason": "Admitted",
+        "ready": "1/2",
+        "gpus": 16,
+        "priority": {"score": 0.75},
+        "queue": "lab",
+    }
     set_status(cluster, running_job, **story, queuePosition=1, placement={"nodes": 2})
 
     header, row = cluster.kubectl("get", "btj", "running").splitlines()
     columns = "NAME PHASE QUEUE PRIORITY READY GPUS POSITION REASON AGE"
     assert " ".join(header.split()) == columns
-    assert " ".join(row.split()).startswith("running Running default 0.75 1/2 16 1 Admitted ")
+    assert " ".join(row.split()).startswith("running Running lab 0.75 1/2 16 1 Admitted ")
     assert "running" in cluster.kubectl("get", "bireme"), "the category lists it"
 
 

@@ -133,6 +133,37 @@ def test_a_queue_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
     tenant.eventually(lambda: submitted(tenant, allowed), lambda answer: "created" in answer)
 
 
+def test_the_queue_of_a_namespace_is_judged_like_one_that_is_named(tenant: Tenant) -> None:
+    cluster, label = tenant.cluster, "bireme.dev/default-queue"
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("closed-club")))
+    cluster.kubectl("create", "clusterrole", "labels", "--verb=get,patch", "--resource=namespaces")
+    cluster.kubectl("create", "clusterrolebinding", "labels", "--clusterrole=labels", "--user=ann")
+    may = ("auth", "can-i", "patch", "namespaces", *ANN)
+    tenant.eventually(lambda: cluster.kubectl(*may, check=False), lambda said: said[:3] == "yes")
+    set_label = ("label", "namespace", tenant.namespace)
+    refused = cluster.kubectl(*set_label, f"{label}=closed-club", *ANN, check=False)
+    assert f"ann may not use queue closed-club: name another one in label {label}" in refused
+    assert "labeled" in cluster.kubectl(*set_label, "team=a", *ANN)
+
+    assert "created" in submitted(tenant, training_job("before"))  # in the queue default
+    cluster.kubectl(*set_label, f"{label}=closed-club")
+    answer = submitted(tenant, training_job("none"))
+    named = f"closed-club, which label {label} of namespace {tenant.namespace} names"
+    assert f"ann may not use queue {named}: name another one in spec.queue" in answer
+    assert "created" in submitted(tenant, training_job("own", queue="default"))
+    change = ("--type=merge", "-p", json.dumps({"metadata": {"labels": {"seen": "yes"}}}))
+    where = (f"--namespace={tenant.namespace}", *ANN)
+    assert "patched" in cluster.kubectl("patch", "trainingjob", "before", *where, *change)
+    left_out = ("--type=merge", "-p", json.dumps({"spec": {"queue": None}}))
+    held = submitted(tenant, training_job("held", queue="default", runPolicy={"suspend": True}))
+    assert "created" in held
+    answer = cluster.kubectl("patch", "trainingjob", "held", *where, *left_out, check=False)
+    assert f"ann may not use queue {named}" in answer
+    for name in ("before", "own"):
+        tenant.await_phase(name, "Running")
+        assert tenant.status(name)["queue"] == "default"
+
+
 def test_a_priority_class_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
     urgent = training_job("j", task("worker", 1), priorityClassName="urgent")
     answer = submitted(tenant, urgent)

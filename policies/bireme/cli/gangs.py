@@ -89,7 +89,7 @@ def line_of(manifest: Json) -> GangLine:
         kind=manifest.get("kind", ""),
         namespace=about.get("namespace", ""),
         name=about.get("name", ""),
-        queue=spec.get("queue") or names.DEFAULT_QUEUE,
+        queue=cleaned(status.get("queue") or spec.get("queue") or names.DEFAULT_QUEUE),
         phase=phase,
         # Messages quote what tenants wrote, and a terminal obeys control characters.
         reason=cleaned(status.get("reason") or ""),

@@ -22,7 +22,7 @@ from bireme.cli.arguments import Json, naming
 from bireme.cli.cluster import ConsoleError, Reader, ask, refused
 from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.core.times import duration
-from bireme.kube import names
+from bireme.kube import names, wire
 from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.training_job import TrainingJob
@@ -61,10 +61,8 @@ def lint(manifest: Json) -> Findings:
     return found
 
 
-def lint_queue(manifest: Json, queues: list[Json]) -> Iterator[str]:
-    """Yield the conflicts between the gang and its queue."""
-    spec = manifest.get("spec") or {}
-    name = spec.get("queue") or names.DEFAULT_QUEUE
+def lint_queue(name: str, queues: list[Json]) -> Iterator[str]:
+    """Yield why a gang would not start in the queue ``name``."""
     queue = next((q for q in queues if q["metadata"]["name"] == name), None)
     if queue is None:
         known = ", ".join(sorted(q["metadata"]["name"] for q in queues)[:5]) or "none exist"
@@ -166,7 +164,8 @@ async def check(reader: Reader, manifests: Sequence[Json]) -> None:
         found = lint(manifest)
         # The API server would only repeat what is wrong with a manifest on its own.
         if not found.errors:
-            found.errors += lint_queue(manifest, queues) if queues is not None else ()
+            queue = await _queue_of(reader, manifest)
+            found.errors += lint_queue(queue, queues) if queue and queues is not None else ()
             found.errors += await _refusal(reader, manifest)
         wrong += len(found.errors)
         about = manifest.get("metadata") or {}
@@ -176,6 +175,19 @@ async def check(reader: Reader, manifests: Sequence[Json]) -> None:
                 sys.stderr.write(f"{severity}: {manifest['kind']} {name}: {problem}\n")
     if wrong:
         raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
+
+
+async def _queue_of(reader: Reader, manifest: Json) -> str:
+    """Return the queue of the gang; empty where its namespace says it and may not be read."""
+    if named := (manifest.get("spec") or {}).get("queue"):
+        return str(named)
+    namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
+    try:
+        body = await reader.client.get(f"/api/v1/namespaces/{namespace}")
+    except ApiError:
+        return ""
+    labels = msgspec.json.decode(body, type=wire.MetadataOnly).metadata.labels or {}
+    return labels.get(names.DEFAULT_QUEUE_LABEL) or names.DEFAULT_QUEUE
 
 
 async def _refusal(reader: Reader, manifest: Json) -> list[str]:

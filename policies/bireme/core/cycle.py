@@ -536,21 +536,17 @@ def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
         return Hold(gang, Reason.SPEC_INVALID, flaw)
     queue = snapshot.queues.get(gang.queue)
     if queue is None:
-        known = ", ".join(sorted(snapshot.queues)[:5]) or "none exist"
-        return Hold(
-            gang,
-            Reason.QUEUE_NOT_FOUND,
-            f"queue {gang.queue!r} does not exist; create it or set spec.queue to one of: {known}",
-        )
+        return Hold(gang, Reason.QUEUE_NOT_FOUND, messages.no_queue(gang, snapshot))
     if fault := queues.fault(queue.name):
         return Hold(gang, Reason.QUEUE_INVALID, fault)
     if not queue.is_open:
-        return Hold(gang, Reason.QUEUE_CLOSED, f"queue {queue.name!r} is closed; use another one")
+        message = f"{messages.queue_of(gang)} is closed; use another one"
+        return Hold(gang, Reason.QUEUE_CLOSED, message)
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
         return Hold(
             gang,
             Reason.QUEUE_FORBIDDEN,
-            f"queue {queue.name!r} does not admit namespace {gang.namespace!r}; "
+            f"{messages.queue_of(gang)} does not admit namespace {gang.namespace!r}; "
             "use another queue or ask for the namespace to be selected",
         )
     return None

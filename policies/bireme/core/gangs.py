@@ -450,6 +450,7 @@ class Gang:
         fault: A fault found before the cycle (a missing PriorityClass, a template the API server
             rejected): such a gang is held.
         foretold: Request of all its pods together, where ``fault`` is that not all exist yet.
+        queue_source: What names ``queue`` where not its own spec does, in words.
         left_to_scheduler: What of its pods' demands is not planned, in words; mostly empty. Room is
             then kept at the planned nodes, and kube-scheduler chooses the nodes.
         user: Its submitter, for shares and for the history of run times.
@@ -483,6 +484,7 @@ class Gang:
     displaced: bool = False
     fault: tuple[Reason, str] | None = None
     foretold: Request = ()
+    queue_source: str = ""
     left_to_scheduler: str = ""
     user: str = ""
     estimated_seconds: float | None = None

@@ -255,6 +255,19 @@ def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None)
     return message + left_to_scheduler(gang)
 
 
+def queue_of(gang: Gang) -> str:
+    """Name the queue of ``gang``, and what names it where not its own spec does."""
+    source = f", which {gang.queue_source} names," if gang.queue_source else ""
+    return f"queue {gang.queue!r}{source}"
+
+
+def no_queue(gang: Gang, snapshot: ClusterSnapshot) -> str:
+    """Return that the queue of ``gang`` does not exist, with the remedies."""
+    known = ", ".join(sorted(snapshot.queues)[:5]) or "none exist"
+    remedy = ", correct the label, or" if gang.queue_source else " or"
+    return f"{queue_of(gang)} does not exist; create it{remedy} set spec.queue to one of: {known}"
+
+
 def left_to_scheduler(gang: Gang) -> str:
     """Return what kube-scheduler decides about ``gang``, as the end of a message; mostly empty."""
     words = gang.left_to_scheduler

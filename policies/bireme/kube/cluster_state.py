@@ -290,6 +290,7 @@ class ClusterState:
         # Its pods by their key in the usage.
         self._rules = PodRules(self.tenancy.labels_of)
         self.tenancy.on_namespaces = self._namespaces_changed
+        self.tenancy.on_default_queue = self._default_queue_changed
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
@@ -327,6 +328,20 @@ class ClusterState:
     def _namespaces_changed(self) -> None:
         if self._rules.namespaces_changed():
             self._notice()
+
+    def _default_queue_changed(self, namespace: str) -> None:
+        """Have the gangs of ``namespace`` that name no queue counted in its new one."""
+        queue = self.tenancy.default_queue(namespace)
+        for key, job in self.jobs.items():
+            if key[0] == namespace:
+                changed = training_jobs.with_default_queue(job, queue)
+                self.jobs[key] = self.mutations.applied_to(changed)
+                self._rules.put_job(key, () if job.is_finished else _kinds(changed.tasks))
+                self.requeue(key)
+        for key, group in self.groups.items():
+            if key[0] == namespace:
+                self.groups[key] = replace(group, default_queue=queue)
+                self.requeue(key)
 
     def requeue(self, gang: Key) -> None:
         """Have the gang reconciled again, although nothing that is watched has changed."""
@@ -483,7 +498,8 @@ class ClusterState:
 
     def put_job(self, key: Key, job: wire.CustomObject) -> None:
         levels, before = self.settings.topology_levels, self.jobs.get(key)
-        facts = training_jobs.from_manifest(job, levels, before)
+        default_queue = self.tenancy.default_queue(key[0])
+        facts = training_jobs.from_manifest(job, levels, before, default_queue)
         if before is None or before.generation != facts.generation or before.uid != facts.uid:
             facts = self.mutations.applied_to(facts)
         self.jobs[key] = facts
@@ -526,7 +542,9 @@ class ClusterState:
         self.requeue(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
-        facts = self.groups[key] = pod_groups.from_manifest(group, self.groups.get(key))
+        default_queue = self.tenancy.default_queue(key[0])
+        facts = pod_groups.from_manifest(group, self.groups.get(key), default_queue)
+        self.groups[key] = facts
         plan = facts.plan
         _put(self._group_plans, key, None if plan is None else PlannedGang(facts.uid, False, plan))
         self._touch(key)

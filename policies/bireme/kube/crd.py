@@ -87,7 +87,7 @@ KINDS: Final = (
         "Namespaced",
         (
             Column("PHASE", "string", ".status.phase"),
-            Column("QUEUE", "string", ".spec.queue"),
+            Column("QUEUE", "string", ".status.queue"),
             Column("PRIORITY", "number", ".status.priority.score"),
             Column("READY", "string", ".status.ready"),
             Column("GPUS", "integer", ".status.gpus"),
@@ -107,7 +107,7 @@ KINDS: Final = (
         "Namespaced",
         (
             Column("PHASE", "string", ".status.phase"),
-            Column("QUEUE", "string", ".spec.queue"),
+            Column("QUEUE", "string", ".status.queue"),
             Column("MINMEMBER", "integer", ".spec.minMember"),
             _REASON,
             _MESSAGE,

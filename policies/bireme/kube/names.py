@@ -67,6 +67,8 @@ SHORT_NAMES: Final = {
 GANG_KINDS: Final = ("TrainingJob", "PodGroup")
 
 DEFAULT_QUEUE: Final = "default"
+DEFAULT_QUEUE_LABEL: Final = f"{GROUP}/default-queue"
+"""Label of a Namespace: the queue of its gangs that name none, instead of ``default``."""
 
 
 def is_training_job(api_version: str, kind: str) -> bool:

@@ -19,6 +19,7 @@ from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
 from bireme.kube.pods import PodFacts, constraints_of_spec
+from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.training_jobs import is_pause
 
 
@@ -36,6 +37,15 @@ class GroupFacts:
     plan: plans.PlanFacts | None
     status: dict[str, Any]
     generation: int = 0
+    default_queue: str = ""
+    """What its namespace names for groups that name no queue; empty for ``default``."""
+
+    @property
+    def queue(self) -> str:
+        """The queue it has its places in, or asks for; empty if not understood."""
+        if self.plan is not None:  # pods that join it count where the others do
+            return self.plan.queue
+        return queue_of(self.spec.queue, self.default_queue) if self.spec is not None else ""
 
     @property
     def start_failures(self) -> int:
@@ -75,10 +85,13 @@ class GroupFacts:
         return is_pause(self.retry_time - now, self.start_failures)
 
 
-def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) -> GroupFacts:
+def from_manifest(
+    group: wire.CustomObject, before: GroupFacts | None = None, default_queue: str = ""
+) -> GroupFacts:
     """Return the facts of one PodGroup. Never raises: ``fault`` says what is wrong.
 
-    ``before`` are those of its last version.
+    ``before`` are those of its last version, ``default_queue`` is what its namespace names for
+    groups that name none.
     """
     meta = group.metadata
     spec, problem = PodGroupSpec.read(group.fields)
@@ -93,6 +106,7 @@ def from_manifest(group: wire.CustomObject, before: GroupFacts | None = None) ->
         plan=plans.read(group.status, before),
         status=group.status,
         generation=meta.generation,
+        default_queue=default_queue,
     )
 
 
@@ -194,7 +208,10 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         uid=group.uid,
         name=group.key[1],
         namespace=group.key[0],
-        queue=group.spec.queue if group.spec is not None else "",
+        queue=group.queue,
+        queue_source=""
+        if group.spec is None or group.spec.queue or group.plan
+        else queue_source(group.key[0], group.default_queue),
         tasks=tasks,
         arrived=wait.arrived,
         parked=wait.parked,

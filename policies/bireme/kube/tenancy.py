@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from bireme.core.gangs import Key
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
-from bireme.kube import quantities, wire
+from bireme.kube import names, quantities, wire
 from bireme.kube.api.queues import QueueSpec
 
 
@@ -20,11 +20,13 @@ class Tenancy:
     """Queues, namespaces and priority classes by name.
 
     ``on_change`` is called after every change that can matter to a decision, ``on_namespaces``
-    after every change of the labels of a namespace.
+    after every change of the labels of a namespace, and ``on_default_queue`` with a namespace whose
+    default queue has become another.
     """
 
     on_change: Callable[[], None]
     on_namespaces: Callable[[], None] = lambda: None
+    on_default_queue: Callable[[str], None] = lambda _: None
     queues: dict[str, Queue] = field(default_factory=dict)
     queue_manifests: dict[str, wire.CustomObject] = field(default_factory=dict)
     _start_timeouts: dict[str, int] = field(default_factory=dict)
@@ -47,14 +49,21 @@ class Tenancy:
     def put_namespace(self, key: Key, namespace: wire.MetadataOnly) -> None:
         labels = namespace.metadata.labels or {}
         if self._namespaces.get(key[1]) != labels:
+            before = self.default_queue(key[1])
             self._namespaces[key[1]] = labels
             self._read_queues()
             self.on_namespaces()
+            if self.default_queue(key[1]) != before:
+                self.on_default_queue(key[1])
 
     def delete_namespace(self, key: Key) -> None:
         self._namespaces.pop(key[1], None)
         self._read_queues()
         self.on_namespaces()
+
+    def default_queue(self, namespace: str) -> str:
+        """Return the queue that a namespace's label names for its gangs; empty without one."""
+        return self.labels_of(namespace).get(names.DEFAULT_QUEUE_LABEL, "")
 
     def start_timeout_seconds(self, queue: str) -> int | None:
         """Return the least time that ``queue`` and those above it grant a start; None for none."""
@@ -114,6 +123,17 @@ class Tenancy:
         defaults = [p for p in self._priorities.values() if p.global_default]
         # Of several defaults the lowest value counts, as in the API server's admission plugin.
         return min(defaults, key=lambda p: (p.value, p.metadata.name), default=None)
+
+
+def queue_of(named: str | None, default_queue: str) -> str:
+    """Return the queue of a gang by what its spec and its namespace name, None and "" for none."""
+    return named or default_queue or names.DEFAULT_QUEUE
+
+
+def queue_source(namespace: str, default_queue: str) -> str:
+    """Return in words what names the queue of a gang that names none; empty if nothing does."""
+    label = names.DEFAULT_QUEUE_LABEL
+    return f"label {label} of namespace {namespace!r}" if default_queue else ""
 
 
 def queue_from_manifest(

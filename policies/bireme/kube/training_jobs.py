@@ -61,6 +61,7 @@ from bireme.kube.api.training_job import (
 )
 from bireme.kube.plans import PlanFacts, spec_digest
 from bireme.kube.resource_quotas import NO_CHARGES, PodCharges, charges_of
+from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
 
 MOST_STEPS: Final = 1e15
@@ -329,6 +330,8 @@ class JobFacts:
     """The same, with everything that its pods ask."""
     written: tuple[TaskPods, ...] = ()
     """The same as the templates say it."""
+    default_queue: str = ""
+    """What its namespace names for jobs that name no queue; empty for ``default``."""
 
     @property
     def phase(self) -> str:
@@ -382,8 +385,12 @@ class JobFacts:
         return tuple(dict.fromkeys(chain.from_iterable(labels)))
 
     def _own_labels(self, place: int) -> dict[str, str]:
-        queue = self.spec.queue if self.spec is not None else ""
-        return _own_labels(self.key[1], queue, self.written[place].task)
+        return _own_labels(self.key[1], self.queue, self.written[place].task)
+
+    @property
+    def queue(self) -> str:
+        """The queue it asks for: of its spec, or else of its namespace; empty if not understood."""
+        return queue_of(self.spec.queue, self.default_queue) if self.spec is not None else ""
 
     @property
     def is_finished(self) -> bool:
@@ -502,7 +509,10 @@ class JobFacts:
             uid=self.uid,
             name=self.key[1],
             namespace=self.key[0],
-            queue="",
+            queue=self.queue,
+            queue_source=""
+            if self.spec is None or self.spec.queue
+            else queue_source(self.key[0], self.default_queue),
             tasks=self.tasks,
             arrived=self.wait.arrived,
             parked=self.wait.parked,
@@ -530,7 +540,6 @@ def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
     learned = gang.estimated_seconds
     return replace(
         gang,
-        queue=spec.queue,
         min_available=spec.min_available or 0,
         role_affinity=RoleAffinity(AffinityMode(wish.mode), wish.topology_key),
         estimated_seconds=learned if duration is None else quantities.parse_duration(duration),
@@ -544,17 +553,19 @@ def from_manifest(
     job: wire.CustomObject,
     topology_levels: tuple[str, ...] = (),
     before: JobFacts | None = None,
+    default_queue: str = "",
 ) -> JobFacts:
     """Return the facts of one TrainingJob. Never raises: ``fault`` says what is wrong.
 
     ``topology_levels`` are the label keys that a role affinity may name, beside the hostname;
     without any, every key is accepted. ``before`` are the facts of its last version: most events
     change the status alone, and what follows from the spec is then taken from there.
+    ``default_queue`` is what its namespace names for jobs that name none; empty for ``default``.
     """
     meta, known = job.metadata, before
     # The API server raises the generation with every change of the spec.
     if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
-        known = _of_new_spec(job, topology_levels)
+        known = _of_new_spec(job, topology_levels, default_queue)
     facts = replace(
         known,
         resource_version=meta.resource_version,
@@ -577,7 +588,29 @@ def _task_of(pods: TaskPods) -> Task:
     return pods.task
 
 
-def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> JobFacts:
+def with_default_queue(job: JobFacts, default_queue: str) -> JobFacts:
+    """Return ``job`` where its namespace names another queue for jobs that name none."""
+    if job.spec is None or job.spec.queue is not None or not job.written:
+        return replace(job, default_queue=default_queue)
+    queue = queue_of(None, default_queue)
+    raw_tasks = [{"template": msgspec.json.decode(template)} for template in job.templates]
+    written = tuple(
+        _written(job.key, job.spec, queue, task, raw["template"], _asked(task, template))
+        for task, raw, template in zip(job.spec.tasks, raw_tasks, job.templates, strict=True)
+    )
+    return replace(
+        job,
+        default_queue=default_queue,
+        written=written,
+        pods=written,
+        tasks=tuple(map(_task_of, written)),
+        pod_shapes=tuple(_pod_shapes(job.key, job.spec, queue, raw_tasks, written)),
+    )
+
+
+def _of_new_spec(
+    job: wire.CustomObject, topology_levels: tuple[str, ...], default_queue: str
+) -> JobFacts:
     """Return the facts that follow from the spec, with an empty status."""
     meta = job.metadata
     key = meta.namespace, meta.name
@@ -585,6 +618,7 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
     raw_tasks: list[dict[str, Any]] = []
     templates: tuple[bytes, ...] = ()
     spec, fault = _spec(job.spec)
+    queue = queue_of(spec.queue, default_queue) if spec is not None else ""
     if spec is not None:
         raw_tasks = job.fields["tasks"]
         templates = tuple(msgspec.json.encode(raw["template"]) for raw in raw_tasks)
@@ -594,7 +628,7 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
             fault = job_sizes.of_placing(named) or job_sizes.of_pods(key, spec, templates)
             if fault is None:
                 written = tuple(
-                    _written(key, spec, task, raw["template"], of_task)
+                    _written(key, spec, queue, task, raw["template"], of_task)
                     for task, raw, of_task in zip(spec.tasks, raw_tasks, asked, strict=True)
                 )
         except (ValueError, msgspec.ValidationError) as error:
@@ -612,12 +646,15 @@ def _of_new_spec(job: wire.CustomObject, topology_levels: tuple[str, ...]) -> Jo
         templates=templates,
         spec_hash=spec_digest(raw_tasks),
         template=_kind_of_work(written, raw_tasks) if written else "",
-        pod_shapes=tuple(_pod_shapes(key, spec, raw_tasks, written)) if spec is not None else (),
+        pod_shapes=tuple(_pod_shapes(key, spec, queue, raw_tasks, written))
+        if spec is not None
+        else (),
         tasks=tuple(map(_task_of, written)),
         fault=fault,
         status={},
         pods=written,
         written=written,
+        default_queue=default_queue,
     )
 
 
@@ -643,6 +680,7 @@ def _kind_of_work(written: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any
 def _pod_shapes(
     key: Key,
     spec: TrainingJobSpec,
+    queue: str,
     raw_tasks: Iterable[dict[str, Any]],
     written: Sequence[TaskPods],
 ) -> Iterator[PodShape]:
@@ -650,7 +688,7 @@ def _pod_shapes(
         asked = [raw["template"]]
         # Rules of equal templates differ where they name labels that Bireme gives.
         if written and written[place].names_own_labels:
-            asked.append(_own_labels(key[1], spec.queue, written[place].task))
+            asked.append(_own_labels(key[1], queue, written[place].task))
         yield key[0], spec.priority_class_name or "", spec_digest(asked)
 
 
@@ -716,7 +754,12 @@ def _asked(task: TaskSpec, template: bytes) -> wire.V1PodSpec:
 
 
 def _written(
-    key: Key, spec: TrainingJobSpec, task: TaskSpec, template: dict[str, Any], asked: wire.V1PodSpec
+    key: Key,
+    spec: TrainingJobSpec,
+    queue: str,
+    task: TaskSpec,
+    template: dict[str, Any],
+    asked: wire.V1PodSpec,
 ) -> TaskPods:
     """Return the pods of a task as its template says them, which reads ``asked``."""
     role = Role(task.role)
@@ -731,7 +774,7 @@ def _written(
     )
     try:
         given = (template.get("metadata") or {}).get("labels") or {}
-        labels = {**given, **_own_labels(key[1], spec.queue, made)}
+        labels = {**given, **_own_labels(key[1], queue, made)}
         found = with_spec(TaskPods(made), asked, key[0], labels, asked)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error

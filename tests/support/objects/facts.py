@@ -87,7 +87,7 @@ def a_plan(
         planned=planned,
         requests={task.name: task.request for task in job.tasks},
         roles={task.name: task.role.value for task in job.tasks},
-        queue=job.spec.queue if job.spec is not None else "",
+        queue=job.queue,
         members=tuple(
             Member(task, nodes[turn % len(nodes)], index)
             for turn, (task, index) in enumerate(members)

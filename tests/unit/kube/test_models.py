@@ -57,7 +57,7 @@ def test_an_example_reads_and_its_pod_templates_come_back_unchanged(
 def test_a_job_gets_the_defaults_of_the_api() -> None:
     job = spec()
 
-    assert (job.queue, job.rendezvous, job.min_available) == ("default", "none", None)
+    assert (job.queue, job.rendezvous, job.min_available) == (None, "none", None)
     assert (job.role_affinity.mode, job.role_affinity.topology_key) == ("Preferred", HOSTNAME_LABEL)
     assert (job.run_policy.backoff_limit, job.run_policy.clean_pod_policy) == (3, "Running")
     assert not job.run_policy.suspend

@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube import names
 from bireme.kube.api.base import (
     ATOMIC,
     MAX_TASKS,
@@ -17,6 +16,7 @@ from bireme.kube.api.base import (
     Count,
     DnsLabel,
     DnsSubdomain,
+    LabelValue,
     Message,
     Reason,
     RecordedRequest,
@@ -64,8 +64,9 @@ class PodGroupSpec(ApiModel):
     """The fewest pods that start together."""
     min_task_member: dict[str, Replicas] = Field(default={}, max_length=MAX_TASKS)
     """Task name to the fewest of its pods that start together."""
-    queue: DnsLabel = names.DEFAULT_QUEUE
-    """The Queue the gang waits in."""
+    queue: DnsLabel | None = None
+    """The Queue the gang waits in. Without it, the one that label bireme.dev/default-queue of its
+    namespace names, or else default; status.queue says which that is."""
     priority_class_name: DnsSubdomain | None = None
     """A stock PriorityClass; its value is the gang's part of the combined priority."""
     min_resources: ResourceMap = Field(default={})
@@ -83,6 +84,8 @@ class PodGroupStatus(ApiModel):
     conditions: Conditions = ()
     """Admitted: it has its places. Running: all containers of minMember of its pods have started;
     this is not taken back where some end, see phase."""
+    queue: LabelValue | None = None
+    """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     start_failures: Count | None = None

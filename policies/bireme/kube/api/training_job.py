@@ -13,7 +13,6 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field
 
 from bireme.core.nodes import HOSTNAME_LABEL
-from bireme.kube import names
 from bireme.kube.api.base import (
     ATOMIC,
     MAX_REPLICAS,
@@ -169,6 +168,8 @@ class TrainingJobStatus(ApiModel):
     """Admitted: it has its places. Running: all replicas run. Finished: it has ended, well or not.
     Succeeded: it has ended well; absent before its end."""
     observed_generation: Count | None = None
+    queue: LabelValue | None = None
+    """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     estimated_start: EstimatedStart | None = None
@@ -421,8 +422,9 @@ class TrainingJobSpec(ApiModel):
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
-    queue: DnsLabel = names.DEFAULT_QUEUE
-    """The Queue the job waits in."""
+    queue: DnsLabel | None = None
+    """The Queue the job waits in. Without it, the one that label bireme.dev/default-queue of its
+    namespace names, or else default; status.queue says which that is."""
     priority_class_name: DnsSubdomain | None = None
     """A stock PriorityClass; its value is the job's part of the combined priority."""
     min_available: int | None = Field(default=None, ge=1, le=MAX_REPLICAS)
