@@ -12,12 +12,16 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import structlog
 
+from bireme.core.cycle import queue_obstacle
 from bireme.core.node_floor import STALE_AFTER_SECONDS
+from bireme.core.queue_tree import QueueTree
+from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import HOUR, duration
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import history_manifest, history_of
+from bireme.kube.api.queues import QueueSpec
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_objects import ClusterFacts
 from bireme.kube.cluster_state import ClusterState
@@ -127,12 +131,14 @@ def _conditions(status: Status) -> list[dict[str, Any]]:
     return list(status.get("conditions") or ())
 
 
-# --- Queue: how many gangs hold places and wait, and what they use -----------------------
+# --- Queue: how many gangs hold places and wait, what they use, whether any may start ----
+
+ADMITTING = "Admitting"
 
 
 @dataclass
 class QueueReports(StatusReports):
-    """Writes ``Queue.status``."""
+    """Writes ``Queue.status``, with the condition Admitting."""
 
     kind = "Queue"
     news = ("admitted", "pending", "usage")
@@ -140,11 +146,23 @@ class QueueReports(StatusReports):
     state: ClusterState
     metrics: GangMetrics
     _counted: dict[str, Status] = field(init=False, default_factory=dict)
+    _verdicts: dict[str, tuple[Reason, str] | None] = field(init=False, default_factory=dict)
 
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Count the gangs of ``snapshot`` by queue, and submit the counts."""
         self._counted = self._count(snapshot)
+        tree = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+        self._verdicts = {name: self._obstacle(q, tree) for name, q in snapshot.queues.items()}
+        self.metrics.show_limits(tree, snapshot.queues)
         self.submit()
+
+    def _obstacle(self, queue: Queue, tree: QueueTree) -> tuple[Reason, str] | None:
+        manifest = self.state.tenancy.queue_manifests.get(queue.name)
+        if manifest is not None and not queue.is_open:  # so is one that cannot be read
+            _, problem = QueueSpec.read(manifest.fields)
+            if problem:
+                return Reason.QUEUE_INVALID, problem
+        return queue_obstacle(queue, tree)
 
     def show(self) -> None:
         self.metrics.show_queues(self._counted)
@@ -157,7 +175,11 @@ class QueueReports(StatusReports):
                 version = meta.resource_version
                 facts: ReportedObject
                 facts = ClusterFacts(name, meta.uid, 0, version, "", None, "", before)
-                yield facts, {**before, **counted}
+                wanted = {**before, **counted}
+                reason, words = self._verdicts[name] or (Reason.ADMITTING, "gangs start in it")
+                is_admitting, now = reason is Reason.ADMITTING, self.context.now()
+                with_condition(wanted, ADMITTING, is_admitting, reason, cleaned(words), now)
+                yield facts, wanted
 
     def _count(self, snapshot: ClusterSnapshot) -> dict[str, Status]:
         wanted: dict[str, Status] = {

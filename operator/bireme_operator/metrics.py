@@ -14,6 +14,9 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from bireme.core.decision import Admit, Hold
+from bireme.core.queue_tree import QueueTree
+from bireme.core.queues import Queue
+from bireme.core.resources import CPU
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
@@ -93,6 +96,10 @@ class GangMetrics:
         )
         meaning = "Gangs that are pending or admitted, as in Queue.status"
         self._in_queue = make.gauge("queue_gangs", meaning, "queue", "state")
+        meaning = "What a queue may hold with all below it; cpu in cores, memory in bytes"
+        self._limit = make.gauge("queue_limit", meaning, "queue", "resource")
+        meaning = "What a queue holds with all below it, of resources that it limits"
+        self._used = make.gauge("queue_used", meaning, "queue", "resource")
         self._partial = make.gauge(
             "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
         )
@@ -142,6 +149,19 @@ class GangMetrics:
             for state in ("admitted", "pending"):
                 shown[self._queues.of(queue), state] += by_state[state]
         _show(self._in_queue, shown)
+
+    def show_limits(self, tree: QueueTree, queues: Mapping[str, Queue]) -> None:
+        """Show the limits of ``queues`` and what of them is in use; of :data:`OTHER`, neither."""
+        limits, used = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+        for name, queue in queues.items():
+            if not queue.limit or self._queues.of(name) == OTHER:
+                continue  # of several queues together a limit would be none's
+            for resource, limit in queue.limit.items():
+                unit = 1000.0 if resource == CPU else 1.0
+                limits[name, resource] = limit / unit
+                used[name, resource] = tree.used(name).get(resource, 0) / unit
+        _show(self._limit, limits)
+        _show(self._used, used)
 
     def show_partial(self, state: ClusterState, now: float) -> None:
         """Show the gangs that are not whole at ``now``, POSIX seconds."""

@@ -20,6 +20,7 @@ from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
 from bireme.core.preemption import Candidate, CandidateKind, Preemptor
 from bireme.core.queue_tree import QueueTree
+from bireme.core.queues import Queue
 from bireme.core.quotas import QuotaLedger
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger, reserve
@@ -516,6 +517,8 @@ class AdmissionPass:
         gang = running.gang
         if self._barrier(gang) is not None:
             return  # its queue keeps what comes free for an urgent gang
+        if not self.queues.admits(gang.queue):
+            return  # closed or deleted since it started: it runs on as it is
         room = self.ledger.room_for(gang)
         found = larger(running, sizes, room, self.placer, self._is_within_limits)
         if found is None:
@@ -550,6 +553,16 @@ def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
             "use another queue or ask for the namespace to be selected",
         )
     return None
+
+
+def queue_obstacle(queue: Queue, queues: QueueTree) -> tuple[Reason, str] | None:
+    """Return why no gang at all starts in ``queue``, with what helps; None where some may."""
+    if fault := queues.fault(queue.name):
+        return Reason.QUEUE_INVALID, fault
+    if not queue.is_open:
+        return Reason.QUEUE_CLOSED, "spec.state is Closed: nothing starts, and what runs goes on"
+    over = queues.overuse(queue.name)
+    return (Reason.OVER_QUEUE_LIMIT, messages.overused(queue.name, *over)) if over else None
 
 
 def _never_fits_together(

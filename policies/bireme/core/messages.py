@@ -313,6 +313,19 @@ def over_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
     return f"queue {queue!r}: {'; '.join(parts)}"
 
 
+def overused(queue: str, whose: str, beyond: Mapping[str, tuple[int, int]]) -> str:
+    """Return that ``queue``, or the one of the name ``whose`` above it, holds more than its limit.
+
+    ``beyond`` is resource -> (used, limit).
+    """
+    uses = "; ".join(
+        f"uses {formatted(name, used)} of limit {formatted(name, limit)}"
+        for name, (used, limit) in beyond.items()
+    )
+    who = "" if whose == queue else f"queue {whose!r} above it "
+    return f"{who}{uses}: nothing starts until that is less, and what runs goes on"
+
+
 def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
     """Return which limits the gang alone would pass."""
     parts = [

@@ -31,6 +31,9 @@ _OWN = "\0own"
 Excess: TypeAlias = tuple[str, dict[str, tuple[int, int, int]]]
 """A queue, and the resources beyond its limit: name -> (asked, used, limit)."""
 
+Overuse: TypeAlias = tuple[str, dict[str, tuple[int, int]]]
+"""A queue, and the resources of which it holds more than its limit: name -> (used, limit)."""
+
 
 class QueueTree:
     """The queues of one cycle and what they hold; :meth:`take` keeps it up to date.
@@ -72,6 +75,20 @@ class QueueTree:
     def fault(self, queue: str) -> str | None:
         """Return why no gang of ``queue`` can be admitted, with the remedy; None when they can."""
         return self._levels.faults.get(queue)
+
+    def admits(self, queue: str) -> bool:
+        """Return whether the queue exists, is open, and has a sound place in the tree."""
+        known = self._queues.get(queue)
+        return known is not None and known.is_open and self.fault(queue) is None
+
+    def overuse(self, queue: str) -> Overuse | None:
+        """Return the first queue from ``queue`` upwards that holds more than its limit."""
+        for name in self._limited(queue):
+            held, limit = self.used(name), self._queues[name].limit
+            beyond = {r: (held[r], limit[r]) for r in sorted(limit) if held.get(r, 0) > limit[r]}
+            if beyond:
+                return name, beyond
+        return None
 
     def used(self, queue: str) -> Amounts:
         """Return the amounts that the branch of ``queue`` holds."""

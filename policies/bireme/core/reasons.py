@@ -13,7 +13,8 @@ class Reason(StrEnum):
 
     # Configuration faults: waiting longer does not help.
     QUEUE_NOT_FOUND = "QueueNotFound"
-    """There is no Queue of the name in spec.queue."""
+    """There is no Queue of the name in spec.queue, or in the namespace's label for gangs that name
+    none."""
     QUEUE_CLOSED = "QueueClosed"
     """The queue's spec.state is Closed, or its spec cannot be read: it admits nothing new, and what
     runs goes on."""
@@ -128,6 +129,10 @@ class Reason(StrEnum):
     """A replica failed after backoffLimit restarts. The job has failed."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """The job held its places for activeDeadlineSeconds. It has failed."""
+
+    # Queues: whether anything starts in them, beside the reasons above.
+    ADMITTING = "Admitting"
+    """The queue is open and not over a limit: gangs start in it."""
 
     # Policies, not gangs: whether a SchedulingPolicy decides, and how well.
     POLICY_LOADED = "PolicyLoaded"

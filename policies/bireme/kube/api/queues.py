@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from bireme.kube.api.base import (
     ApiModel,
+    Conditions,
     Count,
     DnsLabel,
     LabelKey,
@@ -127,6 +128,8 @@ class QueueStatus(ApiModel):
     """Gangs that wait."""
     usage: ResourceMap = Field(default={})
     """The total request of the admitted gangs."""
+    conditions: Conditions = ()
+    """Admitting: gangs may start in it, or the reason and what helps."""
 
 
 _QUEUE_RULES: Final = checked_by(
