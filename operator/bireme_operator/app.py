@@ -11,6 +11,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,6 +25,7 @@ from bireme_operator.http_server import HealthEndpoint
 from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.observer import ObserverTerm, refuse
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.settings import OperatorSettings
@@ -47,13 +49,14 @@ class Operator:
         self.stop = asyncio.Event()
         self.failed = False
         self._settings = settings
+        self._observes = settings.mode == "Observe"
         self._scheduling = scheduling
         self._queue = queue
         self._metrics = OperatorMetrics()
         self._metrics.cycle_age.set_function(self._cycle_age)
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         self._identity = f"{host}_{secrets.token_hex(4)}"
-        self._term: LeaderTerm | None = None
+        self._term: LeaderTerm | ObserverTerm | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
         self._clients: list[ApiClient] = []
@@ -71,10 +74,14 @@ class Operator:
                 await self._open()
             except (CredentialsError, OSError) as error:
                 raise StartError(str(error)) from error
-            assert self._lease is not None  # noqa: S101  # _open made it
-            leading = self._lease.run(self._on_started, lambda: self._fail("the lease was lost"))
             version = cluster_version.keep_showing(self._clients[1], self._metrics.kubernetes)
-            self._tasks += [asyncio.create_task(leading), asyncio.create_task(version)]
+            self._tasks.append(asyncio.create_task(version))
+            if self._observes:
+                self._observe()
+            else:
+                assert self._lease is not None  # noqa: S101  # _open made it
+                lost = partial(self._fail, "the lease was lost")
+                self._tasks.append(asyncio.create_task(self._lease.run(self._on_started, lost)))
             await self.stop.wait()
         finally:
             await self._close()
@@ -93,13 +100,14 @@ class Operator:
         )
         # Renewals go through a client of their own: they must neither pass the fence that they keep
         # open nor wait for a connection behind the pods of a gang.
-        client = ApiClient(lease_client.credentials, fence=self._lease.fence)
+        fence = refuse if self._observes else self._lease.fence
+        client = ApiClient(lease_client.credentials, fence=fence)
         self._clients.append(client)
         self._metrics.show_writes(client.write_counts)
         self._metrics.show_errors([each.error_counts for each in self._clients])
         if self._settings.metrics_port:
             await self._endpoint.start(self._settings.metrics_host, self._settings.metrics_port)
-        if self._settings.progress_url:
+        if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
 
     async def _serve_progress(self, settings: OperatorSettings) -> None:
@@ -109,7 +117,7 @@ class Operator:
 
     def _progress_service(self) -> ProgressService | None:
         """Return the taker of reports; None until this process leads and has filled its caches."""
-        if self._term is None or not self._term.watches.are_synced:
+        if not isinstance(self._term, LeaderTerm) or not self._term.watches.are_synced:
             return None
         return self._term.progress
 
@@ -136,7 +144,13 @@ class Operator:
         _log.info("leading", epoch=epoch, identity=self._identity)
         self._tasks.append(asyncio.create_task(self._lead(self._term)))
 
-    async def _lead(self, term: LeaderTerm) -> None:
+    def _observe(self) -> None:
+        process = (self._clients[1], self._settings, self._scheduling, self._metrics)
+        self._term = ObserverTerm(TermContext(*process, 0, self._identity, lambda: None))
+        _log.info("observing: nothing is written", identity=self._identity)
+        self._tasks.append(asyncio.create_task(self._lead(self._term)))
+
+    async def _lead(self, term: LeaderTerm | ObserverTerm) -> None:
         try:
             await term.run()
         except asyncio.CancelledError:

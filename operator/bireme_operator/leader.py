@@ -62,7 +62,7 @@ from bireme_operator.writes import PrioritySemaphore, Writes
 _log = structlog.get_logger(__name__)
 # The wait of a new leader for its policy: until then the settings would decide, and might preempt
 # gangs that the policy would not.
-_FIRST_LOAD_SECONDS = 5.0
+FIRST_LOAD_SECONDS = 5.0
 
 
 def wall_clock() -> float:
@@ -109,7 +109,7 @@ class LeaderTerm:
 
         # 1. What is known: caches that the watches fill.
         from_settings = make_policy(given.scheduling)
-        self.policies = Policies(from_settings, _policy_loader(given), metrics.policies, dirty.set)
+        self.policies = Policies(from_settings, policy_loader(given), metrics.policies, dirty.set)
         self.state = state = ClusterState(given.scheduling, dirty.set, self.policies.known)
         scalers = NodePoolScalers(dirty.set)
         limit = settings.cycle_age_limit_seconds
@@ -221,7 +221,7 @@ class LeaderTerm:
                 if self._queue is not None:
                     making = default_queue.make(self._queue, self.state.tenancy, self._writes)
                     group.create_task(making)
-                await self.policies.first_loaded(_FIRST_LOAD_SECONDS)
+                await self.policies.first_loaded(FIRST_LOAD_SECONDS)
                 group.create_task(self.suspensions.run())
                 group.create_task(self.loop.run())
         finally:
@@ -229,7 +229,7 @@ class LeaderTerm:
                 await part.close()
 
 
-def _policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
+def policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
     """Return the loader of a SchedulingPolicy; it reads files, so it belongs into a thread.
 
     The settings name what the SchedulingPolicy leaves out. The loader raises SettingError for a

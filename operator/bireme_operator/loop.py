@@ -98,6 +98,10 @@ class Pacing:
         self.finished_at = self.clock()
         self.heartbeat.beat()
 
+    def rest_seconds(self, began: float) -> float:
+        """Return how long to rest after the turn that ``began`` then."""
+        return min(_REST * (self.finished_at - began), _LONGEST_REST_SECONDS)
+
     def looks(self) -> int:
         """Return how many gangs that have not changed are to be looked at now."""
         now = self.clock()
@@ -139,8 +143,7 @@ class SchedulingLoop:
             began = self.pacing.clock()
             with self.pacing.measured():
                 await self._turn(has_changed)
-            rest = _REST * (self.pacing.finished_at - began)
-            await asyncio.sleep(min(rest, _LONGEST_REST_SECONDS))
+            await asyncio.sleep(self.pacing.rest_seconds(began))
 
     async def _turn(self, has_changed: bool) -> None:
         """Reconcile, and decide where something has changed or a sweep is due."""

@@ -254,7 +254,19 @@ class OperatorMetrics:
         self.events_left_out = make.counter(
             "events_left_out", "Events not posted, where a namespace had too many at once"
         )
+        self._observed = make.gauge(
+            "observed_actions", "In mode Observe: what the last cycle would have done", "action"
+        )
+        self.observed_binds = make.counter(
+            "observed_binds",
+            "In mode Observe: pods bound by others, by what was decided on their gang last",
+            "outcome",
+        )
         self.recorded = make.counter("recorded_cycles", "Cycles with news, by outcome", "outcome")
+
+    def show_observed(self, actions: Mapping[str, int]) -> None:
+        """Show what a cycle would have done, by kind of action."""
+        show({self._observed: {name.lower(): float(n) for name, n in actions.items()}})
 
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Serve ``counts``, writes by (verb, resource), at every scrape."""

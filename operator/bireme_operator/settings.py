@@ -7,7 +7,7 @@ Read by :mod:`bireme.settings_source` from a file (camelCase) and the environmen
 from dataclasses import dataclass
 from typing import Annotated
 
-from bireme.core.bounds import Above, Within, check_bounds
+from bireme.core.bounds import Above, OneOf, Within, check_bounds
 from bireme.core.errors import SettingError
 from bireme.logs import LogLevel
 
@@ -15,6 +15,10 @@ from bireme.logs import LogLevel
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
     """Settings of the operator: watches, writes, waits and reports. Times in seconds."""
+
+    mode: Annotated[str, OneOf(("Apply", "Observe"))] = "Apply"
+    """Apply carries decisions out. Observe writes nothing to the cluster and says what it would
+    do beside the scheduler in charge."""
 
     lease_namespace: str = "default"
     """Namespace of the leader election Lease."""

@@ -133,8 +133,12 @@ affinity:
 {{/* The settings file of operator and extender: what the chart must set, over what values say. */}}
 {{- define "bireme.settings" -}}
 {{- $progress := .Values.operator.progress -}}
+{{- $observes := eq .Values.operator.mode "Observe" -}}
 {{- $operator := dict "leaseNamespace" (include "bireme.namespace" .) "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
-{{- if $progress.enabled -}}
+{{- if $observes -}}
+{{- $operator = merge (dict "mode" "Observe") $operator -}}
+{{- end -}}
+{{- if and $progress.enabled (not $observes) -}}
 {{- $scheme := ternary "https" "http" (ne $progress.certificateSecret "") -}}
 {{- $url := printf "%s://%s-progress.%s.svc:8082" $scheme (include "bireme.fullname" .) (include "bireme.namespace" .) -}}
 {{- $operator = merge (dict "progressUrl" $url "progressHost" "0.0.0.0" "progressPort" 8082) $operator -}}
@@ -157,7 +161,7 @@ affinity:
 {{- with .Values.scheduling -}}
 {{- $_ := set $all "scheduling" . -}}
 {{- end -}}
-{{- if .Values.defaultQueue.create -}}
+{{- if and .Values.defaultQueue.create (not $observes) -}}
 {{- $_ := set $all "defaultQueue" .Values.defaultQueue.spec -}}
 {{- end -}}
 {{- toYaml $all -}}

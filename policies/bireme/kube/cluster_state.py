@@ -476,6 +476,10 @@ class ClusterState:
             self._table = None
         self._notice()
 
+    def node_of_other(self, pod: Key) -> str:
+        """Return the node of a pod of no gang; empty where it is on none, or over."""
+        return self._usage.node_of(("", f"{pod[0]}/{pod[1]}"))
+
     def members_of(self, group: Key) -> list[PodFacts]:
         """Return all pods with the label of ``group``, trusted or not."""
         return [self.members[key] for key in self._members_of.get(group, ())]

@@ -167,7 +167,7 @@ def waiting_gang(
     lack = None
     if fault is None and spec is not None:
         lack = _too_few(len(gated) + planned, needed + planned) or _too_few_of(gated, minima)
-    tasks, fault = _tasks(gated, minima, group.plan), fault or lack
+    tasks, fault = tasks_of_pods(gated, minima, group.plan), fault or lack
     kinds = {task.name for task in tasks} | (group.plan.replicas.keys() if group.plan else set())
     if len(kinds) > MAX_PLANNED_TASKS:
         tasks, fault = (), fault or _too_many(len(kinds))
@@ -276,7 +276,7 @@ def _too_many(shapes: int) -> tuple[Reason, str]:
     )
 
 
-def _tasks(
+def tasks_of_pods(
     gated: list[tuple[PodFacts, Task]], minima: dict[str, int], plan: plans.PlanFacts | None
 ) -> tuple[Task, ...]:
     """Group equal pods of one task label into tasks; each further shape gets a numbered name.

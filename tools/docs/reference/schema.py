@@ -25,7 +25,7 @@ from tools.docs.reference.values import CHART
 PATH: Final = CHART / "values.schema.json"
 SET_BY_CHART: Final[Mapping[type[Any], tuple[str, ...]]] = {
     OperatorSettings: (
-        *("lease_namespace", "metrics_host", "metrics_port"),
+        *("mode", "lease_namespace", "metrics_host", "metrics_port"),
         *("progress_url", "progress_host", "progress_port"),
         *("progress_cert_file", "progress_key_file", "progress_ca_config_map"),
     ),

@@ -469,10 +469,11 @@ _TASK_SHAPE_KEPT: Final = (
     f" && o.replicas == t.replicas && {kept('minReplicas', 'o', 't')}"
     f" && {kept('maxReplicas', 'o', 't')})"
 )
-_ADMITTED: Final = (
-    "(has(oldSelf.status) && has(oldSelf.status.phase)"
-    " && oldSelf.status.phase in ['Starting', 'Running', 'Restarting'])"
+_PHASE_IN: Final = (
+    "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase in {})"
 )
+_ADMITTED: Final = _PHASE_IN.format("['Starting', 'Running', 'Restarting']")
+_HAS_PLACES: Final = _PHASE_IN.format("['Starting', 'Running']")
 _WHILE_ADMITTED: Final = (
     " while the job is {oldSelf.status.phase}:"
     " suspend it first (spec.runPolicy.suspend: true) or create a new job"
@@ -481,9 +482,9 @@ _WHILE_ADMITTED: Final = (
 
 # These rules run at every status write as well, where the spec is the same: that is asked first.
 # Reading a field costs the API server in proportion to its neighbours, and a status has many.
-def _kept_once_admitted(field: str) -> Rule:
+def _kept_once_admitted(field: str, when: str = _ADMITTED) -> Rule:
     return Rule(
-        f"({kept(field, 'oldSelf.spec', 'self.spec')}) || !{_ADMITTED}",
+        f"({kept(field, 'oldSelf.spec', 'self.spec')}) || !{when}",
         f"{changed(field)}{_WHILE_ADMITTED}",
         field=f".spec.{field}",
     )
@@ -502,7 +503,9 @@ _JOB_RULES: Final = checked_by(
         f" {{self.spec.tasks.map(t, !({_POD_NAME_FITS}), t.name)}}:"
         " shorten the job's or the task's name",
     ),
-    *map(_kept_once_admitted, ("queue", "priorityClassName", "minAvailable", "rendezvous")),
+    # One that waits to start again counts in no queue yet, and may be moved.
+    _kept_once_admitted("queue", _HAS_PLACES),
+    *map(_kept_once_admitted, ("priorityClassName", "minAvailable", "rendezvous")),
     Rule(
         f"self.spec.tasks.map(t, t.name) == oldSelf.spec.tasks.map(t, t.name) || !{_ADMITTED}",
         "spec.tasks cannot change from {oldSelf.spec.tasks.map(t, t.name)} to"

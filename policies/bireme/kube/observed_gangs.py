@@ -1,0 +1,138 @@
+"""Gangs of pods that wait for another scheduler, as Bireme would plan them: what Observe looks at.
+
+Pods of one group of Volcano, coscheduling or Kueue are one gang, and so are those of one controller
+that is no service. Any other pod counts alone, where it asks for devices. Pods that anybody's gate
+holds back wait for no scheduler yet.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bireme.core.gangs import Gang, Key
+from bireme.core.resources import is_device
+from bireme.kube import names, pod_groups, pod_rules, pods, quantities, wire
+from bireme.kube.pods import PodFacts
+from bireme.kube.tenancy import Tenancy, queue_of, queue_source
+
+PENDING: Final = {
+    "labelSelector": f"!{names.POD_GROUP_LABEL}",
+    "fieldSelector": "spec.nodeName=,status.phase=Pending",
+}
+"""Selects the pods of others that are on no node."""
+_GROUP_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
+_SERVICES: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+
+
+class Annotations(wire.PodAnnotations, frozen=True):
+    """The annotation by which Volcano knows the group of a pod."""
+
+    group: str | None = msgspec.field(name="scheduling.k8s.io/group-name", default=None)
+
+
+class PendingMeta(wire.PodMeta, frozen=True):
+    annotations: Annotations | None = None
+
+
+class PendingPod(wire.V1Pod, frozen=True):
+    """A pod with what tells its gang."""
+
+    metadata: PendingMeta
+
+
+class _Member(NamedTuple):
+    pod: PendingPod
+    facts: PodFacts
+    gang: str
+    """Uid of its gang: not of an object, but the same while the gang is."""
+
+
+class ObservedPods:
+    """Pods that wait for another scheduler; ``on_change`` is called after every change of them."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._members: dict[Key, _Member] = {}
+        self._left: dict[Key, str] = {}
+
+    def put(self, key: Key, pod: PendingPod) -> None:
+        gang = gang_of(pod)
+        if not gang:
+            self.delete(key)
+            return
+        facts = pods.from_manifest(pod)
+        before = self._members.get(key)
+        if before is None or (before.facts, before.pod.spec) != (facts, pod.spec):
+            self._members[key] = _Member(pod, facts, gang)
+            self._on_change()
+
+    def delete(self, key: Key) -> None:
+        """Forget a pod that was bound, or is gone."""
+        member = self._members.pop(key, None)
+        if member is not None:
+            self._left[key] = member.gang
+            self._on_change()
+
+    def take_left(self) -> dict[Key, str]:
+        """Return the pods that have left since this was called last, with the uid of their gang."""
+        left, self._left = self._left, {}
+        return left
+
+    def gangs(
+        self, tenancy: Tenancy, estimate: Callable[[Key, Iterable[PodFacts]], float | None]
+    ) -> list[Gang]:
+        """Return the gangs; ``estimate`` gives the run time of pods in seconds, if it is known."""
+        members: dict[str, list[_Member]] = {}
+        for key in sorted(self._members):
+            member = self._members[key]
+            members.setdefault(member.gang, []).append(member)
+        return [_gang(uid, there, tenancy, estimate) for uid, there in members.items()]
+
+
+def gang_of(pod: PendingPod) -> str:
+    """Return the uid of the gang that ``pod`` is of; empty where Bireme would not plan it."""
+    meta, spec = pod.metadata, pod.spec
+    if spec.scheduling_gates or meta.deletion_timestamp is not None or pods.never_leaves(pod):
+        return ""
+    labels = meta.labels or {}
+    named = (meta.annotations.group if meta.annotations is not None else None) or next(
+        (labels[name] for name in _GROUP_LABELS if labels.get(name)), ""
+    )
+    if named:
+        return f"{meta.namespace}/{named}"
+    owners = meta.owner_references or ()
+    if len(owners) == 1 and owners[0].kind not in _SERVICES:
+        return f"{meta.namespace}/{owners[0].name}/{owners[0].uid}"
+    asks_devices = any(is_device(name) for name, _ in pods.request_of_pod(pod))
+    return f"{meta.namespace}/{meta.name}/{meta.uid}" if asks_devices else ""
+
+
+def _gang(
+    uid: str,
+    members: list[_Member],
+    tenancy: Tenancy,
+    estimate: Callable[[Key, Iterable[PodFacts]], float | None],
+) -> Gang:
+    namespace, name = uid.split("/")[:2]
+    given = [(m.facts, pod_groups.member_task(m.pod, m.facts)) for m in members]
+    default_queue = tenancy.default_queue(namespace)
+    made = (quantities.parse_timestamp(m.pod.metadata.creation_timestamp) for m in members)
+    learned = estimate((namespace, name), [m.facts for m in members])
+    left = dict.fromkeys(r for m in members for r in pod_rules.left_to_scheduler(m.pod.spec))
+    return Gang(
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        queue=queue_of(None, default_queue),
+        queue_source=queue_source(namespace, default_queue),
+        tasks=pod_groups.tasks_of_pods(given, {}, None),
+        arrived=max(at or 0.0 for at in made),
+        priority=max(m.pod.spec.priority or 0 for m in members),
+        kind="Pods",
+        min_available=len(members),
+        user=namespace,
+        estimated_seconds=learned,
+        is_learned_estimate=learned is not None,
+        left_to_scheduler="; ".join(left),
+    )
