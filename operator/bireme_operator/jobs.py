@@ -100,8 +100,14 @@ class JobReconciler:
     async def preempt(
         self, job: JobFacts, message: str, now: float, reason: Reason = Reason.PREEMPTED
     ) -> None:
-        """Record that the gang stops for another one; its life cycle does the rest."""
-        move = Transition("Restarting", reason, message, preemptions=1)
+        """Record that the gang stops for another one, or so that its nodes are free.
+
+        Its life cycle does the rest.
+        """
+        for_nobody = int(reason is Reason.NODE_MAINTENANCE)
+        move = Transition(
+            *("Restarting", reason, message), preemptions=1 - for_nobody, interruptions=for_nobody
+        )
         await self._record(job, move, self.state.view(job.key), now)
 
     def _await_verdict(self, job: JobFacts, view: GangView | None) -> None:

@@ -184,7 +184,7 @@ class SchedulingLoop:
         """Return the decision on ``snapshot``, once everything in it is under way."""
         # What is being written already is not decided again.
         known = self.pools.applied_to(self.executor.preemptions.applied_to(snapshot))
-        if not (known.waiting or any(running.gang.is_elastic for running in known.running)):
+        if not known.may_change:
             return self.cycles.skip(known)
         basis = self.executor.basis(known)
         decision = await self.cycles.decide(known)

@@ -24,12 +24,9 @@ from prometheus_client import Gauge
 from bireme.core.decision import Hold
 from bireme.core.gangs import (
     Gang,
-    NodeConstraints,
-    Requirement,
-    SelectorOperator,
-    SelectorTerm,
 )
 from bireme.core.gpus import GPU_MODEL_LABEL
+from bireme.core.maintenance import off_nodes
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import FreeCapacity
 from bireme.core.reasons import Reason
@@ -222,12 +219,7 @@ class NodeTroubles:
         known = self._kept.get(gang.uid)
         # Of thousands of gangs few change between two cycles.
         if known is None or known.gang is not gang or known.nodes != nodes:
-            not_there = Requirement("metadata.name", SelectorOperator.NOT_IN, nodes)
-            tasks = tuple(
-                replace(task, constraints=_without(task.constraints, not_there))
-                for task in gang.tasks
-            )
-            known = self._kept[gang.uid] = _Kept(gang, nodes, replace(gang, tasks=tasks))
+            known = self._kept[gang.uid] = _Kept(gang, nodes, off_nodes(gang, nodes))
         return known.around
 
     def exempt(self, gang: Gang) -> bool:
@@ -279,15 +271,3 @@ def _within_pools(
         if left[pool] > 0:
             left[pool] -= 1
             yield name
-
-
-def _without(given: NodeConstraints, not_there: Requirement) -> NodeConstraints:
-    terms = given.affinity_terms
-    if terms is None:
-        return replace(given, affinity_terms=(SelectorTerm(names=(not_there,)),))
-    # A term without any requirement matches no node, and must not come to match some.
-    narrowed = (
-        replace(term, names=(*term.names, not_there)) if term.labels or term.names else term
-        for term in terms
-    )
-    return replace(given, affinity_terms=tuple(narrowed))

@@ -96,7 +96,7 @@ class Observation:
         others = self.pods.gangs(self.state.tenancy, self.state.run_times.of_group)
         waiting = [*known, *others]
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
-        if not (waiting or any(running.gang.is_elastic for running in snapshot.running)):
+        if not snapshot.may_change:
             self.cycles.skip(snapshot)
             self._verdicts.clear()
             return
@@ -140,6 +140,7 @@ class Observation:
                 _log.debug("would hold", reason=action.reason.value, **about)
         # What would be stopped or resized is so again in every cycle, until something changes.
         changes = {("would stop", stop.gang.key, stop.message) for stop in decision.preempted}
+        changes |= {("would stop", stop.gang.key, stop.message) for stop in decision.vacated}
         changes |= {("would resize", r.gang.key, r.message) for r in decision.resized}
         for what, key, message in sorted(changes):
             name = f"{what} {key[0]}/{key[1]}"

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from bireme.core import messages
-from bireme.core.decision import Decision, Preempt
+from bireme.core.decision import Decision, Preempt, Vacate
 from bireme.core.gangs import Gang, Key
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
@@ -39,11 +39,15 @@ _UNKNOWN_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class _Victim:
     job: JobFacts
-    preempt: Preempt
+    stop: Preempt | Vacate
 
     @property
     def key(self) -> Key:
         return self.job.key
+
+    @property
+    def overrides_budget(self) -> bool:
+        return isinstance(self.stop, Preempt) and bool(self.stop.overrides_budget)
 
 
 @dataclass(slots=True)
@@ -89,14 +93,19 @@ class Preemptions:
         for preempt in decision.preempted:
             by_preemptor.setdefault(preempt.beneficiary.uid, []).append(preempt)
         for preempts in by_preemptor.values():
-            victims = [
-                _Victim(jobs[key], preempt)
-                for preempt in preempts
-                if (key := preempt.gang.key) in jobs
-            ]
-            is_whole = len(victims) == len(preempts) and self._are_ready(victims)
-            if is_whole and self._still_waits(preempts[0].beneficiary):
+            victims = self._victims(preempts, jobs)
+            if victims and self._still_waits(preempts[0].beneficiary):
                 self._begin(victims)
+        for vacate in decision.vacated:  # each for itself: none waits for another's budget
+            if victims := self._victims((vacate,), jobs):
+                self._begin(victims)
+
+    def _victims(
+        self, stops: Sequence[Preempt | Vacate], jobs: Mapping[Key, JobFacts]
+    ) -> list[_Victim]:
+        """Return the victims of ``stops``; none where one of them cannot be stopped now."""
+        victims = [_Victim(jobs[key], stop) for stop in stops if (key := stop.gang.key) in jobs]
+        return victims if len(victims) == len(stops) and self._are_ready(victims) else []
 
     def _are_ready(self, victims: Iterable[_Victim]) -> bool:
         return all(
@@ -131,7 +140,7 @@ class Preemptions:
             kept = await self._kept_by_budgets(victims)
             # A job may have ended, or been edited, while the budgets were read.
             current = [job for v in victims if (job := self._unchanged(v.job)) is not None]
-            may = all(v.preempt.overrides_budget for v in victims if v.key in kept)
+            may = all(v.overrides_budget for v in victims if v.key in kept)
             stopped = may and len(current) == len(victims)
             if stopped:
                 for job, victim in zip(current, victims, strict=True):
@@ -157,7 +166,7 @@ class Preemptions:
         going: dict[str, list[PodFacts]] = {space: [] for space in spaces}
         kept: dict[Key, str] = {}
         # What a budget does not keep from going goes first.
-        for victim in sorted(victims, key=lambda victim: not victim.preempt.overrides_budget):
+        for victim in sorted(victims, key=lambda victim: not victim.overrides_budget):
             key = victim.key
             pods = self.state.pods_of(victim.job)
             why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
@@ -165,7 +174,7 @@ class Preemptions:
             going[key[0]] += pods
             if why:
                 kept[key] = why
-                if not victim.preempt.overrides_budget:
+                if not victim.overrides_budget:
                     _log.info("gang is protected", gang=key, why=why)
                     self.metrics.protected.inc()
         if kept:
@@ -197,10 +206,10 @@ class Preemptions:
         self._kept.update(dict.fromkeys(found, end))
 
     async def _stop(self, job: JobFacts, victim: _Victim, kept: str) -> None:
-        reason, message = Reason.PREEMPTED, victim.preempt.message
-        if kept:
+        reason, message = victim.stop.reason, victim.stop.message
+        if kept and isinstance(victim.stop, Preempt):
             reason = Reason.BUDGET_OVERRIDDEN
-            beneficiary = victim.preempt.beneficiary
+            beneficiary = victim.stop.beneficiary
             message += messages.budget_overridden(kept, beneficiary, self.state.settings)
         try:
             await self.jobs.preempt(job, message, self.now(), reason)

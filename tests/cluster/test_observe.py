@@ -102,13 +102,13 @@ def test_it_says_what_it_would_do_beside_the_scheduler_in_charge_and_writes_noth
     )
     assert observed.metric('observed_actions{action="admit"}') == 1.0
 
-    cluster.api.post(JOBS, training_job("job", task(replicas=8)))
-    eventually(lambda: observed.metric('gangs_waiting{reason="WaitingForCapacity"}') == 1.0)
     for name, node in (("crew-0", "gpu-00"), ("crew-1", "gpu-01")):
         bind(cluster, name, node)
     same = 'observed_binds_total{outcome="same node"}'
     eventually(lambda: observed.metric(same) == 2.0, explain=observed.operator.log_tail)
 
+    cluster.api.post(JOBS, training_job("job", task(replicas=8)))
+    eventually(lambda: observed.metric('gangs_waiting{reason="WaitingForCapacity"}') == 1.0)
     cluster.kubectl("delete", "pod", "crew-0", "--force")
     eventually(
         lambda: [

@@ -20,7 +20,8 @@ def test_the_list_of_commands_needs_no_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["why", "queue", "top", "explain", "drain", "release", "submit", "convert"]
+    "command",
+    ["why", "queue", "top", "explain", "drain", "release", "maintenance", "submit", "convert"],
 )
 def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
     loaded = loaded_for([command])

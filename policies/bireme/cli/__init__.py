@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "explain": "what a SchedulingPolicy decides, whether it does, and how well",
     "drain": "what a drain of nodes would move, and where to; nothing is moved",
     "release": "let go of namespaces that enforce their queues, and of pods that wait for Bireme",
+    "maintenance": "announce maintenance of nodes: no gang starts there that would not end before",
     "submit": "check manifests here and at the API server, send them all or none, and follow them",
     "convert": "Volcano's Jobs, PodGroups and Queues as Bireme's, with a note on all that differs",
     "policies": "list all policies, a line each",

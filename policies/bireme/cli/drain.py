@@ -26,6 +26,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import BiremeError
 from bireme.core.gangs import Gang
+from bireme.core.maintenance import left_after
 from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
 from bireme.core.resources import IntArray, add
@@ -169,7 +170,7 @@ def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy)
     """Return the effect on every gang with replicas on ``drained`` nodes, by namespace and name."""
     rows = np.array(sorted(snapshot.nodes.row[name] for name in drained), dtype=np.int64)
     there = {r.gang.uid: r for r in snapshot.running if sum(_replicas_on(rows, r).values())}
-    whole = {uid: r for uid, r in there.items() if not _goes_on(r, rows)}
+    whole = {uid: r for uid, r in there.items() if left_after(r, rows, snapshot.nodes) is None}
     decision = run_cycle(_without(snapshot, whole, drained), policy)
     moves = [_move(running, rows, uid in whole, decision) for uid, running in there.items()]
     return sorted(moves, key=lambda move: move.gang.key)
@@ -180,16 +181,6 @@ def _replicas_on(rows: IntArray, running: RunningGang) -> dict[str, int]:
         task.task: int(task.counts[np.isin(task.rows, rows)].sum())
         for task in running.placement.tasks
     }
-
-
-def _goes_on(running: RunningGang, rows: IntArray) -> bool:
-    """Return whether the gang is elastic and can lose its replicas on ``rows``."""
-    if not running.gang.is_elastic or running.anchor_row in rows:
-        return False
-    lost = _replicas_on(rows, running)
-    least = {task.name: task.replicas for task in running.gang.at_minimum.tasks}
-    sizes = running.sizes
-    return all(sizes.get(name, 0) - lost.get(name, 0) >= fewest for name, fewest in least.items())
 
 
 def _without(

@@ -54,6 +54,9 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.START_TIMED_OUT: "change what the message names, mostly the image; an edit of the spec"
     " has it tried at once. What is only slow needs a longer startTimeoutSeconds, of the job or"
     " of its queue",
+    Reason.NODE_MAINTENANCE: "nothing: it goes elsewhere, and is not moved again",
+    Reason.MAINTENANCE_AHEAD: "time, until the maintenance is over; or a spec.estimatedDuration"
+    " that ends before it begins",
     Reason.NODE_LOST: "nothing: it goes elsewhere. See kubectl describe node",
     Reason.POD_REJECTED: "nothing: it goes elsewhere. Where all nodes refuse it, change what the"
     " message names",

@@ -15,6 +15,7 @@ from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Reserva
 from bireme.core.elastic import larger, smaller
 from bireme.core.gangs import Gang, Key
 from bireme.core.guardrails import CheckedPlacer, CheckedSizer, OrderError, orderers
+from bireme.core.maintenance import Maintenance
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
@@ -42,6 +43,9 @@ def run_cycle(
     reservations do not say when they should come true sooner. Whom it reaches where there is no
     time for all, ``turns`` say.
     """
+    windows = Maintenance.of(snapshot, explain)
+    if windows is not None:
+        snapshot = windows.snapshot
     placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
     scale_up = None
     if snapshot.growable:
@@ -56,6 +60,7 @@ def run_cycle(
             fault = fault or str(error)  # the first is the policy's own
         else:
             break
+    decision = decision if windows is None else windows.decided(decision, placer, explain)
     return replace(decision, fallback="; ".join(filter(None, (fault, sizer.fault, placer.fault))))
 
 

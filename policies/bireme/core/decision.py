@@ -109,8 +109,22 @@ class Preempt:
         return self.running.gang
 
 
+@dataclass(frozen=True, slots=True)
+class Vacate:
+    """Stop ``running`` so that its nodes are free, for nobody; it goes back to waiting."""
+
+    running: RunningGang
+    message: str
+    reason: Reason = Reason.NODE_MAINTENANCE
+
+    @property
+    def gang(self) -> Gang:
+        """The gang that stops."""
+        return self.running.gang
+
+
 # Exactly one Admit or Hold for each waiting gang that the cycle reached.
-Action: TypeAlias = Admit | Hold | Resize | Preempt
+Action: TypeAlias = Admit | Hold | Resize | Preempt | Vacate
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +172,8 @@ class Decision:
     def preempted(self) -> tuple[Preempt, ...]:
         """Running gangs that make room."""
         return tuple(action for action in self.actions if isinstance(action, Preempt))
+
+    @property
+    def vacated(self) -> tuple[Vacate, ...]:
+        """Running gangs that leave nodes whose maintenance has begun."""
+        return tuple(action for action in self.actions if isinstance(action, Vacate))

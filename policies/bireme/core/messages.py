@@ -423,6 +423,33 @@ def beyond_line(beyond: Beyond, settings: SchedulingSettings) -> str:
     return f"number {beyond.place} in the line of its namespace, of which {length}: {why}"
 
 
+def moved(done: str, names: Sequence[str], nodes: NodeTable) -> str:
+    """Return that a gang stops or shrinks for the maintenance of the nodes ``names``."""
+    ends = max(nodes.windows[name].ends for name in names)
+    return f"{done} for the maintenance of {_named_nodes(names)} until {clock_time(ends)}"
+
+
+def maintenance_ahead(gang: Gang, names: Sequence[str], snapshot: ClusterSnapshot) -> str:
+    """Return which nodes ``gang`` is kept off for their maintenance, and what helps."""
+    windows = [snapshot.nodes.windows[name] for name in names]
+    first, last = min(w.begins for w in windows), max(w.ends for w in windows)
+    when = f"from {clock_time(first)} to {clock_time(last)}"
+    words = f"kept off {_named_nodes(names)} for maintenance {when}"
+    if max(w.begins for w in windows) <= snapshot.now:
+        return words
+    known = gang.estimated_seconds is not None and not gang.is_learned_estimate
+    remedy = "a shorter" if known else "a"
+    return f"{words}; {remedy} spec.estimatedDuration that ends before lets it start there"
+
+
+def _named_nodes(names: Sequence[str]) -> str:
+    """Name nodes, the first three of many."""
+    if len(names) == 1:
+        return f"node {names[0]}"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"nodes {', '.join(names[:3])}{more}"
+
+
 def making_room(gang: Gang, done: str, beneficiary: Gang) -> str:
     """Return for which gang ``gang`` was ``done``, that is, "stopped" or "shrunk"."""
     return f"{done} to make room for {_named(beneficiary, gang)}"

@@ -7,7 +7,7 @@ taints share one evaluation per pod template. Topology domains are codes too, na
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,21 @@ _MEMO_CEILING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which a node is under maintenance, POSIX seconds.
+
+    Raises:
+        SnapshotError: it ends before it begins.
+    """
+
+    begins: float
+    ends: float
+
+    def __post_init__(self) -> None:
+        require("end of a maintenance window", self.ends, self.begins, error=SnapshotError)
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One node as facts. ``allocatable`` in the units of :mod:`bireme.core.resources`."""
 
@@ -56,6 +71,8 @@ class Node:
     is_cordoned: bool = False
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Request of pods that never leave the node (DaemonSets, static pods)."""
+    maintenance: Window | None = None
+    """See :mod:`bireme.core.maintenance`."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,11 @@ class NodeTable:
             codes[row] = sets.setdefault(key, len(sets))
         self.taint_sets = tuple(sets)
         self.taint_codes: Codes = codes
+
+    @cached_property
+    def windows(self) -> dict[str, Window]:
+        """The maintenance windows by node, ended ones too; empty in nearly every cluster."""
+        return {node.name: w for node in self.nodes if (w := node.maintenance) is not None}
 
     @cached_property
     def softly_tainted(self) -> tuple[int, ...]:
@@ -211,6 +233,19 @@ def selected(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
             any_term |= _matches_term(term, nodes)
         mask &= any_term
     return mask
+
+
+def without(given: NodeConstraints, not_there: Requirement) -> NodeConstraints:
+    """Return ``given`` narrowed by a requirement on names of nodes."""
+    terms = given.affinity_terms
+    if terms is None:
+        return replace(given, affinity_terms=(SelectorTerm(names=(not_there,)),))
+    # A term without any requirement matches no node, and must not come to match some.
+    narrowed = (
+        replace(term, names=(*term.names, not_there)) if term.labels or term.names else term
+        for term in terms
+    )
+    return replace(given, affinity_terms=tuple(narrowed))
 
 
 def closed(constraints: NodeConstraints, nodes: NodeTable) -> dict[str, int]:

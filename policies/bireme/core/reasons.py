@@ -49,6 +49,8 @@ class Reason(StrEnum):
     OVER_NAMESPACE_LIMIT = "OverNamespaceLimit"
     """So many gangs of its namespace wait, or of so many shapes, that a cycle does not look at all
     of them. It follows, in its order, once those before it have started or are gone."""
+    MAINTENANCE_AHEAD = "MaintenanceAhead"
+    """It fits only on nodes that are under maintenance, or will be before it should have ended."""
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
     """Gangs are being stopped or shrunk for it, and the places are kept."""
     SCALING_UP = "ScalingUp"
@@ -99,6 +101,8 @@ class Reason(StrEnum):
     NODE_LOST = "NodeLost"
     """A node of its plan is gone or has not been ready for nodeLostSeconds, or was cordoned or
     tainted before the replica was bound. The whole gang starts again."""
+    NODE_MAINTENANCE = "NodeMaintenance"
+    """The maintenance of a node of its plan has begun. The whole gang starts again elsewhere."""
     POD_REJECTED = "PodRejected"
     """A kubelet refused a replica before it ran, with its words in the message. The whole gang
     starts again, on other nodes for ten minutes; it counts as no failure of the job, which fails

@@ -84,6 +84,13 @@ class ClusterSnapshot:
         until = running.started if running is not None and running.gang is gang else self.now
         return gang.wait_seconds(until)
 
+    @property
+    def may_change(self) -> bool:
+        """True if a cycle could do anything: start, resize or move a gang."""
+        if self.waiting or any(running.gang.is_elastic for running in self.running):
+            return True
+        return bool(self.nodes.windows and self.running)
+
     def overdue_seconds(self, gang: Gang) -> float:
         """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""
         return max(0.0, self.wait_seconds(gang) - self.wait_bound_seconds(gang))

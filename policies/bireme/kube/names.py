@@ -46,6 +46,9 @@ KEPT_IN_PLACE: Final = {
 PLAN_MODE_PATH: Final = ".status.plan.mode"
 """Selectable field of a TrainingJob: absent without a plan, which selects those that have one."""
 
+MAINTENANCE: Final = f"{GROUP}/maintenance"
+"""Annotation of a Node: begin and end of its maintenance, in RFC 3339 with a slash between."""
+
 FIELD_MANAGER: Final = "bireme-operator"
 OPERATOR_LEASE: Final = "bireme-operator"
 

@@ -66,7 +66,7 @@ def _stated(name: str, template: NodeTemplate, labels: Mapping[str, str]) -> Nod
     taints = (wire.V1Taint(t.key, t.value or None, t.effect) for t in template.taints)
     return nodes.from_manifest(
         wire.V1Node(
-            metadata=wire.V1ObjectMeta(name=name, labels={**template.labels, **labels}),
+            metadata=wire.NodeMeta(name=name, labels={**template.labels, **labels}),
             spec=wire.V1NodeSpec(taints=tuple(taints)),
             status=wire.V1NodeStatus(
                 allocatable=dict(template.allocatable),

@@ -1,7 +1,7 @@
 """Convert Node objects to :class:`bireme.core.nodes.Node`."""
 
 from bireme.core.gangs import Taint
-from bireme.core.nodes import Node
+from bireme.core.nodes import Node, Window
 from bireme.kube import node_features, quantities, wire
 
 
@@ -24,7 +24,20 @@ def from_manifest(node: wire.V1Node) -> Node:
         soft_taints=tuple(t for t in given if t.effect == "PreferNoSchedule"),
         is_ready=is_ready(node),
         is_cordoned=bool(node.spec.unschedulable),
+        maintenance=window_of(node.metadata.annotations),
     )
+
+
+def window_of(annotations: wire.NodeAnnotations | None) -> Window | None:
+    """Return the maintenance that a node's annotation announces; None where it is none.
+
+    What cannot be read announces nothing, as the API server takes any text.
+    """
+    text = (annotations.maintenance if annotations is not None else None) or ""
+    begins, ends = (quantities.parse_timestamp(part) for part in text.partition("/")[::2])
+    if begins is None or ends is None or ends <= begins:
+        return None
+    return Window(begins, ends)
 
 
 def is_ready(node: wire.V1Node) -> bool:

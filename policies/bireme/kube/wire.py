@@ -80,7 +80,18 @@ class V1NodeStatus(Wire, frozen=True):
     declared_features: tuple[str, ...] | None = None
 
 
+class NodeAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The annotation that announces the maintenance of a node."""
+
+    maintenance: str | None = msgspec.field(name="bireme.dev/maintenance", default=None)
+
+
+class NodeMeta(V1ObjectMeta, frozen=True):
+    annotations: NodeAnnotations | None = None
+
+
 class V1Node(MetadataOnly, frozen=True):
+    metadata: NodeMeta
     spec: V1NodeSpec = V1NodeSpec()
     status: V1NodeStatus = V1NodeStatus()
 

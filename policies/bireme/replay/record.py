@@ -66,7 +66,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         starts, resizes: The places by gang.
-        stops: The beneficiary by gang that makes room.
+        stops: The beneficiary by gang that makes room; empty for the maintenance of nodes.
         holds: The reason by gang that is left waiting.
         fallback: Why the policy's own order was not used; empty when it was.
         growth: The nodes to ask for by gang and pool; 0 where those that come are enough.

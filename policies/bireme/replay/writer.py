@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize
+from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize, Vacate
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
@@ -42,7 +42,8 @@ def outline_of(decision: Decision, nodes: NodeTable) -> record.Outline:
         digest=_digest(decision, nodes),
         starts={a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted},
         resizes={a.gang.uid: places_of(a.placement, nodes) for a in decision.resized},
-        stops={a.gang.uid: a.beneficiary.uid for a in decision.preempted},
+        stops={a.gang.uid: a.beneficiary.uid for a in decision.preempted}
+        | {a.gang.uid: "" for a in decision.vacated},
         holds={a.gang.uid: a.reason.value for a in decision.held},
         fallback=decision.fallback,
         growth=_growth_of(decision),
@@ -97,6 +98,8 @@ def _facts(action: Action, nodes: NodeTable) -> Iterator[object]:
             yield action.beneficiary.uid
             if action.overrides_budget:
                 yield action.overrides_budget
+        case Vacate():
+            pass
 
 
 # --- 2. Cycles to lines -------------------------------------------------------------------------

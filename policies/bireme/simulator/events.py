@@ -19,6 +19,7 @@ class EventKind(IntEnum):
     ARRIVAL = 2
     WAKE = 3
     POOL = 4
+    MAINTENANCE = 5
 
 
 class Event(NamedTuple):
@@ -26,7 +27,8 @@ class Event(NamedTuple):
 
     Attributes:
         time: Seconds after the start of the trace.
-        name: A job or a node. For node pools see :mod:`bireme.simulator.node_pools`.
+        name: A job or a node, also one whose maintenance begins or ends. For node pools see
+            :mod:`bireme.simulator.node_pools`.
         version: Distinguishes an event that still counts from a stale one. For a wake-up it is the
             start it belongs to; for a node it is 1 when the node comes up and 0 when it fails.
     """

@@ -17,7 +17,7 @@ class RunSegment:
     Attributes:
         began, ended: Seconds after the start of the trace.
         places: (task name, node name, replicas) for every node used.
-        ended_by: "finished", "preempted", "resized", "node lost" or "still running".
+        ended_by: "finished", "preempted", "maintenance", "resized", "node lost" or "still running".
     """
 
     began: float

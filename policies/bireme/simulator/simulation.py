@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Admit, Decision, Hold, Preempt
+from bireme.core.decision import Admit, Decision, Hold, Preempt, Vacate
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
@@ -79,6 +79,7 @@ _COUNTED: Final = (
 _MOST_CYCLES: Final = 1000
 """Cycles at one moment: all but the last stop, shrink or start a gang, so more are a loop."""
 _RESERVATION_TOLERANCE_SECONDS: Final = 1e-6
+_NEWS: Final = (EventKind.ARRIVAL, EventKind.NODE, EventKind.MAINTENANCE)
 _SETTINGS: Final = SchedulingSettings()
 _PHYSICS: Final = Physics()
 
@@ -153,7 +154,11 @@ class Simulation:
         self._changes_before = 0
         self._changes_recorded = -1
         self._finished_reported = 0
-        self._thins = config.takes_shortcuts and may_thin(policy, state.cluster.queues)
+        # Gangs of other run times are kept off other nodes by maintenance.
+        has_windows = bool(state.cluster.table.windows)
+        is_thin = config.takes_shortcuts and not has_windows
+        self._thins = is_thin and may_thin(policy, state.cluster.queues)
+        self._has_windows = has_windows
 
     def run(self) -> None:
         """Simulate from the first event until every job is finished or nothing can happen."""
@@ -191,7 +196,7 @@ class Simulation:
             event = self.state.events.pop()
             if self.state.handle(event):
                 matters = True
-                self._is_stuck &= event.kind not in (EventKind.ARRIVAL, EventKind.NODE)
+                self._is_stuck &= event.kind not in _NEWS
         return matters
 
     # --- 2. Decisions -------------------------------------------------------------------------
@@ -212,8 +217,11 @@ class Simulation:
 
     def _nothing_can_change(self) -> bool:
         # Only gangs that wait are admitted and given room, and what never fits the present nodes
-        # will not, whatever the others do. Only elastic gangs change their size.
-        return not self.state.elastic and (not self.state.waiting or self._is_stuck)
+        # will not, whatever the others do. Only elastic gangs change their size, and only the
+        # maintenance of nodes stops a gang for nobody.
+        if self.state.elastic or self._has_windows:
+            return False
+        return not self.state.waiting or self._is_stuck
 
     def _decision(self) -> Decision:
         """Return one decision over all gangs that wait."""
@@ -253,9 +261,10 @@ class Simulation:
                     self._record_reservation(action, action.reservation.start)
             elif isinstance(action, Admit):
                 look_again |= self._admit(action)
-            elif isinstance(action, Preempt):
-                self.counts["preemptions"] += 1
-                self.state.stop(action.running.gang.uid, "preempted")
+            elif isinstance(action, Preempt | Vacate):
+                is_preempted = isinstance(action, Preempt)
+                self.counts["preemptions"] += is_preempted
+                self.state.stop(action.gang.uid, "preempted" if is_preempted else "maintenance")
                 self._is_stuck, look_again = False, True
             else:
                 is_smaller = action.reason is Reason.SHRUNK

@@ -24,6 +24,14 @@ from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics.model import Physics, PlacedSpeedLaw
 
 
+def _windows(nodes: Iterable[Node]) -> Iterator[Event]:
+    """Yield the beginning and the end of every maintenance of ``nodes``."""
+    for node in nodes:
+        if node.maintenance is not None:
+            for moment in (node.maintenance.begins, node.maintenance.ends):
+                yield Event(max(0.0, moment), EventKind.MAINTENANCE, node.name)
+
+
 class SimulationState:
     """Jobs, machines and future events.
 
@@ -66,7 +74,7 @@ class SimulationState:
             for job in trace.jobs
             if job.name not in found
         ]
-        self.events = EventQueue([*arrivals, *self._failures(nodes)])
+        self.events = EventQueue([*arrivals, *self._failures(nodes), *_windows(nodes)])
         for each in trace.underway:
             self._restore(each)
         # Last, because its nodes that are not there at the start go, and must be empty.
@@ -135,6 +143,8 @@ class SimulationState:
                 return self._is_wake_needed(event)
             case EventKind.POOL:
                 return self.pools.handle(event, self.now)
+            case EventKind.MAINTENANCE:
+                return True
 
     def _add(self, trace_job: workload.TraceJob) -> SimulatedJob:
         """Register a job that arrives."""

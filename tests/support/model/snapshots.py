@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TypeAlias
 
-from bireme.core.decision import Action, Admit, Decision, Hold, Preempt
+from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Vacate
 from bireme.core.gangs import Gang, Role, Taint, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import Placement
@@ -135,6 +135,8 @@ def _move(action: Action, table: NodeTable) -> Move:
             move["kept"] = places_of(kept.placement, table)
             move |= {"kept_from": kept.start, "closed": kept.is_closed}
         return move
+    if isinstance(action, Vacate):
+        return {"do": "vacate", "job": action.gang.uid}
     places = places_of(action.placement, table)
     return {"do": "resize", "job": action.gang.uid, "places": places, "why": action.reason.value}
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
+from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_snapshot
@@ -34,7 +34,7 @@ def states(draw: st.DrawFn) -> ClusterSnapshot:
 def story(decision: Decision, with_words: bool = True) -> list[object]:
     """A decision as plain values, to compare."""
 
-    def values(action: Admit | Hold | Resize | Preempt) -> list[object]:
+    def values(action: Action) -> list[object]:
         gang = action.gang if isinstance(action, Admit | Hold) else action.running.gang
         facts: list[object] = [type(action).__name__, gang, action.reason]
         if isinstance(action, Admit | Resize):
