@@ -404,6 +404,7 @@ def with_switches(values: Manifest) -> Manifest:
     """The same with everything that can be left out installed, and nothing hidden."""
     shown = copy.deepcopy(values)
     shown["global"] = {}
+    shown["operator"]["mode"] = "Apply"
     shown["defaultQueue"]["create"] = True
     shown["priorityAndFairness"]["enabled"] = shown["networkPolicies"]["enabled"] = True
     shown["admission"]["enforce"]["enabled"] = shown["admission"]["operator"]["enabled"] = True

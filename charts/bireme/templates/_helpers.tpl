@@ -134,10 +134,7 @@ affinity:
 {{- define "bireme.settings" -}}
 {{- $progress := .Values.operator.progress -}}
 {{- $observes := eq .Values.operator.mode "Observe" -}}
-{{- $operator := dict "leaseNamespace" (include "bireme.namespace" .) "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
-{{- if $observes -}}
-{{- $operator = merge (dict "mode" "Observe") $operator -}}
-{{- end -}}
+{{- $operator := dict "mode" .Values.operator.mode "leaseNamespace" (include "bireme.namespace" .) "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
 {{- if and $progress.enabled (not $observes) -}}
 {{- $scheme := ternary "https" "http" (ne $progress.certificateSecret "") -}}
 {{- $url := printf "%s://%s-progress.%s.svc:8082" $scheme (include "bireme.fullname" .) (include "bireme.namespace" .) -}}
