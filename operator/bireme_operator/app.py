@@ -20,7 +20,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator import cluster_version
+from bireme_operator import cluster_version, debug_dump
+from bireme_operator.debug_dump import DebugDump, LastCycles
 from bireme_operator.http_server import HealthEndpoint
 from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
@@ -106,9 +107,29 @@ class Operator:
         self._metrics.show_writes(client.write_counts)
         self._metrics.show_errors([each.error_counts for each in self._clients])
         if self._settings.metrics_port:
-            await self._endpoint.start(self._settings.metrics_host, self._settings.metrics_port)
+            where = (self._settings.metrics_host, self._settings.metrics_port)
+            await self._endpoint.start(*where, self._debug_dump())
         if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
+
+    def _debug_dump(self) -> DebugDump | None:
+        if not self._settings.debug_dump:
+            return None
+        # Neither fenced, as reviews change nothing, nor in the way of renewals.
+        client = ApiClient(self._clients[0].credentials)
+        self._clients.append(client)
+        return debug_dump.make(client, self._last_cycles, self._facts, time.monotonic)
+
+    def _last_cycles(self) -> LastCycles | None:
+        return self._term.last if self._term is not None else None
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "identity": self._identity,
+            "mode": self._settings.mode,
+            "secondsSinceCycle": round(self._cycle_age(), 3),
+            "ready": self.unready() or "yes",
+        }
 
     async def _serve_progress(self, settings: OperatorSettings) -> None:
         files = (settings.progress_cert_file, settings.progress_key_file)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from bireme.connections import ConnectionLimiter
+from bireme_operator.debug_dump import DebugDump
 
 
 class HttpServer:
@@ -50,8 +51,11 @@ class HealthEndpoint:
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._server = HttpServer()
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, dump: DebugDump | None = None) -> None:
+        """Listen on ``host:port``, with the debug dump if there is one; raises OSError."""
         app = web.Application()
+        if dump is not None:
+            dump.add_to(app)
         for path in self._checks:
             app.router.add_get(path, self._check)
         app.router.add_get("/metrics", self._metrics)

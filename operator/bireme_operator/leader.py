@@ -35,6 +35,7 @@ from bireme_operator.cluster_reports import (
     ReportContext,
 )
 from bireme_operator.custom_resources import CustomResources, Sources
+from bireme_operator.debug_dump import LastCycles
 from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
@@ -169,12 +170,14 @@ class LeaderTerm:
         shadows = Shadows(self.policies, metrics.policies, clock)
         name = f"{given.identity}/{given.epoch}"
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
+        self.last = last = LastCycles(name, given.scheduling) if settings.debug_dump else None
         self.heartbeat = heartbeat = Heartbeat(clock)
         cycles = CycleRunner(
             *(self.policies, shadows, recording, metrics, given.fence),
             limit_seconds=settings.cycle_limit_seconds,
             beat=heartbeat.beat,
             clock=clock,
+            last=last,
         )
         self.executor = DecisionExecutor(
             *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),

@@ -29,6 +29,7 @@ from bireme.kube.observed_gangs import PENDING, ObservedPods, PendingPod
 from bireme.kube.watch import Reflector
 from bireme.registry import make_policy
 from bireme_operator.custom_resources import CustomResources
+from bireme_operator.debug_dump import LastCycles
 from bireme_operator.leader import FIRST_LOAD_SECONDS, TermContext, policy_loader
 from bireme_operator.loop import Heartbeat, Pacing
 from bireme_operator.metrics import OperatorMetrics
@@ -189,12 +190,14 @@ class ObserverTerm:
         shadows = Shadows(self.policies, metrics.policies, clock)
         name = f"{given.identity}/observer"
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
+        self.last = last = LastCycles(name, given.scheduling) if settings.debug_dump else None
         self.heartbeat = heartbeat = Heartbeat(clock)
         cycles = CycleRunner(
             *(self.policies, shadows, recording, metrics, given.fence),
             limit_seconds=settings.cycle_limit_seconds,
             beat=heartbeat.beat,
             clock=clock,
+            last=last,
         )
         pacing = Pacing(dirty, settings, metrics, clock, heartbeat)
         self.loop = Observation(pacing, self.state, observed, cycles, metrics, given.now)

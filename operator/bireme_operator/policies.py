@@ -25,6 +25,7 @@ from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.rl.shadow import Difference
 from bireme.tasks import Tasks
+from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.recording import Recording
 
@@ -262,6 +263,7 @@ class CycleRunner:
         limit_seconds: A cycle that has taken so long reaches no more gangs.
         beat: Called from the thread of the cycle before each gang's turn.
         clock: Monotonic seconds.
+        last: Keeps the last cycles for the debug dump; None where none is served.
     """
 
     policies: Policies
@@ -272,6 +274,7 @@ class CycleRunner:
     limit_seconds: float
     beat: Callable[[], None]
     clock: Callable[[], float]
+    last: LastCycles | None = None
     _turns: Turns = field(default_factory=Turns)
 
     async def decide(self, snapshot: ClusterSnapshot) -> Decision:
@@ -288,6 +291,8 @@ class CycleRunner:
         self._turns = turns.after(decision, snapshot.now)
         self.fence()  # the lease may have been lost in the meantime
         self._observe(snapshot, decision, decider.source)
+        if self.last is not None:
+            self.last.keep(snapshot, decision, decider.source, self.clock() - began)
         decider.stats.add(decision)
         if decision.fallback:
             self.metrics.fallbacks.inc()

@@ -113,6 +113,9 @@ class OperatorSettings:
     """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
     alone."""
 
+    debug_dump: bool = False
+    """Serve /debug/dump on the metrics port, for whom the API server allows it."""
+
     log_level: LogLevel = "info"
     """Least severity that is logged: debug, info, warning or error."""
 

@@ -313,10 +313,7 @@ class RecordWriter:
         self._encoder = Encoder()
         line = self._encoder.encode(snapshot, decision, self.lost, source) or b""
         number = max(map(number_of, record_files(self._folder)), default=0) + 1
-        stated = record.Header(
-            record.FORMAT, record.VERSION, version("bireme"), self._run, number, self._settings
-        )
-        header = msgspec.json.encode(stated) + b"\n"
+        header = _header(self._run, number, self._settings)
         if len(header) + len(line) > self._file_bytes:
             raise record.RecordError(
                 f"record_file_bytes is {self._file_bytes}, and stating this cluster once takes "
@@ -353,6 +350,26 @@ class RecordWriter:
                 file.truncate(self._size)
                 if not self._size:
                     Path(file.name).unlink()
+
+
+def _header(run: str, number: int, settings: SchedulingSettings) -> bytes:
+    given = (record.FORMAT, record.VERSION, version("bireme"), run, number, settings)
+    return msgspec.json.encode(record.Header(*given)) + b"\n"
+
+
+def stated(
+    run: str,
+    settings: SchedulingSettings,
+    snapshot: ClusterSnapshot,
+    decision: Decision,
+    source: PolicySource,
+) -> bytes:
+    """Return one cycle as a whole record: its header, and a line that states everything.
+
+    Raises RecordError as :meth:`Encoder.encode`.
+    """
+    line = Encoder().encode(snapshot, decision, source=source) or b""
+    return _header(run, 1, settings) + line
 
 
 def record_files(folder: Path) -> list[Path]:

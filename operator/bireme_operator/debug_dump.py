@@ -1,0 +1,191 @@
+"""The debug dump: what this operator saw and decided last, at ``GET /debug/dump``, for who may ask.
+
+A caller sends a bearer token. The API server says whose it is (TokenReview) and whether that user
+may ``get`` this path (SubjectAccessReview of a nonResourceURL); its no is the answer. The snapshot
+is a whole record of one cycle, which ``bireme replay`` takes. It holds requests and rules of pods,
+but no templates, environments or Secrets, which the operator does not keep.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from bireme.core.decision import Decision, Hold
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import clock_time
+from bireme.kube.client import ApiClient, ApiError, NotLeader
+from bireme.replay.record import RecordError
+from bireme.replay.writer import stated
+from bireme.rl.lookup import PolicySource
+from bireme_operator.progress_auth import RequestRefused
+from bireme_operator.rate_limiter import RateLimiter
+
+PATH: Final = "/debug/dump"
+MOST_BYTES: Final = 64 * 2**20
+"""A snapshot that takes more is left out."""
+_MOST_ACTIONS: Final = 1000
+_MOST_CYCLES: Final = 20
+_LONGEST_TOKEN: Final = 8192
+_SECONDS_EACH: Final = 5.0
+_TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class LastCycles:
+    """What the last cycles decided; of the last one also what it saw."""
+
+    run: str
+    settings: SchedulingSettings
+    _last: tuple[ClusterSnapshot, Decision, PolicySource] | None = None
+    _told: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MOST_CYCLES))
+
+    def keep(
+        self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource, seconds: float
+    ) -> None:
+        """Keep one cycle, which took so long and which ``source`` decided."""
+        self._last = (snapshot, decision, source)
+        self._told.append(
+            {
+                "time": clock_time(snapshot.now),
+                "seconds": round(seconds, 6),
+                "waiting": len(snapshot.waiting),
+                "running": len(snapshot.running),
+                "nodes": len(snapshot.nodes),
+                "policy": source.name,
+                "fallback": decision.fallback,
+                "actions": _counted(decision),
+            }
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """Return it all, as JSON takes it. It takes a second in a large cluster."""
+        told: dict[str, Any] = {"run": self.run, "cycles": list(self._told), "decisions": []}
+        if self._last is None:
+            return told
+        snapshot, decision, source = self._last
+        told["decisions"] = [
+            {
+                "do": type(action).__name__.lower(),
+                "gang": f"{action.gang.namespace}/{action.gang.name}",
+                "reason": action.reason.value,
+                "message": action.message,
+                **({"position": action.position} if isinstance(action, Hold) else {}),
+            }
+            for action in decision.actions[:_MOST_ACTIONS]
+        ]
+        told["decisionsLeftOut"] = max(0, len(decision.actions) - _MOST_ACTIONS)
+        try:
+            record = stated(self.run, self.settings, snapshot, decision, source)
+        except RecordError as error:
+            told["recordLeftOut"] = str(error)
+        else:
+            if len(record) > MOST_BYTES:
+                told["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MOST_BYTES}"
+            else:
+                told["record"] = record.decode()
+        return told
+
+
+def _counted(decision: Decision) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for action in decision.actions:
+        found[action.reason.value] = found.get(action.reason.value, 0) + 1
+    return found
+
+
+class _Status(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    allowed: bool = False
+    user: dict[str, Any] = {}
+    error: str = ""
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+@dataclass(slots=True)
+class DebugDump:
+    """Serves the dump; ``last`` gives the cycles of this process, None where it does not lead.
+
+    ``client`` must not be fenced: a review changes nothing in the cluster.
+    """
+
+    client: ApiClient
+    last: Callable[[], LastCycles | None]
+    facts: Callable[[], Mapping[str, Any]]
+    per_address: RateLimiter
+    in_all: RateLimiter
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_get(PATH, self._serve)
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        try:
+            token = request.headers.get("Authorization", "")
+            user = await self._admitted(token, request.remote or "")
+            last = self.last()
+            if last is None:
+                raise RequestRefused(503, "this replica does not lead; ask another one")
+        except RequestRefused as refused:
+            return web.json_response({"error": str(refused)}, status=refused.status)
+        _log.info("dump sent", user=user)
+        # In a thread, because the loop also renews the lease.
+        body = await asyncio.to_thread(self._encoded, last)
+        return web.Response(body=body, content_type="application/json")
+
+    def _encoded(self, last: LastCycles) -> bytes:
+        about = {"version": version("bireme"), **self.facts()}
+        return msgspec.json.encode({**about, **last.dump()})
+
+    async def _admitted(self, authorization: str, address: str) -> str:
+        """Return who asks. Raises RequestRefused for whoever may not."""
+        kind, _, token = authorization.partition(" ")
+        if kind.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
+            raise RequestRefused(401, "send a bearer token of the cluster")
+        if self.per_address.take(address) or self.in_all.take("all"):
+            raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again")
+        found = await self._review(_TOKENS, "authentication", "TokenReview", {"token": token})
+        if not found.authenticated:
+            raise RequestRefused(401, "the API server does not accept the token")
+        name = str(found.user.get("username") or "")
+        access = {
+            "user": name,
+            "uid": found.user.get("uid") or "",
+            "groups": found.user.get("groups") or [],
+            "extra": found.user.get("extra") or {},
+            "nonResourceAttributes": {"path": PATH, "verb": "get"},
+        }
+        may = await self._review(_ACCESS, "authorization", "SubjectAccessReview", access)
+        if not may.allowed:
+            raise RequestRefused(403, f"{name} may not get {PATH}: ask for that nonResourceURL")
+        return name
+
+    async def _review(self, path: str, group: str, kind: str, spec: Mapping[str, Any]) -> _Status:
+        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+        try:
+            answer = await self.client.create(path, body)
+            return msgspec.json.decode(answer, type=_Review).status
+        except (ApiError, NotLeader, msgspec.DecodeError) as error:
+            raise RequestRefused(503, f"the API server cannot be asked: {error}") from error
+
+
+def make(
+    client: ApiClient,
+    last: Callable[[], LastCycles | None],
+    facts: Callable[[], Mapping[str, Any]],
+    clock: Callable[[], float],
+) -> DebugDump:
+    """Return the endpoint; ``clock`` gives monotonic seconds."""
+    per_address = RateLimiter(1 / _SECONDS_EACH, 5, clock)
+    return DebugDump(client, last, facts, per_address, RateLimiter(10, 10, clock))
