@@ -132,6 +132,8 @@ DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, max_length=63)]
 DnsSubdomain = Annotated[str, Field(pattern=DNS_SUBDOMAIN, max_length=253)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY, max_length=317)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=MAX_LABEL)]
+QueueName = Annotated[str, Field(max_length=MAX_LABEL)]
+"""As asked for: a label may name what no Queue can be called."""
 TaskName = Annotated[str, Field(pattern=DNS_LABEL_FROM_LETTER, max_length=20)]
 
 Reason = Annotated[str, Field(max_length=64)]

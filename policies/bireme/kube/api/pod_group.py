@@ -16,8 +16,8 @@ from bireme.kube.api.base import (
     Count,
     DnsLabel,
     DnsSubdomain,
-    LabelValue,
     Message,
+    QueueName,
     Reason,
     RecordedRequest,
     Replicas,
@@ -84,7 +84,7 @@ class PodGroupStatus(ApiModel):
     conditions: Conditions = ()
     """Admitted: it has its places. Running: all containers of minMember of its pods have started;
     this is not taken back where some end, see phase."""
-    queue: LabelValue | None = None
+    queue: QueueName | None = None
     """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""

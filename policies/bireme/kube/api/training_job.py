@@ -26,6 +26,7 @@ from bireme.kube.api.base import (
     LabelKey,
     LabelValue,
     Message,
+    QueueName,
     Reason,
     RecordedRequest,
     Replicas,
@@ -168,7 +169,7 @@ class TrainingJobStatus(ApiModel):
     """Admitted: it has its places. Running: all replicas run. Finished: it has ended, well or not.
     Succeeded: it has ended well; absent before its end."""
     observed_generation: Count | None = None
-    queue: LabelValue | None = None
+    queue: QueueName | None = None
     """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
