@@ -167,11 +167,16 @@ def _bystander(name: str) -> Manifest:
 
 def _notes(nodes: int, pods: int) -> list[str]:
     return [
-        f"{pods} pods of the default scheduler at {_PODS_PER_SECOND:g} a second on {nodes} nodes, "
-        "after a warm-up. Well: Bireme runs, and 20 gangs do. Dead: its three programs were killed "
-        "after 20 gangs had been planned and 20 more had come. Flooded: 500 gangs wait, and a gang "
-        f"of 8 that runs for two seconds starts every {_GANG_EVERY_SECONDS:g} s.",
-        "Everything shares the machine's cores here, Bireme with the API server and the default "
-        "scheduler; in a cluster it does not. The ratio is that of the percentiles of paired "
-        "repetitions.",
+        (
+            f"{pods} pods of the default scheduler at {_PODS_PER_SECOND:g} a second on {nodes} "
+            "nodes, after a warm-up. Well: Bireme runs, and 20 gangs do. Dead: its three programs "
+            "were killed after 20 gangs had been planned and 20 more had come. Flooded: 500 gangs "
+            "wait, and a gang of 8 that runs for two seconds starts every "
+            f"{_GANG_EVERY_SECONDS:g} s."
+        ),
+        (
+            "Everything shares the machine's cores here, Bireme with the API server and the "
+            "default scheduler; in a cluster it does not. The ratio is that of the percentiles of paired "
+            "repetitions."
+        ),
     ]

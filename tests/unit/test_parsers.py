@@ -16,6 +16,13 @@ from tests.support.fuzzing.mutations import damaged, mutated
 from tests.support.fuzzing.watched import OBJECTS, WatchedCluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def selectors_are_loaded() -> None:
+    """The library of device selectors raises Python's recursion limit when it is first used."""
+    cluster = WatchedCluster()
+    cluster.state.snapshot(0.0)
+
+
 def test_every_watch_of_the_operator_has_a_good_object() -> None:
     cluster = WatchedCluster()
     assert set(cluster.mirrors) == set(OBJECTS)

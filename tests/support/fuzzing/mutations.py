@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 Path = tuple[str | int, ...]
 
-ODD: Final = (
+ODD: Final[tuple[Any, ...]] = (
     *(None, True, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**30, 0.5, 1e308, -0.0),
     *("", "0", "-1", "1e400", "1" * 400, "NaN", "9" * 20, "0.1m", "1Ki", "500m", "٣", "½"),
     *("\x00", "\u202e", "a/b", "a" * 300, "{}", "In", "Foo", "*", "1h", "1h1m1s", "-5s"),
@@ -37,17 +37,17 @@ def mutated(draw: st.DrawFn, document: Any) -> Any:
     for _ in range(draw(st.integers(0, 4))):
         places = list(_places(changed))
         if not places:
-            return draw(ANYTHING)
+            return deepcopy(draw(ANYTHING))
         *above, last = draw(st.sampled_from(places))
-        parent = changed
+        parent: Any = changed
         for step in above:
             parent = parent[step]
         match draw(st.sampled_from(("replace", "drop", "twice", "swap"))):
             case "replace":
-                parent[last] = draw(ANYTHING)
+                parent[last] = deepcopy(draw(ANYTHING))
             case "drop":
                 del parent[last]
-            case "twice" if isinstance(parent, list):
+            case "twice" if isinstance(last, int):  # of a list
                 parent.append(deepcopy(parent[last]))
             case _:  # something good in a wrong place
                 parent[last] = deepcopy(_at(changed, draw(st.sampled_from(places))))

@@ -81,7 +81,7 @@ def _rich_spec() -> Manifest:
 
 def _job(name: str, **status: Any) -> Manifest:
     workers = task("worker", 2, minReplicas=1, maxReplicas=3, spec=_rich_spec())
-    spec = {"rendezvous": "torch", "estimatedDuration": "1h", "queue": "default"}
+    spec: Manifest = {"rendezvous": "torch", "estimatedDuration": "1h", "queue": "default"}
     spec |= {"roleAffinity": {"mode": "Preferred", "topologyKey": "rack"}, "minAvailable": 1}
     spec |= {"runPolicy": {"backoffLimit": 2, "minRuntimeSeconds": 5, "suspend": False}}
     made = served(training_job(name, workers, **spec), f"{name}-uid")
@@ -217,4 +217,5 @@ class WatchedCluster:
         self.mirrors[collection]._take_event(line)
 
     def decide(self) -> None:
-        run_cycle(self.state.snapshot(CREATED + 100.0), _POLICY)
+        """Decide as a turn of the operator does: a gang that trips it is reported and left out."""
+        run_cycle(self.state.snapshot(CREATED + 100.0, on_error=lambda *_: None), _POLICY)
