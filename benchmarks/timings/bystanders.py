@@ -176,7 +176,7 @@ def _notes(nodes: int, pods: int) -> list[str]:
         ),
         (
             "Everything shares the machine's cores here, Bireme with the API server and the "
-            "default scheduler; in a cluster it does not. The ratio is that of the percentiles of paired "
-            "repetitions."
+            "default scheduler; in a cluster it does not. The ratio is that of the percentiles of "
+            "paired repetitions."
         ),
     ]
