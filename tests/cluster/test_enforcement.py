@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from tests.support.scenario import helm as scenario_helm
 from tests.support.scenario.helm import NAMESPACE, Helm, install, running
@@ -385,6 +386,24 @@ def test_operator_makes_and_changes_nothing_in_namespaces_of_the_system(
         assert "systemNamespaces" in answer
     finally:
         system.delete("Pod", "bait", 0)
+
+
+def test_helm_test_alone_runs_in_the_namespace_of_the_release(
+    installed: BiremeStack, helm: Helm
+) -> None:
+    made = (each for each in yaml.safe_load_all(helm.template()) if each)
+    text = next(each["data"]["job.yaml"] for each in made if "job.yaml" in each.get("data", {}))
+    job = yaml.safe_load(text)
+    job["metadata"] = {"name": f"{job['metadata']['generateName']}a", "namespace": NAMESPACE}
+    system = Tenant(installed.cluster, NAMESPACE, installed.log_tails)
+    system.create(job)
+    try:
+        system.await_phase("bireme-test-a", "Running")
+        like_it = of_operator()
+        like_it["metadata"]["name"] = "bireme-test-b"
+        assert "systemNamespaces" in tried(system, like_it, OPERATOR)
+    finally:
+        system.delete("TrainingJob", "bireme-test-a")
 
 
 def test_operator_changes_pods_of_its_scheduler_alone_and_never_what_they_run(
