@@ -184,9 +184,12 @@ def test_the_shape_is_fixed_in_every_phase_that_holds_resources(
     cluster: Cluster, phase: str
 ) -> None:
     with in_phase(cluster, job(phase.lower()), phase) as reference:
-        message = refusal(cluster, *changed(reference, {"queue": "research"}))
+        message = refusal(cluster, *changed(reference, {"minAvailable": 1}))
+        moved = run(cluster, *changed(reference, {"queue": "research"}))
 
     assert f"while the job is {phase}" in message
+    # One that waits to start again counts in no queue.
+    assert ("patched" in moved) == (phase == "Restarting")
 
 
 def test_the_size_of_a_running_gang_is_fixed_and_of_a_waiting_one_is_not(cluster: Cluster) -> None:
