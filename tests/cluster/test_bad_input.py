@@ -161,17 +161,6 @@ def test_template_nested_too_deeply_is_reported(tenant: Tenant, levels: int) -> 
     assert message == "spec is nested more than 256 levels deep; flatten its template"
 
 
-def test_job_too_large_for_pods_with_their_own_environment_says_so(tenant: Tenant) -> None:
-    huge = [{"name": f"V{n}", "value": "x" * 1000} for n in range(1450)]
-    bad = with_container(env=huge)
-    tenant.create(bad | {"spec": bad["spec"] | {"rendezvous": "torch"}}, training_job("good"))
-    tenant.eventually(
-        lambda: tenant.status("bad"),
-        lambda seen: seen.get("phase") == "Running" or seen.get("reason") == "TemplateInvalid",
-    )
-    tenant.await_phase("good", "Running")
-
-
 def test_control_characters_of_a_failed_pod_reach_no_terminal(
     stack: BiremeStack, tenant: Tenant
 ) -> None:

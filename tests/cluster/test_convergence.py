@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 SETTINGS = {"BIREME_LEASE_DURATION_SECONDS": "5", "BIREME_NODE_LOST_SECONDS": "3"}
 OUTAGE_SECONDS = 8.0
 RUN = {"wide": 12, "small": 4, "late": 2, "guests": 2}
-"""Gangs that there is room for, and their pods; ``huge`` needs all nodes for itself, and waits."""
+"""Gangs that there is room for, and their pods; ``huge`` fits on no nodes there are, and waits."""
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def test_every_gang_is_at_rest_thirty_seconds_after_the_last_fault(
     tenant.create(pod_group("guests", 2), batch_job("guests", 2, member_template("guests")))
     for name in ("wide", "small"):
         tenant.await_phase(name, "Running")
-    tenant.create(training_job("huge", task(replicas=24)))
-    tenant.await_reason("huge", "WaitingForCapacity")
+    tenant.create(training_job("huge", task(replicas=40)))
+    tenant.await_reason("huge", "NeverFits")
 
     tenant.delete("Pod", "wide-worker-3", grace_seconds=0)
     server = tenant.cluster.component("kube-apiserver")
@@ -77,7 +77,7 @@ def unlike(tenant: Tenant) -> list[str]:
         if bound != pods:
             found.append(f"{name}: {bound} of {pods} pods on nodes")
     huge = tenant.status("huge")
-    if (huge["phase"], huge["reason"]) != ("Pending", "WaitingForCapacity"):
+    if (huge["phase"], huge["reason"]) != ("Pending", "NeverFits"):
         found.append(f"huge: {huge['phase']}, {huge['reason']}")
     return found
 
