@@ -139,7 +139,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_types_of_any_policy(
         }
 
     found = eventually(checked, lambda found: None not in found.values())
-    assert len(found) == 9
+    assert len(found) == 10
     assert [name for name, warnings in found.items() if warnings] == []
 
 
