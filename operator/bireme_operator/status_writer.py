@@ -31,6 +31,9 @@ _ALL = "all"
 _COUNTS_SECONDS = 1.0
 # Reports of one namespace under way at once; those of others wait behind no more than these.
 _MOST_WRITING = 64
+# Statuses of one namespace that wait for these, as many as are written until the next cycle:
+# those of all its jobs would take as much memory as the jobs.
+_MOST_WAITING = 2048
 _RETRY_SECONDS = 1.0
 # Another client wrote first; the cache is about to have it.
 _CONFLICT_SECONDS = 0.1
@@ -83,8 +86,9 @@ class StatusWriter:
         return how_urgent
 
     def may_write(self, uid: str, namespace: str) -> bool:
-        """Return whether no status of that object is being written, or waits for it."""
-        return uid not in self._writing and uid not in self._waiting.get(namespace, ())
+        """Return whether no status of that object is being written or waits, and one may wait."""
+        waiting = self._waiting.get(namespace, ())
+        return uid not in self._writing and uid not in waiting and len(waiting) < _MOST_WAITING
 
     def may_refresh(self, uid: str) -> bool:
         """Return whether a status that differs in numbers alone could be written now."""
@@ -124,7 +128,7 @@ class StatusWriter:
     def _submit(self, uid: str, key: Key, work: _Work) -> None:
         if self._writing_in[key[0]] < _MOST_WRITING:
             self._spawn(uid, key, work())
-        else:
+        elif len(waiting := self._waiting.get(key[0], ())) < _MOST_WAITING or uid in waiting:
             # Over an older version of the object it does nothing, and is submitted again.
             self._waiting.setdefault(key[0], {})[uid] = key, work
 

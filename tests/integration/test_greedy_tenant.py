@@ -5,8 +5,8 @@
 
 import asyncio
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from bireme.kube import names
@@ -50,18 +50,24 @@ async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
             api.put(names.path("trainingjobs", TENANT, job["metadata"]["name"]), job)
         has_reason = told(api)
         environment = {"KUBECONFIG": str(api.kubeconfig(tmp_path)), "BIREME_METRICS_PORT": "0"}
-        program = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bireme_operator"),
-            env={**os.environ, **environment},
-            stderr=subprocess.DEVNULL,
-        )
+        log = tmp_path / "operator.log"
+        with log.open("w") as stderr:
+            program = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bireme_operator"),
+                env={**os.environ, **environment},
+                stderr=stderr,
+            )
         try:
-            await until(lambda: has_reason, TOLD_SECONDS)
+
+            async def lives_until(condition: Callable[[], object]) -> None:
+                await until(lambda: program.returncode is not None or condition(), TOLD_SECONDS)
+                assert program.returncode is None, log.read_text()[-1000:]
+
+            await lives_until(lambda: has_reason)
             submit(api, training_job("mine"))
-            await until(lambda: status(api, "mine").get("phase") == "Starting", TOLD_SECONDS)
-            await until(lambda: len(has_reason) == SMALL + LARGEST + 1, TOLD_SECONDS)
+            await lives_until(lambda: status(api, "mine").get("phase") == "Starting")
+            await lives_until(lambda: len(has_reason) == SMALL + LARGEST + 1)
             assert peak_mib(program.pid) < MOST_MIB
-            assert program.returncode is None
         finally:
             if program.returncode is None:
                 program.terminate()

@@ -11,7 +11,7 @@ from typing import Final
 from bireme.kube import wire
 from bireme.kube.client import JSON, AnswerTooLargeError, ApiClient
 
-MOST_PAGE_BYTES: Final = 16 * 1024**2
+MOST_PAGE_BYTES: Final = 8 * 1024**2
 """An object has 1.5 MiB at most, which is what etcd takes in one write by default."""
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -660,7 +660,14 @@ def _of_new_spec(
 
 def _without_templates(spec: TrainingJobSpec) -> TrainingJobSpec:
     left = {"template": _NO_TEMPLATE}
-    return spec.model_copy(update={"tasks": tuple(t.model_copy(update=left) for t in spec.tasks)})
+    tasks = tuple(task.model_copy(update=left) for task in spec.tasks)
+    return _shared(spec.model_copy(update={"tasks": tasks}))
+
+
+@lru_cache(maxsize=1024)
+def _shared(spec: TrainingJobSpec) -> TrainingJobSpec:
+    """Return the first of equal specs: most jobs of a flood differ in their names alone."""
+    return spec
 
 
 def _kind_of_work(written: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any]]) -> str:
