@@ -205,7 +205,7 @@ class _Kind:
 
     mirror: Mirror
     is_needed: bool
-    # Time at which it was last known to be watched, or not to exist.
+    # Time at which it was last known to be watched, to be listed before that, or not to exist.
     live_at: float
     # Time and version of the latest list of an audit.
     audited: tuple[float, int]
@@ -217,6 +217,8 @@ class _Kind:
     was_asked: bool = False
     # Watches that kopf has open; 2 for a moment where one follows another.
     watches: int = 0
+    # Lists since it was last watched.
+    lists: int = 0
 
 
 @dataclass(slots=True)
@@ -340,6 +342,10 @@ class CustomResources:
         kind = self._kinds.get(notice.plural)
         if kind is None:
             return
+        # A list of thousands takes long, and its end is the next watch; where that is never opened,
+        # kopf lists again and again.
+        if isinstance(notice, kopf_watch.Changed) and kind.lists <= 1:
+            kind.live_at = self.clock()
         match notice:
             case kopf_watch.Changed(_, "DELETED", json):
                 kind.mirror.remove(msgspec.Raw(json))
@@ -348,10 +354,12 @@ class CustomResources:
             case kopf_watch.Asked():
                 kind.was_asked = True
             case kopf_watch.Listed():
+                kind.lists += 1
                 kind.is_audit_wanted = True
                 kind.woken.set()
             case kopf_watch.Watching(_, is_open):
                 kind.watches = max(0, kind.watches + (1 if is_open else -1))
+                kind.lists = 0
 
     # --- audits ---------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from bireme.core.gangs import Key
 from bireme.kube import client as bireme_client
 from bireme.kube import names, pages, wire
 from bireme.kube.client import ApiClient
+from bireme_operator import kopf_watch
 from bireme_operator.custom_resources import AuditTiming, CustomResources, NotWatched
 from bireme_operator.metrics import OperatorMetrics
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
@@ -379,6 +380,19 @@ async def test_a_needed_kind_that_cannot_be_watched_ends_watching(
 ) -> None:
     api.faults.add(Fault(status=403), at(JOBS, watches), times=None)
     assert (await ended(Known(client, FAST, 1))).subgroup(NotWatched)
+
+
+async def test_a_list_that_takes_longer_than_a_kind_may_be_unwatched_ends_nothing(
+    api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kopf_watch, "_PAGE_SIZE", 5)
+    for n in range(40):
+        put(api, f"j{n}")
+    api.faults.add(Fault(delay_seconds=0.5), at(JOBS, lists), times=None)
+    async with knowing(client, limit=1.5) as known:
+        assert len(known.names) == 40
+        await watching(api)
+        assert known.restarts == 0
 
 
 async def test_a_kind_that_is_not_needed_may_be_forbidden(api: FakeApi, client: ApiClient) -> None:
