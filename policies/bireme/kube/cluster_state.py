@@ -282,6 +282,8 @@ class ClusterState:
         self.other_gates: dict[Key, tuple[str, ...]] = {}
         self.node_created: dict[str, str | None] = {}
         self._member_tasks: dict[Key, Task] = {}
+        self._unreadable: dict[Key, str] = {}
+        """Why a gated pod cannot be planned."""
         # Of gated pods that name claims.
         self._member_claims: dict[Key, PodClaims] = {}
         self._member_rules: dict[Key, tuple[str, ...]] = {}
@@ -408,7 +410,7 @@ class ClusterState:
         self._members_of.setdefault(group, {})[key] = None
         self._touch(group)
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
-            self._member_tasks[key] = pod_groups.member_task(pod, facts)
+            self._put_task(key, pod, facts)
             self.gated[key] = pod
             if others := pods.other_gates(pod.spec):
                 self.other_gates[key] = others
@@ -426,6 +428,12 @@ class ClusterState:
             self.volumes.delete_pod(key)
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
 
+    def _put_task(self, key: Key, pod: wire.V1Pod, facts: PodFacts) -> None:
+        try:
+            self._member_tasks[key] = pod_groups.member_task(pod, facts)
+        except ValueError as error:  # such as an operator that only a later Kubernetes knows
+            self._unreadable[key] = f"pod {key[1]}: {error}"
+
     def delete_member(self, key: Key) -> None:
         if key in self.members:
             self._forget_member(key)
@@ -437,6 +445,7 @@ class ClusterState:
     def _forget_member(self, key: Key) -> None:
         facts = self.members.pop(key, None)
         self._member_tasks.pop(key, None)
+        self._unreadable.pop(key, None)
         self._member_claims.pop(key, None)
         self._member_rules.pop(key, None)
         self.gated.pop(key, None)
@@ -784,6 +793,9 @@ class ClusterState:
         if self._member_rules:
             rules = (self._member_rules.get(pod.key, ()) for pod in newcomers)
             left = (*left, *chain.from_iterable(rules))
+        if self._unreadable:
+            words = (self._unreadable.get(pod) for pod in self._members_of.get(key, ()))
+            fault = next(((Reason.SPEC_INVALID, said) for said in words if said), fault)
         if key in self._job_plans:  # pods name their gang by one label
             fault = Reason.SPEC_INVALID, f"a TrainingJob {key[1]!r} runs here; rename the PodGroup"
         may_preempt = self.tenancy.may_preempt(class_name)

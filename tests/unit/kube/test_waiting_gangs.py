@@ -54,6 +54,28 @@ def test_a_job_waits_for_a_pod_group_of_its_name_to_go() -> None:
     assert [(g.kind, g.fault) for g in cluster.waiting()][1:] == [("PodGroup", None)]
 
 
+@pytest.mark.parametrize("strength", ["required", "preferred"])
+def test_a_pod_whose_affinity_cannot_be_read_keeps_its_group_waiting_and_ends_nothing(
+    strength: str,
+) -> None:
+    term = {"matchExpressions": [{"key": "rack", "operator": "Near", "values": ["r0"]}]}
+    given: Manifest = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
+    }
+    if strength == "preferred":
+        wish = {"weight": 1, "preference": term}
+        given = {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}
+    cluster = ClusterStateFeed()
+    cluster.group()
+    cluster.member(gated_pod("a"))
+    cluster.member(gated_pod("b", affinity={"nodeAffinity": given}))
+    (gang,) = cluster.waiting()
+    assert gang.fault == (Reason.SPEC_INVALID, "pod b: 'Near' is not a valid SelectorOperator")
+    cluster.gone(gated_pod("b"))
+    (gang,) = cluster.waiting()
+    assert gang.fault is None
+
+
 def test_a_pod_group_waits_for_a_job_of_its_name_that_has_its_places() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
