@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 SETTINGS = {"BIREME_LEASE_DURATION_SECONDS": "5", "BIREME_NODE_LOST_SECONDS": "3"}
 OUTAGE_SECONDS = 8.0
 RUN = {"wide": 12, "small": 4, "late": 2, "guests": 2}
-"""Gangs that there is room for, and their pods; ``huge`` fits on no nodes there are, and waits."""
+"""Gangs that there is room for, and their pods; ``huge`` is larger than the cluster, and waits."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_every_gang_is_at_rest_thirty_seconds_after_the_last_fault(
     tenant.create(pod_group("guests", 2), batch_job("guests", 2, member_template("guests")))
     for name in ("wide", "small"):
         tenant.await_phase(name, "Running")
-    tenant.create(training_job("huge", task(replicas=40)))
+    tenant.create(training_job("huge", task(replicas=25)))
     tenant.await_reason("huge", "NeverFits")
 
     tenant.delete("Pod", "wide-worker-3", grace_seconds=0)
