@@ -56,6 +56,9 @@ FOUND: Final = {
     "stopped-in-vain": Found(
         "7078d11a", _tested("tests/unit/core/test_preferences.py"), by_its_test=True
     ),
+    "operator-of-a-later-kubernetes": Found(
+        "5924900d", _tested("tests/unit/kube/test_waiting_gangs.py"), by_its_test=True
+    ),
     "labels-kept-for-ever": Found(
         "3f406008", _tested("tests/unit/kube/test_rules_that_change.py"), by_its_test=True
     ),
