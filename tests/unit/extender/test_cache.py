@@ -31,7 +31,7 @@ class WatchedApi:
         self._lines: dict[str, asyncio.Queue[bytes]] = {}
         self._version = 1
 
-    async def get(self, path: str, *, params: Mapping[str, Any]) -> bytes:
+    async def get(self, path: str, *, params: Mapping[str, Any], **_: Any) -> bytes:
         self.asked.append((path, params))
         return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
 

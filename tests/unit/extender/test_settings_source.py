@@ -45,7 +45,7 @@ FIELDS = [
 def another(cls: type[Any], name: str) -> Any:
     """A valid value other than the default."""
     default = getattr(cls(), name)
-    special = {"log_level": "debug", "plan_wait_seconds": 0.5}
+    special = {"log_level": "debug", "plan_wait_seconds": 0.5, "mode": "Observe"}
     if name in special:
         return special[name]
     match default:
