@@ -51,6 +51,7 @@ def test_every_number_among_the_settings_has_bounds_and_its_class_keeps_them(
     numbers = {n for n, value in fields.items() if type(value) in {int, float}}
     assert numbers <= set(bounds)
     for name in numbers:
-        value = next(value for value in (-1, -(2**40)) if not bounds[name].allows(value))
+        bound: Any = bounds[name]
+        value = next(value for value in (-1, -(2**40)) if not bound.allows(value))
         with pytest.raises(SettingError, match=f"^{name} is {value}; it must be "):
             cls(**{name: value})
