@@ -276,8 +276,10 @@ def _drawn_cluster(seen: Seen, cluster: Sequence[ClusterSample]) -> str:
     words, turns, objects, etcd = figure.subplots(4, 1, sharex=True)
     minutes = [s.seconds / 60 for s in cluster]
     for name, found in (("first word", seen.first_words), ("pod bound", seen.bindings)):
-        xs, ys = [w.began / 60 for w in found], [max(w.took, 1e-3) for w in found]
-        words.plot(xs, ys, ".", markersize=2.5, label=name)
+        for share, style in ((50, "-"), (100, ":")):
+            xs, ys = _over_time(found, share)
+            label = f"{name}, {'median' if share == 50 else 'longest'}"
+            words.plot(xs, ys, style, linewidth=1.0, label=label)
     words.set_yscale("log")
     _framed(words, "seconds from creation", seen)
     for name, series in (
@@ -293,9 +295,19 @@ def _drawn_cluster(seen: Seen, cluster: Sequence[ClusterSample]) -> str:
         etcd.plot(minutes, _known(_COUNTS[name](s) for s in cluster), label=name, linewidth=1.0)
     _framed(etcd, "etcd", seen)
     for axes in (words, turns, objects, etcd):
-        axes.legend(frameon=False, fontsize=8, loc="upper left")
+        axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=4)
     etcd.set_xlabel("minutes", fontsize=8)
     return as_svg(figure)
+
+
+def _over_time(words: Iterable[Word], share: int) -> tuple[list[float], list[float]]:
+    """Return minutes, and a percentile of what took how long in each window of time."""
+    by_window: dict[int, list[float]] = {}
+    for word in words:
+        by_window.setdefault(int(word.began // WINDOW_SECONDS), []).append(max(word.took, 1e-3))
+    windows = sorted(by_window)
+    minutes = [(each + 0.5) * WINDOW_SECONDS / 60 for each in windows]
+    return minutes, [float(np.percentile(by_window[each], share)) for each in windows]
 
 
 def _known(values: Iterable[float]) -> list[float]:

@@ -19,7 +19,14 @@ from tools.controlplane.cluster import Cluster
 from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.stack import BiremeStack
 
-COMPONENTS: Final = ("kube-apiserver", "etcd", "kube-controller-manager", "kwok-controller")
+COMPONENTS: Final = {
+    "kube-apiserver": "kube-apiserver",
+    "etcd": "etcd",
+    "kube-controller-manager": "kube-controller-manager",
+    "kwok-controller": "kwok-controller",
+    "kube-scheduler": "kube-scheduler (default)",
+}
+"""The cluster's own programs, and what they are called here."""
 COLLECTIONS: Final[Mapping[str, str]] = {
     "jobs": "/apis/bireme.dev/v1alpha1/trainingjobs",
     "groups": "/apis/bireme.dev/v1alpha1/podgroups",
@@ -87,8 +94,8 @@ class Sampler:
         for name, process in own.items():
             with suppress(ControlPlaneError):  # it was killed, and is started again soon
                 found[name] = process.pid
-        for name in COMPONENTS:
-            if (pid := self._stack.cluster.component(name).pid) is not None:
+        for component, name in COMPONENTS.items():
+            if (pid := self._stack.cluster.component(component).pid) is not None:
                 found[name] = pid
         return found
 

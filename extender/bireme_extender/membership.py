@@ -15,7 +15,8 @@ from bireme.kube import names, pods, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts, PlannedGang
 
-_REMEMBERED_TASKS = 4096
+# Replicas of a task come one after the other; of each task about 2 KiB are kept.
+_REMEMBERED_TASKS = 1024
 # Cache of _request: (group, task) to the parts of the spec it was read from, and the request.
 _requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
 
