@@ -313,10 +313,13 @@ class PodRules:
     def put_pod(self, key: Key, namespace: str, pod: wire.V1Pod, labels: Mapping[str, str]) -> None:
         """Take in a pod with its ``labels``, which are kept as they are.
 
-        Raises:
-            ValueError: an operator in its rules is unknown.
+        Rules with an operator that is not known, as of a later Kubernetes, are left to
+        kube-scheduler.
         """
-        demands = demands_of_spec(pod.spec, namespace, labels)
+        try:
+            demands = demands_of_spec(pod.spec, namespace, labels)
+        except ValueError:
+            demands = None
         if pod.metadata.deletion_timestamp is None:
             self.leaving.discard(key)
         else:

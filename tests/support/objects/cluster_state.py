@@ -53,8 +53,8 @@ class ClusterStateFeed:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         self.state.delete_member(key)
 
-    def other(self, name: str, node: str, gpus: int, phase: str = "Running") -> None:
-        made = {**pod(name, gpus, nodeName=node), "status": {"phase": phase}}
+    def other(self, name: str, node: str, gpus: int, phase: str = "Running", **spec: Any) -> None:
+        made = {**pod(name, gpus, nodeName=node, **spec), "status": {"phase": phase}}
         self.state.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
 
     def job(

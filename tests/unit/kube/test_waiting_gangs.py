@@ -76,6 +76,17 @@ def test_a_pod_whose_affinity_cannot_be_read_keeps_its_group_waiting_and_ends_no
     assert gang.fault is None
 
 
+def test_rules_of_a_pod_of_others_that_cannot_be_read_end_nothing() -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Near", "values": ["a"]}]}
+    term = {"topologyKey": "rack", "labelSelector": selector}
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    cluster = ClusterStateFeed()
+    cluster.job()
+    cluster.other("stranger", "n0", 1, affinity={"podAntiAffinity": rules})
+    assert cluster.gpus() == [1, 0]
+    assert [gang.fault for gang in cluster.waiting()] == [None]
+
+
 def test_a_pod_group_waits_for_a_job_of_its_name_that_has_its_places() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
