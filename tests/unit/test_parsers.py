@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.kube.client import ApiError
-from tests.support.fuzzing.mutations import damaged, mutated
+from tests.support.fuzzing.documents import DOCUMENTS
+from tests.support.fuzzing.mutations import as_json, damaged, mutated
 from tests.support.fuzzing.watched import OBJECTS, WatchedCluster
 
 
@@ -56,3 +57,28 @@ def test_whatever_bytes_a_watch_brings_are_taken_or_end_the_stream(
     with suppress(ApiError):
         cluster.bring(collection, data.draw(damaged(line)))
     cluster.decide()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_good_document_is_read(name: str) -> None:
+    DOCUMENTS[name].read(DOCUMENTS[name].text)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@given(data=st.data())
+def test_whatever_bytes_a_document_has_it_is_read_or_refused(
+    name: str, data: st.DataObject
+) -> None:
+    document = DOCUMENTS[name]
+    with suppress(*document.refusals):
+        document.read(data.draw(damaged(document.text)))
+
+
+@pytest.mark.parametrize("name", [name for name, each in DOCUMENTS.items() if each.content])
+@given(data=st.data())
+def test_whatever_is_wrong_in_a_document_it_is_read_or_refused(
+    name: str, data: st.DataObject
+) -> None:
+    document = DOCUMENTS[name]
+    with suppress(*document.refusals):
+        document.read(as_json(data.draw(mutated(document.content))))

@@ -685,7 +685,8 @@ def _converted(
 
 
 def _name(document: Json) -> str:
-    about = document.get("metadata") or {}
+    about = document.get("metadata")
+    about = about if isinstance(about, dict) else {}
     name = about.get("name") or about.get("generateName") or "(without a name)"
     return f"{about['namespace']}/{name}" if about.get("namespace") else str(name)
 

@@ -151,7 +151,7 @@ def _only_series(data: _Data) -> Sequence[tuple[float, str]]:
         raise PrometheusError(f"the query has {len(data.result)} series, not one; {remedy}")
     try:
         return msgspec.json.decode(data.result[0], type=_Series).values
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
 
 

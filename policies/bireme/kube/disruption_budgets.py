@@ -8,6 +8,7 @@ a budget whose status is older than its spec allows nothing.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,8 +17,22 @@ from bireme.kube.api.queues import LabelSelector
 from bireme.kube.pods import PodFacts
 
 
+class _Spec(wire.Wire, frozen=True):
+    selector: dict[str, Any] | None = None
+
+
+class _Status(wire.Wire, frozen=True):
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+
+
+class _V1Budget(wire.MetadataOnly, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
 class _List(wire.Wire, frozen=True):
-    items: tuple[wire.CustomObject, ...] | None = None
+    items: tuple[_V1Budget, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +56,18 @@ def read(answer: bytes) -> tuple[Budget, ...]:
     """Return the budgets in a list of the API server.
 
     Raises:
-        msgspec.DecodeError: ``answer`` is not such a list.
+        one of wire.UNDECODABLE: ``answer`` is not such a list.
     """
     return tuple(map(_budget, msgspec.json.decode(answer, type=_List).items or ()))
 
 
-def _budget(manifest: wire.CustomObject) -> Budget:
-    given, status = manifest.fields.get("selector"), manifest.status
+def _budget(manifest: _V1Budget) -> Budget:
+    given, status = manifest.spec.selector, manifest.status
     # The disruption controller has not seen the latest spec: its number is of an older one.
-    is_current = status.get("observedGeneration", 0) >= manifest.metadata.generation
+    is_current = status.observed_generation >= manifest.metadata.generation
     return Budget(
         name=manifest.metadata.name,
-        allowed=max(0, status.get("disruptionsAllowed", 0)) if is_current else 0,
+        allowed=max(0, status.disruptions_allowed) if is_current else 0,
         selects_nothing=given is None,
         selector=None if given is None else LabelSelector.read(given)[0],
     )

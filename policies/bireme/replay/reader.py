@@ -82,7 +82,7 @@ class Decoder:
         """Return the cycle of the next line; RecordError when it cannot be one."""
         try:
             line = self._parse(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RecordError(f"it is no line of a record: {error}") from error
         self._line += 1
         # A line states what has changed: without the ones before it, it means nothing.
@@ -292,7 +292,7 @@ def _header(path: Path) -> Header | None:
                 "replay it with the Bireme that wrote it"
             )
         return msgspec.json.decode(line, type=Header)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{where}: no first line of a record: {error}; {_REMEDY}") from error
 
 
