@@ -20,7 +20,7 @@ from tools.controlplane.process import Process
 
 _PODS_PER_SECOND: Final = 20.0
 _WARM_UP_PODS: Final = 40
-_WAIT_SECONDS: Final = 60.0
+_WAIT_SECONDS: Final = 240.0
 _GANG_EVERY_SECONDS: Final = 0.5
 _WITHOUT: Final = "without"
 _AIM: Final[Aim] = at_most(1.05, "upper end of the ratio")
