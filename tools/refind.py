@@ -59,6 +59,14 @@ FOUND: Final = {
     "operator-of-a-later-kubernetes": Found(
         "5924900d", _tested("tests/unit/kube/test_waiting_gangs.py"), by_its_test=True
     ),
+    "rules-of-a-later-kubernetes": Found(
+        "f6274d85", _tested("tests/unit/kube/test_waiting_gangs.py"), by_its_test=True
+    ),
+    "documents-of-another-form": Found(
+        "1ade6682",
+        _tested("tests/unit/test_parsers.py", "-k", "document", "--hypothesis-profile", "verify"),
+        by_its_test=True,
+    ),
     "labels-kept-for-ever": Found(
         "3f406008", _tested("tests/unit/kube/test_rules_that_change.py"), by_its_test=True
     ),
