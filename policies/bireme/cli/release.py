@@ -94,6 +94,10 @@ def _runs(pod: Json) -> bool:
     return bool(pod["spec"].get("nodeName")) and phase not in _ENDED
 
 
+class _NotMadeAnewError(Exception):
+    """An object was deleted, and the API server did not take its successor."""
+
+
 @dataclass(slots=True)
 class _Whole:
     """What is let go of as one: a pod of nobody, or the pods of one controller."""
@@ -183,6 +187,10 @@ class _Release:
             except ApiError as error:
                 self._leave(what, str(error))
                 return
+            except _NotMadeAnewError as error:
+                self._left += 1
+                self._say(f"{what}: deleted, and not made anew: {error}; its manifest is on stderr")
+                return
             done = "would be made anew" if self.is_dry else "made anew"
             self._say(f"{what}: {done}, for the {_DEFAULT_SCHEDULER}")
 
@@ -196,7 +204,12 @@ class _Release:
         trial["metadata"]["name"] = f"{name[:50].rstrip('-.')}-release"
         await self._create(path, trial, dryRun="All")
         await self.reader.client.delete(f"{path}/{name}", uid=uid, propagation="Background")
-        await self._create(path, made)
+        try:
+            await self._create(path, made)
+        except ApiError as error:
+            # Nobody else has it any more.
+            sys.stderr.write(f"{msgspec.json.encode(made).decode()}\n")
+            raise _NotMadeAnewError(str(error)) from error
 
     async def _create(self, path: str, body: Json, **params: str) -> None:
         """Create an object, once the one of its name is gone and the label's end is known."""
