@@ -240,12 +240,14 @@ class Actuator:
                 return await write()
             except ApiError as error:
                 may_arrive = may_arrive or error.has_no_answer
-                if not (may_arrive and error.is_retryable):
-                    if may_arrive:
-                        await self._catch_up(plural, key)
+                if not may_arrive:
                     raise
-                _log.info("plan not written", gang=key, seconds=pause_seconds, error=str(error))
-            await asyncio.sleep(pause_seconds)
+                if not error.is_retryable:
+                    await self._catch_up(plural, key)
+                    raise
+                pause = max(pause_seconds, error.retry_after_seconds or 0.0)
+                _log.info("plan not written", gang=key, seconds=pause, error=str(error))
+            await asyncio.sleep(pause)
         raise AssertionError("there is always another pause")
 
     async def _catch_up(self, plural: str, key: Key) -> None:
@@ -253,13 +255,14 @@ class Actuator:
         source = self.watches.jobs if plural == "trainingjobs" else self.watches.groups
         for pause_seconds in _pauses():
             try:
-                newest = version_of(await self.writes.get_owner(names.path(plural, *key)))
-                await self.watches.wait_for(source, key, newest)
+                newest = version_of(await self.writes.get(names.path(plural, *key)))
             except ApiError as error:
-                if error.is_retryable:
-                    await asyncio.sleep(pause_seconds)
-                    continue
-            return
+                if not error.is_retryable:
+                    return
+                await asyncio.sleep(max(pause_seconds, error.retry_after_seconds or 0.0))
+            else:
+                await self.watches.wait_for(source, key, newest)
+                return
 
     async def write_group(self, key: Key, version: str, wanted: Mapping[str, Any]) -> None:
         """Write a PodGroup's status over ``version``, and wait until the cache has it."""

@@ -341,7 +341,7 @@ class Suspensions:
 
     async def _get(self, ref: _Ref) -> _Object | None:
         """Return the object; None if it is gone or another one."""
-        return await self._read(self.writes.get_owner(ref.kind.path(ref.key)), ref.uid)
+        return await self._read(self.writes.get(ref.kind.path(ref.key)), ref.uid)
 
     async def _read(self, answer: Awaitable[bytes], uid: str) -> _Object | None:
         try:

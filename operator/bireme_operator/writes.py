@@ -172,7 +172,7 @@ class Writes:
             if not error.is_not_found:
                 raise
 
-    async def get_owner(self, path: str) -> bytes:
+    async def get(self, path: str) -> bytes:
         return await self._client.get(path)
 
     async def list_owners(self, path: str, label: str) -> bytes:
