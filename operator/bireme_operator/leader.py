@@ -99,6 +99,39 @@ class TermContext:
     queue: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What decides in a term, whether or not that is carried out.
+
+    Attributes:
+        last: Keeps the last cycles for the debug dump; None where none is served.
+        closing: What is to be closed after the term, in this order.
+    """
+
+    cycles: CycleRunner
+    heartbeat: Heartbeat
+    last: LastCycles | None
+    closing: tuple[Policies | Shadows | Recording, ...]
+
+    @classmethod
+    def of(cls, given: TermContext, name: str, policies: Policies) -> "Deciding":
+        """Return it for the term ``name``, which decides by ``policies``."""
+        settings, metrics, clock = given.settings, given.metrics, given.clock
+        shadows = Shadows(policies, metrics.policies, clock)
+        recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
+        last = LastCycles(name, given.scheduling) if settings.debug_dump else None
+        heartbeat = Heartbeat(clock)
+        cycles = CycleRunner(
+            *(policies, shadows, recording, metrics, given.fence),
+            limit_seconds=settings.cycle_limit_seconds,
+            beat=heartbeat.beat,
+            clock=clock,
+            last=last,
+        )
+        recordings = () if recording is None else (recording,)
+        return cls(cycles, heartbeat, last, (policies, shadows, *recordings))
+
+
 class LeaderTerm:
     """One period of leadership."""
 
@@ -167,18 +200,8 @@ class LeaderTerm:
         )
 
         # 4. Decisions: cycles, and what carries them out.
-        shadows = Shadows(self.policies, metrics.policies, clock)
-        name = f"{given.identity}/{given.epoch}"
-        recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
-        self.last = last = LastCycles(name, given.scheduling) if settings.debug_dump else None
-        self.heartbeat = heartbeat = Heartbeat(clock)
-        cycles = CycleRunner(
-            *(self.policies, shadows, recording, metrics, given.fence),
-            limit_seconds=settings.cycle_limit_seconds,
-            beat=heartbeat.beat,
-            clock=clock,
-            last=last,
-        )
+        deciding = Deciding.of(given, f"{given.identity}/{given.epoch}", self.policies)
+        self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.executor = DecisionExecutor(
             *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
             troubles=troubles,
@@ -199,14 +222,11 @@ class LeaderTerm:
         )
 
         # 6. The loop.
-        pacing = Pacing(dirty, settings, metrics, clock, heartbeat)
-        self.loop = SchedulingLoop(
-            given.fence, now, pacing, gangs, cycles, self.executor, self.pools, cluster_reports
-        )
+        pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
+        parts = (gangs, deciding.cycles, self.executor, self.pools, cluster_reports)
+        self.loop = SchedulingLoop(given.fence, now, pacing, *parts)
         acting = (preemptions, work, dry_runs, reports)
-        recordings = () if recording is None else (recording,)
-        observing = (self.policies, shadows, cluster_reports, self.pools, *recordings)
-        self._closing = (*acting, *observing)
+        self._closing = (*acting, cluster_reports, self.pools, *deciding.closing)
 
     async def run(self) -> None:
         """Fill the caches, then decide, until cancelled; any failure inside ends the term."""

@@ -29,12 +29,10 @@ from bireme.kube.observed_gangs import PENDING, ObservedPods, PendingPod
 from bireme.kube.watch import Reflector
 from bireme.registry import make_policy
 from bireme_operator.custom_resources import CustomResources
-from bireme_operator.debug_dump import LastCycles
-from bireme_operator.leader import FIRST_LOAD_SECONDS, TermContext, policy_loader
-from bireme_operator.loop import Heartbeat, Pacing
+from bireme_operator.leader import FIRST_LOAD_SECONDS, Deciding, TermContext, policy_loader
+from bireme_operator.loop import Pacing
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.policies import CycleRunner, Policies, Shadows
-from bireme_operator.recording import Recording
+from bireme_operator.policies import CycleRunner, Policies
 from bireme_operator.watches import Watches
 
 _log = structlog.get_logger(__name__)
@@ -187,21 +185,12 @@ class ObserverTerm:
             name="pending pods",
             clock=clock,
         )
-        shadows = Shadows(self.policies, metrics.policies, clock)
-        name = f"{given.identity}/observer"
-        recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
-        self.last = last = LastCycles(name, given.scheduling) if settings.debug_dump else None
-        self.heartbeat = heartbeat = Heartbeat(clock)
-        cycles = CycleRunner(
-            *(self.policies, shadows, recording, metrics, given.fence),
-            limit_seconds=settings.cycle_limit_seconds,
-            beat=heartbeat.beat,
-            clock=clock,
-            last=last,
-        )
-        pacing = Pacing(dirty, settings, metrics, clock, heartbeat)
+        deciding = Deciding.of(given, f"{given.identity}/observer", self.policies)
+        self.last, self.heartbeat = deciding.last, deciding.heartbeat
+        pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
+        cycles = deciding.cycles
         self.loop = Observation(pacing, self.state, observed, cycles, metrics, given.now)
-        self._closing = (self.policies, shadows, *(() if recording is None else (recording,)))
+        self._closing = deciding.closing
 
     async def run(self) -> None:
         """Fill the caches, then observe, until cancelled; any failure inside ends the term."""

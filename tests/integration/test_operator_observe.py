@@ -1,6 +1,5 @@
 """Mode Observe against the fake API server: it decides and compares, and no write is even tried."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +14,15 @@ from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import FAST, furnish, status, submit, until, written
+from tests.support.operator_term.term import (
+    FAST,
+    furnish,
+    running,
+    status,
+    submit,
+    until,
+    written,
+)
 from tests.support.scenario.manifests import GPU, pod, queue, task, training_job
 
 
@@ -26,15 +33,8 @@ async def observing(api: FakeApi, folder: Path) -> AsyncIterator[OperatorMetrics
     client.fence = refuse
     settings, metrics = OperatorSettings(mode="Observe", **FAST), OperatorMetrics()
     context = TermContext(client, settings, SchedulingSettings(), metrics, 0, "test", lambda: None)
-    task = asyncio.create_task(ObserverTerm(context).run())
-    try:
+    async with running(ObserverTerm(context), client):
         yield metrics
-    finally:
-        task.cancel()
-        (ended,) = await asyncio.gather(task, return_exceptions=True)
-        await client.close()
-    if isinstance(ended, Exception):
-        raise ended
 
 
 def value(metrics: OperatorMetrics, name: str, **labels: str) -> float:

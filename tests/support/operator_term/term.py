@@ -13,6 +13,7 @@ from bireme.kube.client import ApiClient, NotLeader
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.observer import ObserverTerm
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Change, Object
@@ -53,9 +54,16 @@ async def leading(
     term = LeaderTerm(
         TermContext(*process, epoch, "test", lambda: None, now=now, queue=default_queue)
     )
+    async with running(term, client):
+        yield term
+
+
+@asynccontextmanager
+async def running(term: LeaderTerm | ObserverTerm, client: ApiClient) -> AsyncIterator[None]:
+    """Run ``term`` until the end of the block, and close its client; raise what ended it sooner."""
     task = asyncio.create_task(term.run())
     try:
-        yield term
+        yield
     finally:
         task.cancel()
         (ended,) = await asyncio.gather(task, return_exceptions=True)
