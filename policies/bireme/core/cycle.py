@@ -47,15 +47,13 @@ def run_cycle(
     if windows is not None:
         snapshot = windows.snapshot
     placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
-    scale_up = None
-    if snapshot.growable:
-        # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
-        scale_up = ScaleUp(snapshot, CheckedPlacer(policy.rules or policy, snapshot), explain)
+    # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
+    new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
     fault = ""
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
     for orderer in orderers(policy):
         try:
-            decision = _decide(snapshot, orderer, placer, sizer, scale_up, explain, turns)
+            decision = _decide(snapshot, orderer, placer, sizer, new_nodes, explain, turns)
         except OrderError as error:
             fault = fault or str(error)  # the first is the policy's own
         else:
@@ -69,11 +67,14 @@ def _decide(
     orderer: Orderer,
     placer: CheckedPlacer,
     sizer: CheckedSizer,
-    scale_up: ScaleUp | None,
+    new_nodes: CheckedPlacer | None,
     explain: bool,
     turns: Turns,
 ) -> Decision:
-    """Return the decision with ``orderer``; raises OrderError as it does."""
+    """Return the decision with ``orderer``; raises OrderError as it does.
+
+    ``new_nodes`` places gangs on nodes that pools may get; None without such pools.
+    """
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
 
     # 1. Set aside gangs with a configuration fault: waiting longer cannot help them.
@@ -99,8 +100,6 @@ def _decide(
         snapshot = replace(snapshot, waiting=tuple(sound))
         urgent = [entry for entry in looked_at if entry.gang.uid in urgent_uids]
         others = list(looked_at[len(urgent) :])
-    if scale_up is not None:
-        scale_up.snapshot = snapshot
 
     # 4. Ask the sizer, if there is one, how large elastic gangs should be. Running gangs are
     #    ordered too once it or preemption asks, which most cycles never do.
@@ -109,6 +108,7 @@ def _decide(
 
     # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
     #    go before queues that borrow, which depends on what was admitted before.
+    scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
     admission = AdmissionPass(
         snapshot, placer, order, queues, explain, wanted, urgent_uids, scale_up
     )
