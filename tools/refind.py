@@ -23,7 +23,7 @@ _TIMEOUT_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A bug: the commit that mended it, and what fails before.
+    """A bug: the commit that fixed it, and what fails before.
 
     With ``by_its_test`` that is a test which came with the fix; it runs on the programs of before.
     """
@@ -44,6 +44,7 @@ def _tested(*tests: str) -> tuple[str, ...]:
 FOUND: Final = {
     "gate-of-another-webhook": Found("b4c734dc", _simulated(4116)),
     "rolled-back-without-its-gate": Found("3ee51e0b", _simulated(6991)),
+    "plan-without-an-answer": Found("d151ac1e", _simulated(681)),
     "workers-away-from-their-server": Found(
         "976f1aee", _tested("tests/unit/kube/test_pod_manifests.py"), by_its_test=True
     ),

@@ -7,7 +7,7 @@ but no templates, environments or Secrets, which the operator does not keep.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -63,7 +63,7 @@ class LastCycles:
                 "nodes": len(snapshot.nodes),
                 "policy": source.name,
                 "fallback": decision.fallback,
-                "actions": _counted(decision),
+                "actions": Counter(action.reason.value for action in decision.actions),
             }
         )
 
@@ -94,13 +94,6 @@ class LastCycles:
             else:
                 told["record"] = record.decode()
         return told
-
-
-def _counted(decision: Decision) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for action in decision.actions:
-        found[action.reason.value] = found.get(action.reason.value, 0) + 1
-    return found
 
 
 class _Status(msgspec.Struct, frozen=True):
