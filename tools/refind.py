@@ -44,7 +44,11 @@ def _tested(*tests: str) -> tuple[str, ...]:
 FOUND: Final = {
     "gate-of-another-webhook": Found("b4c734dc", _simulated(4116)),
     "rolled-back-without-its-gate": Found("3ee51e0b", _simulated(6991)),
-    "plan-without-an-answer": Found("d151ac1e", _simulated(681)),
+    "plan-without-an-answer": Found(
+        "d151ac1e",
+        _tested("tests/integration/test_operator_faults.py", "-k", "without_an_answer"),
+        by_its_test=True,
+    ),
     "workers-away-from-their-server": Found(
         "976f1aee", _tested("tests/unit/kube/test_pod_manifests.py"), by_its_test=True
     ),
