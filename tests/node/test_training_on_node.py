@@ -19,23 +19,24 @@ from tests.support.scenario.tenant import Tenant, nodes_of
 from tests.support.scenario.waiting import always
 from tools.images.archives import Images
 
-REPORTING: Final = (
-    "--set=operator.progress.enabled=true",
-    "--set=operator.settings.progressWriteSeconds=1",
-    "--set=operator.settings.statusRefreshSeconds=1",
-)
 IMAGE_PYTHON: Final = (3, 11)
 """Of the base image, which is Debian's: what the packages of this machine must be made for."""
 TMP: Final = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # a pod's own
 PACKAGES: Final = sysconfig.get_path("purelib")
+VALUES: Final = (
+    "--set=operator.progress.enabled=true",
+    "--set=operator.settings.progressWriteSeconds=1",
+    "--set=operator.settings.statusRefreshSeconds=1",
+    f"--set=admission.operator.hostPaths={{{PACKAGES}}}",
+)
 LONGEST_SECONDS: Final = 150.0
 """Until a training is over: torch alone takes half a minute to import on a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def reporting(release: Tenant, helm: Helm) -> Tenant:
-    """The installed chart, with the endpoint that jobs report to."""
-    install(release.cluster, helm, *REPORTING, wait=True)
+    """The installed chart, with the endpoint that jobs report to, and torch mounted from here."""
+    install(release.cluster, helm, *VALUES, wait=True)
     return release
 
 

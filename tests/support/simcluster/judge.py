@@ -113,7 +113,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         *_pool(cluster),
         *_late_to_rest(cluster),
         *unfinished(cluster),
-        *_at_the_end(cluster),
+        *wrong_at_the_end(cluster),
         *held_in_memory(cluster),
         *_troubles(cluster),
     ]
@@ -262,7 +262,7 @@ def _late_to_rest(cluster: SimulatedCluster) -> Iterator[str]:
                 return
 
 
-def _at_the_end(cluster: SimulatedCluster) -> Iterator[str]:
+def wrong_at_the_end(cluster: SimulatedCluster) -> Iterator[str]:
     world = ObservedCluster()
     for record in cluster.records:
         world.apply(record)

@@ -111,9 +111,11 @@ async def _settle(cluster: SimulatedCluster, seconds: float) -> None:
     end, quiet_since = loop.time() + seconds, loop.time()
     while loop.time() < end:
         is_quiet = loop.time() - quiet_since >= _QUIET_SECONDS
-        # A status may be on its way at any moment; what is never let go of is a leak.
+        # A status may be on its way at any moment, or no operator lead when the last job has ended;
+        # what is never let go of is a leak, and what is never counted again a wrong count.
         if is_quiet and not any(judge.held_in_memory(cluster)):
-            return
+            if not any(judge.wrong_at_the_end(cluster)):
+                return
         await asyncio.sleep(1.0)
         if judge.unfinished(cluster):
             quiet_since = loop.time()
