@@ -91,13 +91,13 @@ def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> P
     return Placement(tuple(tasks), *smallest_domain(nodes, every))
 
 
-def pods_at(gang: Gang, placement: Placement) -> tuple[PodsOf, ...]:
+def pods_at(gang: Gang, placement: Placement, *, are_coming: bool = False) -> tuple[PodsOf, ...]:
     """Return those pods of ``gang`` on ``placement`` that rules over pods are about."""
     if not gang.has_rules:
         return ()
     kinds = {task.name: task.pod for task in gang.tasks}
     return tuple(
-        PodsOf(kind, task.rows_by_replica(), gang.uid)
+        PodsOf(kind, task.rows_by_replica(), gang.uid, are_coming=are_coming)
         for task in placement.tasks
         if (kind := kinds[task.task]) is not None
     )
@@ -291,10 +291,11 @@ class FreeCapacity:
         self.add_pods(gang, placement)
         self._tightness = self._total = None
 
-    def add_pods(self, gang: Gang, placement: Placement) -> None:
-        """Let rules over pods see those of ``gang`` on ``placement``."""
+    def add_pods(self, gang: Gang, placement: Placement, *, are_coming: bool = False) -> None:
+        """Let rules over pods see those of ``gang`` on ``placement``, there or to come there."""
         if gang.has_rules:
-            self.occupants = self.occupants.plus(pods_at(gang, placement))
+            there = pods_at(gang, placement, are_coming=are_coming)
+            self.occupants = self.occupants.plus(there)
 
     def remove_pods(self, gang: Gang, placement: Placement) -> None:
         """Undo :meth:`add_pods`."""

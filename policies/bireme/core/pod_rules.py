@@ -219,6 +219,7 @@ class PodsOf:
         owner: Uid of the gang, which makes room as a whole; empty for pods of no gang.
         are_fixed: They never leave their node.
         are_leaving: They are being deleted, and count for no spread.
+        are_coming: Room is kept for them until others have left, and their volumes are not there.
     """
 
     kind: PodKind
@@ -226,6 +227,7 @@ class PodsOf:
     owner: str = ""
     are_fixed: bool = False
     are_leaving: bool = False
+    are_coming: bool = False
 
     def equals(self, other: "PodsOf") -> bool:
         """Return whether they are pods of the same kind and gang on the same nodes."""
@@ -309,7 +311,7 @@ class Occupants:
     def _with_volume(self) -> dict[tuple[str, str], list[IntArray]]:
         found: dict[tuple[str, str], list[IntArray]] = {}
         for group in self.groups:
-            for volume in group.kind.volumes:
+            for volume in () if group.are_coming else group.kind.volumes:
                 found.setdefault(volume, []).append(group.rows)
         return found
 

@@ -99,10 +99,10 @@ class CapacityLedger:
         self.changes += 1
         rows, usage = summed(*self.now.usage(gang, placement))
         self.now.correct(rows, self.now.free[rows] - usage)
-        self.now.add_pods(gang, placement)
+        self.now.add_pods(gang, placement, are_coming=True)
         if self.reservation is not None:
             np.subtract.at(self._after, *self.lasting.usage(gang, placement))
-            self.lasting.add_pods(gang, placement)
+            self.lasting.add_pods(gang, placement, are_coming=True)
             self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def reserve(
@@ -121,7 +121,7 @@ class CapacityLedger:
         self.reservation = reservation
         self._after = free_then
         self.counted_on = frozenset(running.gang.uid for running in given_back)
-        self._reserved_pods = pods_at(gang, reservation.placement)
+        self._reserved_pods = pods_at(gang, reservation.placement, are_coming=True)
         lasting = np.minimum(self.now.free, free_then)
         occupants = self.now.occupants
         if self._reserved_pods:

@@ -123,3 +123,22 @@ def test_a_reservation_keeps_the_place_for_the_volume() -> None:
     assert hold_of(decision, "later").reason is Reason.WAITING_FOR_CAPACITY
     free = replace(world, used=np.where(world.used > 0, world.used - 1, 0))
     assert sorted(decided(free)) == ["first"]
+
+
+def test_a_volume_of_a_gang_for_which_others_are_stopped_is_not_there_yet() -> None:
+    """The one place for volumes comes free with the victim, and not for who shares the volume."""
+    first = urgent(1)
+    first = replace(first, tasks=(replace(first.tasks[0], pod=using("v")),))
+    shares = a_gang("shares", sharing(1, "v"), arrived=1.0)
+    world = runs(a_world(first, shares, nodes=with_slots(n0=1)), asking("holder", 1), {"n0": 1})
+    decision = decide(world)
+    assert stopped(decision) == ["holder"]
+    assert hold_of(decision, "shares").reason is Reason.WAITING_FOR_CAPACITY
+
+
+def test_a_volume_of_the_gang_with_the_reservation_is_not_there_yet() -> None:
+    first = a_gang("first", sharing(1, "v", gpus=2))
+    shares = a_gang("shares", sharing(1, "v"), arrived=1.0)
+    holder = replace(asking("holder", 1), estimated_seconds=5000.0)
+    world = runs(a_world(first, shares, nodes=with_slots(n0=1)), holder, {"n0": 1})
+    assert hold_of(decide(world), "shares").reason is Reason.WAITING_FOR_CAPACITY
