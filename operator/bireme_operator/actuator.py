@@ -60,7 +60,7 @@ class Actuator:
         await self.watches.wait_for(self.watches.jobs, job.key, written)
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
-        return PodFactory(job, plan, self.progress)
+        return PodFactory(job, plan, self.progress, self.state.node_label)
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.

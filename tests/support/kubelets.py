@@ -26,7 +26,7 @@ from tests.support.fakeapi.store import Change, Key, Object
 from tests.support.history.observer import check
 from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.tenant import environment
-from tests.support.simcluster.objects import JOBS, NODES, PODS, pins
+from tests.support.simcluster.objects import JOBS, NODES, PODS, pin_of
 
 
 def succeeds(_: Object) -> str:
@@ -99,7 +99,7 @@ class FakeKubelets:
         if not pod["spec"].get("nodeName"):
             if self._is_above_plan(key, pod):
                 return
-            node = next((name for names in pins(pod) for name in names), "")
+            node = pin_of(pod)
             if node and ("", node) in self._api.store.collection(NODES).objects:
                 bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
                 self._api.store.update(PODS, key, bound)

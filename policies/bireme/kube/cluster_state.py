@@ -379,6 +379,11 @@ class ClusterState:
             self._table = None
             self._notice()
 
+    def node_label(self, name: str, key: str) -> str:
+        """Return the value of a node's label; empty without the label or the node."""
+        node = self._nodes.get(name)
+        return node.labels.get(key, "") if node is not None else ""
+
     @property
     def node_table(self) -> NodeTable:
         """All nodes as arrays; the same object until a node changes."""

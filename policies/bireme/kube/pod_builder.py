@@ -7,7 +7,7 @@ two safer defaults: pods are not restarted in place and get no API token.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -261,14 +261,23 @@ class ProgressAccess:
 
 
 class PodFactory:
-    """Builds the pods of one planned job; ``progress`` is how they may report, None for not."""
+    """Builds the pods of one planned job.
+
+    ``progress`` is how they may report, None for not; ``label_of`` gives the value of a node's
+    label, empty where it has none.
+    """
 
     def __init__(
-        self, job: JobFacts, plan: PlanFacts, progress: ProgressAccess | None = None
+        self,
+        job: JobFacts,
+        plan: PlanFacts,
+        progress: ProgressAccess | None = None,
+        label_of: Callable[[str, str], str] = lambda *_: "",
     ) -> None:
         self._job = job
         self._plan = plan
         self._progress = progress
+        self._label_of = label_of
         self._rendezvous = Rendezvous(job, plan)
         tasks = job.spec.tasks if job.spec is not None else ()
         named = zip(tasks, job.templates, strict=True)
@@ -348,25 +357,32 @@ class PodFactory:
             spec["affinity"] = pods.pinned_affinity(given, member.node)
             if limits := given.get("topologySpreadConstraints"):
                 spec["topologySpreadConstraints"] = [*map(spread_under_pin, limits)]
-        elif (near := self._near_servers(member)) is not None:
-            spec["affinity"] = pods.affinity_with(given, near)
+        else:
+            spec |= self._kept_together(given, member)
         return spec
 
-    def _near_servers(self, member: Member) -> dict[str, Any] | None:
-        """Return the term that keeps a worker without a pin beside the servers of its plan.
+    def _kept_together(self, given: dict[str, Any], member: Member) -> dict[str, Any]:
+        """Return the affinity that keeps a member without a pin where its role requires it.
 
-        With a pin the plan itself keeps it there. None where nothing is required, or no server
-        is planned, as for a dry run.
+        Servers stay in the domain that they are planned in, where the plan has room for the
+        workers, and workers beside the servers of their plan. With a pin the plan itself keeps them
+        there. Empty where nothing is required, or no server is planned, as for a dry run.
         """
         wish = self._job.spec.role_affinity if self._job.spec is not None else None
         roles = self._plan.roles
-        if wish is None or wish.mode != "Required" or roles.get(member.task) != Role.WORKER:
-            return None
-        if all(roles.get(other.task) != Role.PS for other in self._plan.members):
-            return None
-        labels = {names.JOB_LABEL: self._job.key[1], names.ROLE_LABEL: Role.PS.value}
-        labels |= {names.PLAN_LABEL: self._plan.label}
-        return {"labelSelector": {"matchLabels": labels}, "topologyKey": wish.topology_key}
+        has_servers = any(roles.get(other.task) == Role.PS for other in self._plan.members)
+        if wish is None or wish.mode != "Required" or not has_servers:
+            return {}
+        key = wish.topology_key
+        if roles.get(member.task) == Role.WORKER:
+            labels = {names.JOB_LABEL: self._job.key[1], names.ROLE_LABEL: Role.PS.value}
+            labels |= {names.PLAN_LABEL: self._plan.label}
+            near = {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
+            return {"affinity": pods.affinity_with(given, near)}
+        domain = self._label_of(member.node, key)
+        if roles.get(member.task) == Role.PS and domain:
+            return {"affinity": pods.affinity_within(given, key, domain)}
+        return {}
 
 
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:

@@ -451,22 +451,38 @@ def spec_of_template(template: bytes) -> wire.V1PodSpec:
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Return the pod's own required node affinity terms, narrowed to ``node``.
 
-    Terms are alternatives, so each one gets the pin. With ``matchFields`` on the name the scheduler
-    considers that one node only, instead of all.
+    With ``matchFields`` on the name the scheduler considers that one node only, instead of all.
     """
-    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return [
-        {**term, "matchFields": [*(term.get("matchFields") or ()), pin]} for term in terms or ({},)
-    ]
+    return _narrowed(terms, "matchFields", "metadata.name", node)
+
+
+def _narrowed(
+    terms: Iterable[dict[str, Any]] | None, part: str, key: str, value: str
+) -> list[dict[str, Any]]:
+    """Return required node affinity terms with one more requirement in this part of each.
+
+    Each one gets it, as they are alternatives.
+    """
+    wanted = {"key": key, "operator": "In", "values": [value]}
+    return [{**term, part: [*(term.get(part) or ()), wanted]} for term in terms or ({},)]
 
 
 def pinned_affinity(spec: dict[str, Any], node: str) -> dict[str, Any]:
     """Return ``spec.affinity`` of a raw pod spec with the pin to ``node`` added."""
+    return _on_nodes(spec, "matchFields", "metadata.name", node)
+
+
+def affinity_within(spec: dict[str, Any], label: str, value: str) -> dict[str, Any]:
+    """Return ``spec.affinity`` of a raw pod spec, on nodes with this value of a label alone."""
+    return _on_nodes(spec, "matchExpressions", label, value)
+
+
+def _on_nodes(spec: dict[str, Any], part: str, key: str, value: str) -> dict[str, Any]:
     affinity = dict(spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
-        "nodeSelectorTerms": pin_terms(node, required.get("nodeSelectorTerms"))
+        "nodeSelectorTerms": _narrowed(required.get("nodeSelectorTerms"), part, key, value)
     }
     return {**affinity, "nodeAffinity": node_affinity}
 

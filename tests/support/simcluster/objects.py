@@ -1,6 +1,5 @@
 """Small questions about stored objects that the models of the cluster ask again and again."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from tests.support.fakeapi.store import Object
@@ -49,16 +48,30 @@ def is_ready(node: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def pins(pod: Object) -> list[set[str]]:
-    """Return the node names each required term allows; no terms means any node."""
+def pin_of(pod: Object) -> str:
+    """Return the node that a pod is pinned to; empty for none."""
+    fields = (each for term in _node_terms(pod) for each in term.get("matchFields") or ())
+    return next((str(each["values"][0]) for each in fields), "")
+
+
+def may_be_on(pod: Object, node: Object) -> bool:
+    """Return whether the pod's required node affinity allows ``node``; no terms allow any."""
+    terms = _node_terms(pod)
+    return not terms or any(_matches(term, node["metadata"]) for term in terms)
+
+
+def _node_terms(pod: Object) -> list[Object]:
     affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
     required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
-    return [set(_names(term)) for term in required.get("nodeSelectorTerms") or ()]
+    return list(required.get("nodeSelectorTerms") or ())
 
 
-def _names(term: Object) -> Iterator[str]:
-    for requirement in term.get("matchFields") or ():
-        yield from requirement["values"]
+def _matches(term: Object, of_node: Object) -> bool:
+    """Return whether a node is one of those named, which is all that gangs here ask for."""
+    named = [(of_node["name"], each) for each in term.get("matchFields") or ()]
+    labels = of_node.get("labels") or {}
+    named += [(labels.get(each["key"]), each) for each in term.get("matchExpressions") or ()]
+    return all(value in each["values"] for value, each in named)
 
 
 def host_ports(spec: Object) -> set[tuple[str, int]]:

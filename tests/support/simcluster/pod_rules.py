@@ -133,8 +133,8 @@ def _is_skewed(
 
 
 def _counted(limit: Object, pod: Object, nodes: Sequence[Object]) -> Iterator[Object]:
-    pins = objects.pins(pod) if limit.get("nodeAffinityPolicy") != "Ignore" else []
+    honours = limit.get("nodeAffinityPolicy") != "Ignore"
     for each in nodes:
-        is_selected = not pins or any(each["metadata"]["name"] in pin for pin in pins)
+        is_selected = not honours or objects.may_be_on(pod, each)
         if is_selected and _domain(limit, each) is not None:
             yield each

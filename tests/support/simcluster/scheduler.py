@@ -150,13 +150,12 @@ class Scheduler(Part):
     def _against(self, pod: Object, request: Amounts, node: Object) -> str:
         """Return the first filter's words against ``node``; empty where it is free."""
         name = node["metadata"]["name"]
-        pins = objects.pins(pod)
         if node["spec"].get("unschedulable"):
             return "node(s) were unschedulable"
         taints = [t for t in node["spec"].get("taints", ()) if t["effect"] in _HARD]
         if not all(objects.tolerates(pod, taint) for taint in taints):
             return "node(s) had untolerated taint(s)"
-        if pins and not any(name in pin for pin in pins):
+        if not objects.may_be_on(pod, node):
             return "node(s) didn't match Pod's node affinity/selector"
         bound = [
             p["spec"]

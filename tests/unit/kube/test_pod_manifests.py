@@ -20,7 +20,10 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def made(job: JobFacts, plan: PlanFacts | None = None) -> list[dict[str, Any]]:
     """The pods of ``job``; each must be readable as one."""
     plan = plan or a_plan(job, ("n0", "n1"))
-    manifests = [PodFactory(job, plan).manifest(member) for member in plan.members]
+    factory = PodFactory(
+        job, plan, label_of=lambda node, key: f"{key.rpartition('/')[2]}-of-{node}"
+    )
+    manifests = [factory.manifest(member) for member in plan.members]
     for manifest in manifests:
         msgspec.json.decode(msgspec.json.encode(manifest), type=wire.V1Pod)
     return manifests
@@ -216,7 +219,7 @@ def test_members_come_in_intra_job_order() -> None:
     ]
 
 
-def test_a_worker_without_a_pin_must_meet_a_server_of_its_plan_where_that_is_required() -> None:
+def test_roles_without_pins_are_kept_together_where_that_is_required() -> None:
     own = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "zone"}
     affinity = {"podAffinity": {REQUIRED: [own]}}
     worker = task("worker", 2, spec=pod_spec(1, affinity=affinity))
@@ -226,7 +229,11 @@ def test_a_worker_without_a_pin_must_meet_a_server_of_its_plan_where_that_is_req
     labels = {names.JOB_LABEL: "job", names.ROLE_LABEL: "ps", names.PLAN_LABEL: plan.label}
     near = {"labelSelector": {"matchLabels": labels}, "topologyKey": "topology.bireme.dev/rack"}
     server, *workers = made(job, plan)
-    assert "affinity" not in server["spec"]
+    # The plan has room for the workers in this rack; another one may have it for the server alone.
+    rack = {"key": "topology.bireme.dev/rack", "operator": "In", "values": ["rack-of-n0"]}
+    assert server["spec"]["affinity"] == {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}}
+    }
     assert [pod["spec"]["affinity"] for pod in workers] == [
         {"podAffinity": {REQUIRED: [own, near]}}
     ] * 2
@@ -234,4 +241,4 @@ def test_a_worker_without_a_pin_must_meet_a_server_of_its_plan_where_that_is_req
     alone = replace(plan, members=plan.members[1:2])
     assert [pod["spec"]["affinity"] for pod in made(job, alone)] == [affinity]
     preferred = a_job(task("ps", gpus=0), worker, roleAffinity={**wish, "mode": "Preferred"})
-    assert made(preferred, plan)[1]["spec"]["affinity"] == affinity
+    assert [pod["spec"].get("affinity") for pod in made(preferred, plan)] == [None, *[affinity] * 2]
