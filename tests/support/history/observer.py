@@ -328,12 +328,17 @@ class InTurn:
     included, and which were never started, edited or told that they never fit. What is right for
     one of them at any time is right for the other, so no reservation, backfill or size can excuse
     that the later one goes first. Only an API server that has just refused the writes about it can.
+    Where the clocks of leaders do not agree, so can a job that left the line and came back: when it
+    did is told by another clock than when the earlier one came.
     """
 
     name: Final = "overtaken"
 
-    def __init__(self, not_counted: Callable[[float, float], float]) -> None:
+    def __init__(
+        self, not_counted: Callable[[float, float], float], *, clocks_agree: bool = True
+    ) -> None:
         self._not_counted = not_counted
+        self._clocks_agree = clocks_agree
         self._made: dict[Key, float] = {}
         self._in_line: dict[Key, float] = {}
         """Job to since when it has a place in the line and a history of nothing else."""
@@ -360,7 +365,8 @@ class InTurn:
         if self._may_wait(key, job):
             self._in_line.setdefault(key, record.seconds)
         else:
-            self._in_line.pop(key, None)
+            if self._in_line.pop(key, None) is not None and not self._clocks_agree:
+                self._excused.add(key)
             self._suspected.pop(key, None)
 
     def _may_wait(self, key: Key, job: Manifest) -> bool:
@@ -563,10 +569,12 @@ def _restless(world: ObservedCluster, kind: str, key: Key, owner: Manifest) -> F
         elif wrong := deserted(world, key):
             yield LOST, key, f"at the end {wrong}"
         return
-    # A gang that was stopped waits again once it has a place in the queue or a time to try again.
+    # A gang that was stopped waits again once it has a place in the queue or a time to try again,
+    # or is known to stand in no line.
     is_queued = phase in ("Restarting", "Interrupted") and status.keys() & {
         "queuePosition",
         "retryTime",
+        "parkedTime",
     }
     waits = is_queued or phase in ("Pending", "Interrupted", "Suspended")
     if not waits or not status.get("reason") or not status.get("message"):
@@ -707,13 +715,15 @@ def check(
     settled: bool = False,
     removed: Collection[Key] = (),
     not_counted: Callable[[float, float], float] = lambda *_: 0.0,
+    clocks_agree: bool = True,
 ) -> list[Violation]:
     """Return every violation, in the order of the history.
 
     ``grace_seconds`` is how long what several writes must change (a gang on its nodes, the end of
     a job) may be halfway; seconds that are ``not_counted`` between two times come on top. With
     ``settled`` jobs must have ended at the end of the history or wait for a reason. ``removed`` are
-    keys of the jobs that the user deleted unfinished.
+    keys of the jobs that the user deleted unfinished. ``clocks_agree`` is whether all leaders had
+    the same time.
     """
     checks: tuple[Check, ...] = (
         node_overcommitted,
@@ -722,7 +732,7 @@ def check(
         Lasting("replica-left-over", grace_seconds, not_counted, leftover).see,
         Lasting(LOST, grace_seconds, not_counted, deserted).see,
         Lasting("gate-left-over", grace_seconds, not_counted, gate_kept).see,
-        InTurn(not_counted).see,
+        InTurn(not_counted, clocks_agree=clocks_agree).see,
         ReplicasOnce().see,
         OnPlan().see,
         role_affinity_broken,

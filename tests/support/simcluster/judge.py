@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from bireme.kube.client import NotLeader
+from bireme_operator.lifecycle import EVICTING_SECONDS
 from tests.support.fakeapi.store import Key, Object
 from tests.support.history.observed import ObservedCluster, planned_nodes
 from tests.support.history.observer import Violation, check, miscounted, partial, restless
 from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
-from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALERS
+from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.tenants import HOPELESS, UNPULLABLE
 from tests.support.simcluster.world import World
 
@@ -104,6 +105,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         grace_seconds=GRACE_SECONDS,
         removed=cluster.removed,
         not_counted=cluster.standstills.seconds,
+        clocks_agree=_clocks_agree(cluster),
     )
     return [
         *(str(one) for one in found if not _is_excused(cluster, one)),
@@ -119,6 +121,12 @@ def violations(cluster: SimulatedCluster) -> list[str]:
     ]
 
 
+def _clocks_agree(cluster: SimulatedCluster) -> bool:
+    """Return whether all operators had the same time, to the second that statuses keep."""
+    ahead = [clock.ahead_seconds for operator in cluster.operators for clock in operator.clocks]
+    return max(ahead) - min(ahead) < 1.0
+
+
 def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
     """Return whether others brought it about: users, who may delete anything, or schedulers."""
     namespace, _, name = found.subject.partition("/")
@@ -127,6 +135,8 @@ def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
         return gang in cluster.disturbed
     if found.invariant == "off-plan" and found.message.endswith("without a plan"):
         return gang in cluster.disturbed | cluster.removed
+    if found.invariant == "gang-partial":
+        return _is_kept_by_budget(cluster, gang, found.seconds)
     if found.invariant == "node-overcommitted":
         # Two schedulers choose at one time; the kubelet rejects the pod that comes second.
         node, longest = found.subject.removeprefix("node "), CACHE_SECONDS
@@ -135,6 +145,28 @@ def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
             for bound, at in cluster.rivals.bound
         )
     return False
+
+
+def _is_kept_by_budget(cluster: SimulatedCluster, gang: Key, seconds: float) -> bool:
+    """Return whether its users' budget kept pods of a stopped gang, for as long as it may.
+
+    A budget can allow fewer evictions than it did when they were begun. What is left after that
+    time is deleted.
+    """
+    if gang not in cluster.store.collection(BUDGETS).objects:
+        return False
+    own = [record for record in cluster.records if record.key == gang]
+    jobs = [record for record in own if record.kind == "TrainingJob"]
+    at_that_time = [record for record in jobs if record.seconds <= seconds]
+    was_stopped = (
+        bool(at_that_time) and at_that_time[-1].manifest["status"]["reason"] == "Preempted"
+    )
+    # The pods ended before their last seconds on the nodes.
+    end = seconds + EVICTING_SECONDS + GRACE_SECONDS
+    return was_stopped and any(
+        seconds < record.seconds <= end and "plan" not in record.manifest.get("status", {})
+        for record in jobs
+    )
 
 
 def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
@@ -214,10 +246,13 @@ def _planned_claims(world: ObservedCluster, gang: Key) -> Iterator[tuple[str, st
     tasks = job["spec"]["tasks"]
     named = {task["name"]: volumes.names(task["template"]["spec"]) for task in tasks}
     number = f"{plan['epoch']}.{plan['attempt']}"
-    pods = (pod for pod in world.members(gang) if pod.plan == number)
+    pods = [pod for pod in world.members(gang) if pod.plan == number]
     ended = {pod.replica for pod in pods if pod.phase in objects.ENDED}
+    # Of an attempt that is being stopped no pod is made any more: those that are gone left room.
+    is_stopping = job["status"].get("attempt", 0) > plan["attempt"]
+    there = {pod.replica for pod in pods}
     for member, node in planned_nodes(plan).items():
-        if member not in ended:
+        if member not in ended and (member in there or not is_stopping):
             yield from ((name, node) for name in named[member[0]])
 
 
@@ -250,16 +285,16 @@ def _late_to_rest(cluster: SimulatedCluster) -> Iterator[str]:
     world, since = ObservedCluster(), dict[Key, float]()
     looked = cluster.calm_seconds
     for record in cluster.records:
+        # Before it is changed: it may have been at rest from the last record until now.
+        if record.seconds >= looked:
+            looked = record.seconds + 1.0  # each look costs as much as the cluster is large
+            found = {gang: what for _, gang, what in restless(world) if not isinstance(gang, str)}
+            since = {gang: since.get(gang, record.seconds) for gang in found}
+            for gang, began in since.items():
+                if record.seconds - began > REST_SECONDS:
+                    yield f"late-to-rest: {gang[1]} since {began:.0f} s: {found[gang]}"
+                    return
         world.apply(record)
-        if record.seconds < looked:
-            continue
-        looked = record.seconds + 1.0  # each look costs as much as the cluster is large
-        found = {about: what for _, about, what in restless(world) if not isinstance(about, str)}
-        since = {gang: since.get(gang, record.seconds) for gang in found}
-        for gang, began in since.items():
-            if record.seconds - began > REST_SECONDS:
-                yield f"late-to-rest: {gang[1]} since {began:.0f} s: {found[gang]}"
-                return
 
 
 def wrong_at_the_end(cluster: SimulatedCluster) -> Iterator[str]:

@@ -59,6 +59,8 @@ class Process(Part, ABC):
     starts: int = 0
     faults: list[BaseException] = field(default_factory=list)
     """Errors it died of."""
+    clocks: list[Clock] = field(default_factory=list)
+    """The clocks of all its lives."""
     plug: Plug = field(default_factory=lambda: Plug(is_in=False))
     _task: asyncio.Task[None] | None = None
 
@@ -80,6 +82,7 @@ class Process(Part, ABC):
         # A lease has to bear monotonic clocks that drift by 2 %, and wall clocks an hour off.
         skew = drawn.choice((0.0, 0.0, drawn.uniform(-2, 2), drawn.uniform(-3600, 3600)))
         self.clock = Clock(self.loop, drawn.uniform(0.98, 1.02), drawn.uniform(0, 1e6), skew)
+        self.clocks.append(self.clock)
         self._task = self.spawn(self._live())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -113,9 +113,9 @@ async def _settle(cluster: SimulatedCluster, seconds: float) -> None:
         is_quiet = loop.time() - quiet_since >= _QUIET_SECONDS
         # A status may be on its way at any moment, or no operator lead when the last job has ended;
         # what is never let go of is a leak, and what is never counted again a wrong count.
-        if is_quiet and not any(judge.held_in_memory(cluster)):
-            if not any(judge.wrong_at_the_end(cluster)):
-                return
+        is_clear = is_quiet and not any(judge.held_in_memory(cluster))
+        if is_clear and not any(judge.wrong_at_the_end(cluster)):
+            return
         await asyncio.sleep(1.0)
         if judge.unfinished(cluster):
             quiet_since = loop.time()
