@@ -62,6 +62,8 @@ def test_replay_of_a_real_cluster_decides_every_cycle_as_its_operator_did(
         lambda: [tenant.status(name)["phase"] for name in ("first", "second")],
         lambda phases: phases == ["Running", "Running"],
     )
+    # Nobody counts them after it: at the end of the test the queue must say what holds places.
+    tenant.eventually(lambda: tenant.status("default", "Queue").get("admitted"), lambda n: n == 2)
     stack.operator().kill()
 
     found = replayed(records, "--policy", "fifo")
