@@ -6,7 +6,7 @@ orders until one works. Greedy, not exhaustive.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -140,6 +140,7 @@ class _Turns:
     def __init__(self, tasks: Sequence[Task], capacity: FreeCapacity) -> None:
         self._nodes = capacity.nodes
         self._kinds = [task.pod for task in tasks]
+        self._effects: dict[int, _Effects] = {}
         self._open = [np.ones(len(self._nodes), dtype=np.bool_) for _ in tasks]
         self._near: dict[int, _Near] = {}
         self._spread: dict[int, list[_Spread]] = {}
@@ -182,20 +183,31 @@ class _Turns:
 
     def put(self, at: int, row: int) -> None:
         """Put one pod of task ``at`` on ``row``."""
-        kind = self._kinds[at]
-        if kind is None:
-            return
+        effects = self._effects.get(at)
+        if effects is None:
+            effects = self._effects[at] = self._effects_of(at)
         rows = np.array([row])
+        for other, key in effects.closes:
+            self._close(other, key, row)
+        for near in effects.attracts:
+            near.put(rows)
+        for state in effects.counts:
+            state.put(rows)
+
+    def _effects_of(self, at: int) -> "_Effects":
+        effects = _Effects()
+        if (kind := self._kinds[at]) is None:
+            return effects
         for other, looking in enumerate(self._kinds):
             if looking is None:
                 continue
-            for key in conflicts(kind, looking):
-                self._close(other, key, row)
+            effects.closes += ((other, key) for key in conflicts(kind, looking))
             if other in self._near and attracts(kind, looking):
-                self._near[other].put(rows)
-            for state in self._spread.get(other, ()):
-                if matches(state.limit.pods, kind):
-                    state.put(rows)
+                effects.attracts.append(self._near[other])
+            effects.counts += (
+                state for state in self._spread.get(other, ()) if matches(state.limit.pods, kind)
+            )
+        return effects
 
     def _close(self, at: int, key: str, row: int) -> None:
         """Close the domain of ``row`` to further replicas of a task."""
@@ -204,6 +216,16 @@ class _Turns:
         else:
             codes = domains_of(key, self._nodes)
             self._open[at] &= (codes != codes[row]) | (codes < 0)
+
+
+@dataclass(slots=True)
+class _Effects:
+    """What a pod of one kind changes for further pods of all tasks, wherever it is put."""
+
+    closes: list[tuple[int, str]] = field(default_factory=list)
+    """Tasks, and the topology key of the domain that is closed to them."""
+    attracts: list["_Near"] = field(default_factory=list)
+    counts: list["_Spread"] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -300,7 +322,8 @@ class _Filling:
         self._choose = choose
         self._turns = _Turns(tasks, capacity)
         self._free = capacity.free.copy()
-        self._requests = [self.nodes.axis.usage(task.request) for task in tasks]
+        # Shape (tasks, resources).
+        self._requests = np.array([self.nodes.axis.usage(task.request) for task in tasks])
         # The volumes of each task, which are attached once to a node.
         self._volumes = [task.pod.volumes if task.pod is not None else () for task in tasks]
         self._have_volume = {
@@ -308,8 +331,8 @@ class _Filling:
             for volumes in self._volumes
             for volume in volumes
         }
-        # Where one more replica of each task has room.
-        self._has_room = [capacity.replicas(task) > 0 for task in tasks]
+        # Where one more replica of each task has room, shape (tasks, nodes).
+        self._has_room = np.array([capacity.replicas(task) > 0 for task in tasks])
         for task, has_room in zip(tasks, self._has_room, strict=True):
             if within is not None and task.name in within:
                 has_room &= within[task.name]
@@ -355,19 +378,27 @@ class _Filling:
         self._is_empty = False
         for codes, is_used in self._levels:
             is_used[codes[row]] = codes[row] >= 0
-        self._free[row] -= self._requests[at] + self._new_volumes(at, row)
+        self._free[row] -= self._needed(row)[at]
         for volume in self._volumes[at]:
             self._have_volume[volume][row] = True
         self._turns.put(at, row)
-        for other, request in enumerate(self._requests):
-            needed = request + self._new_volumes(other, row)
-            if ((self._free[row] < needed) & (needed > 0)).any():
-                self._has_room[other][row] = False
+        needed = self._needed(row)
+        lacks = ((self._free[row] < needed) & (needed > 0)).any(axis=1)
+        self._has_room[lacks, row] = False
 
-    def _new_volumes(self, at: int, row: int) -> IntArray | int:
-        """Return what volumes take that a replica would bring to ``row``, shape (resources,)."""
-        new = Counter(v[0] for v in self._volumes[at] if not self._have_volume[v][row])
-        return self.nodes.axis.usage(new) if new else 0
+    def _needed(self, row: int) -> IntArray:
+        """Return what one replica of each task takes on ``row``, shape (tasks, resources).
+
+        With the volumes that it would bring there.
+        """
+        if not self._have_volume:
+            return self._requests
+        needed = self._requests.copy()
+        for at, volumes in enumerate(self._volumes):
+            new = Counter(v[0] for v in volumes if not self._have_volume[v][row])
+            if new:
+                needed[at] += self.nodes.axis.usage(new)
+        return needed
 
 
 def _first(_: _Filling, may: BoolArray) -> int:
