@@ -15,8 +15,8 @@ from tests.support.networks.checkpoints import write
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 NAMES = ("simulator", "learning", "forecasting", "policies")
-PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
-OWN = {"response_ratio": "docs/simulator.md", "widest_first": "README.md"}
+PAGES = tuple(f"docs/{name}.md" for name in NAMES)
+OWN = {"response_ratio": "docs/simulator.md"}
 """The module that a page names for its own policy."""
 
 
