@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             clusters.keep(options.name)
         case "run":
             make = small_workload if options.small else full_workload
-            chosen = Options(options.seed, options.keep, options.name, options.output)
+            chosen = Options(options.seed, options.keep, options.name, options.output, options.film)
             return perform(make(options.seed), chosen, console)
     return 0
 
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--keep", action="store_true", default=keeps, help="leave the cluster up")
     run.add_argument("--small", action="store_true", help="17 jobs on 4 nodes, for tests")
     run.add_argument("--output", type=Path, default=Path(), help="folder of report and picture")
+    run.add_argument("--film", type=Path, help="write a moving picture of the live view, as .webp")
     commands.add_parser("up", help="the same cluster without jobs, until `down`")
     commands.add_parser("down", help="stop what `up` or --keep left running")
     commands.add_parser("keep", help="run Bireme on the cluster of `up`; started by `up` itself")

@@ -17,6 +17,7 @@ from tests.support.history.recorder import COLLECTIONS, Recorder
 from tools.controlplane.cluster import Cluster
 from tools.demo import clusters, gantt, summary
 from tools.demo.colours import Palette
+from tools.demo.film import Film
 from tools.demo.plain import Plain
 from tools.demo.promises import judge
 from tools.demo.report import Report, report_of
@@ -45,6 +46,8 @@ class Options:
     """Of the cluster, if it stays."""
     output: Path
     """Folder of report and picture."""
+    film: Path | None = None
+    """File of a moving picture of the live view, if one is wanted."""
 
 
 def perform(workload: Workload, options: Options, console: Console) -> int:
@@ -101,12 +104,15 @@ def _follow(
     """Show what happens until nothing more will, or the time is over."""
     limits = _limits(recorder)
     screen = Screen(timeline, palette, options.seed, limits)
+    film = Film() if options.film is not None else None
     plain = Plain(timeline, lambda line: console.print(line, highlight=False, soft_wrap=True))
     settled_at: float | None = None
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while recorder.elapsed_seconds < TIME_LIMIT_SECONDS:
             now = recorder.elapsed_seconds
             timeline.feed(recorder.records(), None if console.is_terminal else plain.take)
+            if film is not None:
+                film.take(now, screen.draw)
             if console.is_terminal:
                 live.update(screen.draw(now, console), refresh=True)
             else:
@@ -117,8 +123,10 @@ def _follow(
                 settled_at = settled_at or now
                 # The last pods and events come a moment after the phases of their jobs.
                 if now > settled_at + 1.0:
-                    return
+                    break
             time.sleep(REFRESH_SECONDS)
+    if film is not None and options.film is not None:
+        film.save(options.film)
 
 
 def _is_over(timeline: Timeline) -> bool:
