@@ -33,7 +33,9 @@ _MOST_DOMAINS = 16
 def keeps_rules(gang: Gang, placement: Placement, capacity: FreeCapacity) -> bool:
     """Return whether ``placement`` keeps the rules of all its pods, and of those that are there.
 
-    Affinity and spread are kept if the pods can come in some order, each allowed at its turn.
+    Affinity and spread are kept if the pods can come in some order, each allowed at its turn, and
+    spread also once all are there: kube-scheduler takes them in an order of its own, and what it
+    refuses at its turn has to be allowed after the others.
     """
     nodes = capacity.nodes
     pods = pods_at(gang, placement)
@@ -76,7 +78,9 @@ def _has_order(gang: Gang, placement: Placement, capacity: FreeCapacity) -> bool
         if len(blocked) == len(waiting):
             return False
         waiting = blocked
-    return True
+    return all(
+        turns.keeps_spread(at, by_name[task.name].rows) for at, task in enumerate(gang.tasks)
+    )
 
 
 def place(gang: Gang, capacity: FreeCapacity) -> Placement | None:
@@ -92,7 +96,7 @@ def place(gang: Gang, capacity: FreeCapacity) -> Placement | None:
             (gang.tasks, _first),
         ):
             filling = _Filling(tasks, capacity, choose, within)
-            if filling.fill():
+            if filling.fill() and filling.keeps_spread():
                 placement = make_placement(gang, capacity.nodes, filling.counts)
                 if keeps_affinity(gang, placement.tasks, capacity.nodes):
                     return placement
@@ -180,6 +184,13 @@ class _Turns:
         for state in self._spread.get(at, ()):
             mask = mask & state.allowed(is_open if state.limit.is_soft else None)
         return mask
+
+    def keeps_spread(self, at: int, rows: IntArray) -> bool:
+        """Return whether the pods of task ``at`` on ``rows`` keep its spread, with all that is put.
+
+        Pods that come later may count for a spread that they do not have themselves.
+        """
+        return all(s.holds(rows) for s in self._spread.get(at, ()) if not s.limit.is_soft)
 
     def put(self, at: int, row: int) -> None:
         """Put one pod of task ``at`` on ``row``."""
@@ -299,11 +310,18 @@ class _Spread:
         if is_open is not None:
             is_domain = np.zeros_like(is_domain)
             is_domain[self.codes[is_open & self.is_counted]] = True
-        is_enough = np.count_nonzero(is_domain) >= max(1, self.limit.least_domains)
-        fewest = int(self.pods[is_domain].min()) if is_enough else 0
-        has_room = self.pods + self.own - fewest <= self.limit.most_skew
+        has_room = self.pods + self.own - self._fewest(is_domain) <= self.limit.most_skew
         has_room[-1] = False
         return has_room[self.codes]
+
+    def holds(self, rows: IntArray) -> bool:
+        """Return whether the domains of ``rows`` are within the limit, with the pods there."""
+        most = int(self.pods[self.codes[rows]].max(initial=0))
+        return most - self._fewest(self.is_domain) <= self.limit.most_skew
+
+    def _fewest(self, is_domain: BoolArray) -> int:
+        is_enough = np.count_nonzero(is_domain) >= max(1, self.limit.least_domains)
+        return int(self.pods[is_domain].min()) if is_enough else 0
 
 
 class _Filling:
@@ -356,6 +374,11 @@ class _Filling:
             if sum(missing) == before:
                 return False
         return True
+
+    def keeps_spread(self) -> bool:
+        """Return whether the spread of every task holds with all replicas in place."""
+        rows = (np.flatnonzero(self.counts[task.name]) for task in self._tasks)
+        return all(self._turns.keeps_spread(at, each) for at, each in enumerate(rows))
 
     def _place_one(self, at: int) -> bool:
         has_room = self._has_room[at]

@@ -116,6 +116,13 @@ def test_a_spread_counts_pods_that_are_there_but_none_that_leave() -> None:
     assert decided(replace(world, occupants=leaving)) == {"g": ["a0"]}
 
 
+def test_a_spread_of_one_task_is_kept_when_those_of_another_have_come_first() -> None:
+    """A server counts for it and has none: whether it or the worker comes first is not planned."""
+    server, worker = a_task(1, 0, name="ps", pod=of("a")), a_task(1, pod=of("a", spread=OVER_RACKS))
+    world = a_world(a_gang("g", server, worker), nodes=racks(a0=8, b0=8))
+    assert used_racks(decided(world)["g"]) == {"a": 1, "b": 1}
+
+
 def test_a_domain_that_the_template_excludes_does_not_count_for_its_spread() -> None:
     only = NodeConstraints(node_selector=((RACK, "a"),))
     task = a_task(4, pod=of("a", spread=OVER_RACKS), constraints=only)
