@@ -300,7 +300,8 @@ def role_affinity_broken(world: ObservedCluster, record: Record) -> Findings:
     if phase_of(record.manifest) != "Running" or not began or wish.get("mode") != "Required":
         return
     key = wish.get("topologyKey", "kubernetes.io/hostname")
-    members = [p for p in world.members(record.key) if p.holds_node]
+    # A server may have failed since the operator saw all of them run.
+    members = [p for p in world.members(record.key) if p.node]
     domains = {p.name: world.node_labels(p.node).get(key, "") for p in members}
     served = {domains[p.name] for p in members if p.role == "ps"} - {""}
     # A node is nearer than any domain, also one without the label.
