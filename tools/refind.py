@@ -52,6 +52,15 @@ FOUND: Final = {
     "workers-away-from-their-server": Found(
         "976f1aee", _tested("tests/unit/kube/test_pod_manifests.py"), by_its_test=True
     ),
+    "server-without-room-beside-it": Found(
+        "55909274", _tested("tests/unit/kube/test_pod_manifests.py"), by_its_test=True
+    ),
+    "volume-not-there-yet": Found(
+        "01034bd9", _tested("tests/unit/core/test_shared_volumes.py"), by_its_test=True
+    ),
+    "spread-in-another-order": Found(
+        "a669481f", _tested("tests/unit/core/test_pod_affinity.py"), by_its_test=True
+    ),
     "pause-by-a-wrong-clock": Found(
         "785417fb", _tested("tests/unit/operator/test_failed_starts.py"), by_its_test=True
     ),
