@@ -329,8 +329,8 @@ class InTurn:
     included, and which were never started, edited or told that they never fit. What is right for
     one of them at any time is right for the other, so no reservation, backfill or size can excuse
     that the later one goes first. Only an API server that has just refused the writes about it can.
-    Where the clocks of leaders do not agree, so can a job that left the line and came back: when it
-    did is told by another clock than when the earlier one came.
+    Where the clocks of leaders do not agree, a job that left the line and came back is like no
+    other: when it did is told by another clock than when they came.
     """
 
     name: Final = "overtaken"
@@ -358,7 +358,8 @@ class InTurn:
         if world.before is None:
             self._forget(key)
             self._made[key] = record.seconds
-        if _has_a_past(job):
+        came_back = job.get("status", {}).keys() & {"parkedTime", "waitSeconds"}
+        if _has_a_past(job) or (came_back and not self._clocks_agree):
             self._excused.add(key)
         had_plan = "plan" in (world.before or {}).get("status", {})
         if "plan" in job.get("status", {}) and not had_plan and key not in self._excused:
@@ -366,8 +367,7 @@ class InTurn:
         if self._may_wait(key, job):
             self._in_line.setdefault(key, record.seconds)
         else:
-            if self._in_line.pop(key, None) is not None and not self._clocks_agree:
-                self._excused.add(key)
+            self._in_line.pop(key, None)
             self._suspected.pop(key, None)
 
     def _may_wait(self, key: Key, job: Manifest) -> bool:
