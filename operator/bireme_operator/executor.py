@@ -121,7 +121,8 @@ class DecisionExecutor:
         if not self.reports.may_write(facts.uid, facts.key[0]):
             return False
         told, reason = self._told.get(facts.uid, (None, None))
-        return told is not facts or reason is not hold.reason or self.reports.may_refresh(facts.uid)
+        is_new = told is not facts or reason is not hold.reason
+        return is_new or self.reports.may_refresh(facts.uid, facts.key[0])
 
     def _note(self, facts: JobFacts | GroupFacts, hold: Hold, how_urgent: Urgency) -> None:
         if how_urgent <= Urgency.NUMBERS and hold.reason not in status.TELLING:

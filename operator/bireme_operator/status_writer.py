@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -39,7 +39,64 @@ _RETRY_SECONDS = 1.0
 _CONFLICT_SECONDS = 0.1
 
 
+# Namespaces whose turn is remembered: more ask too seldom for a ration of 20 writes a second.
+_MOST_NAMESPACES = 1024
+
+
+_T = TypeVar("_T")
 _Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class _Refreshes:
+    """Lets ``per_second`` statuses be refreshed, in turns between the namespaces that ask.
+
+    Of those that were refused within the last ``hungry_seconds`` the one that was served longest
+    ago goes first: a tenant with thousands of jobs in front keeps no other's numbers old.
+    """
+
+    per_second: float
+    hungry_seconds: float
+    clock: Callable[[], float]
+    _limiter: RateLimiter = field(init=False)
+    _served: dict[str, int] = field(default_factory=dict)
+    """Namespace to the number of the refresh that it had last."""
+    _hungry: dict[str, float] = field(default_factory=dict)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self._limiter = RateLimiter(self.per_second, max(1.0, self.per_second), self.clock)
+
+    def may(self, namespace: str) -> bool:
+        """Return whether it is the namespace's turn, and note that it asks where it is not."""
+        now = self.clock()
+        if not self._limiter.wait(_ALL):
+            own = self._served.get(namespace, 0)
+            if not any(
+                now - since <= self.hungry_seconds and self._served.get(other, 0) < own
+                for other, since in self._hungry.items()
+                if other != namespace
+            ):
+                self._hungry.pop(namespace, None)
+                return True
+        _remember(self._hungry, namespace, now)
+        return False
+
+    def take(self, namespace: str) -> bool:
+        """Take a turn of the namespace; return whether there was one."""
+        if not self.may(namespace):
+            return False
+        self._number += 1
+        _remember(self._served, namespace, self._number)
+        return self._limiter.take(_ALL) == 0
+
+
+def _remember(known: dict[str, _T], namespace: str, value: _T) -> None:
+    """Set what is known of a namespace; of too many the one that was set longest ago is dropped."""
+    known.pop(namespace, None)
+    known[namespace] = value
+    while len(known) > _MOST_NAMESPACES:
+        del known[next(iter(known))]
 
 
 @dataclass(slots=True)
@@ -56,7 +113,7 @@ class StatusWriter:
     settings: OperatorSettings
     clock: Callable[[], float]
     requeue: Callable[[Key], None]
-    _refreshes: RateLimiter | None = field(init=False)
+    _refreshes: _Refreshes | None = field(init=False)
     _written: dict[str, float] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
     _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -65,8 +122,8 @@ class StatusWriter:
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
-        rate = self.settings.refresh_writes_per_second
-        self._refreshes = RateLimiter(rate, max(1.0, rate), self.clock) if rate > 0 else None
+        rate, age = self.settings.refresh_writes_per_second, self.settings.status_refresh_seconds
+        self._refreshes = _Refreshes(rate, max(1.0, age), self.clock) if rate > 0 else None
 
     def submit_job(self, job: JobFacts, wanted: Status) -> Urgency:
         """Write ``wanted`` to a job if it is due, with an event when the reason is new.
@@ -74,14 +131,14 @@ class StatusWriter:
         Return how urgent it is or would be.
         """
         how_urgent = urgency(job.status, wanted)
-        if self._is_due(job.uid, how_urgent):
+        if self._is_due(job.uid, job.key, how_urgent):
             self._submit(job.uid, job.key, lambda: self._write_job(job, wanted))
         return how_urgent
 
     def submit_group(self, group: GroupFacts, wanted: Status) -> Urgency:
         """Write ``wanted`` to a PodGroup likewise."""
         how_urgent = urgency(group.status, wanted)
-        if self._is_due(group.uid, how_urgent):
+        if self._is_due(group.uid, group.key, how_urgent):
             self._submit(group.uid, group.key, lambda: self._write_group(group, wanted))
         return how_urgent
 
@@ -90,12 +147,13 @@ class StatusWriter:
         waiting = self._waiting.get(namespace, ())
         return uid not in self._writing and uid not in waiting and len(waiting) < _MOST_WAITING
 
-    def may_refresh(self, uid: str) -> bool:
+    def may_refresh(self, uid: str, namespace: str) -> bool:
         """Return whether a status that differs in numbers alone could be written now."""
+        return self._is_old(uid) and self._refreshes is not None and self._refreshes.may(namespace)
+
+    def _is_old(self, uid: str) -> bool:
         age = self.clock() - self._written.get(uid, float("-inf"))
-        if age < self.settings.status_refresh_seconds or self._refreshes is None:
-            return False
-        return self._refreshes.wait(_ALL) == 0
+        return age >= self.settings.status_refresh_seconds
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
@@ -103,7 +161,7 @@ class StatusWriter:
         if uid not in self._writing and self._writing_in[key[0]] < _MOST_WRITING:
             self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 
-    def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
+    def _is_due(self, uid: str, key: Key, how_urgent: Urgency) -> bool:
         if how_urgent is Urgency.NONE or uid in self._writing:
             return False
         if self.clock() < self._not_before.get(uid, 0.0):
@@ -112,9 +170,7 @@ class StatusWriter:
             return True
         if how_urgent is Urgency.COUNTS:
             return self.clock() - self._written.get(uid, float("-inf")) >= _COUNTS_SECONDS
-        if self._refreshes is None or not self.may_refresh(uid):
-            return False
-        return self._refreshes.take(_ALL) == 0
+        return self._is_old(uid) and self._refreshes is not None and self._refreshes.take(key[0])
 
     def is_writing(self, uid: str) -> bool:
         """Return whether a status write of that object is under way: another would conflict."""

@@ -48,18 +48,18 @@ class Desk:
             sender, self.watches, events, settings, self.clock, self.done.append
         )
 
-    async def job(self, name: str = "job") -> JobFacts:
+    async def job(self, name: str = "job", namespace: str = "default") -> JobFacts:
         """The job, once the cache has its newest version."""
-        stored = self.api.store.get(JOBS, ("default", name))
-        key, version = ("default", name), stored["metadata"]["resourceVersion"]
+        key = (namespace, name)
+        version = self.api.store.get(JOBS, key)["metadata"]["resourceVersion"]
         await until(
             lambda: key in self.state.jobs and self.state.jobs[key].resource_version == version
         )
         return self.state.jobs[key]
 
-    async def say(self, name: str = "job", **change: Any) -> None:
+    async def say(self, name: str = "job", namespace: str = "default", **change: Any) -> None:
         """Offer the job's status with ``change``, and let a write that it causes end."""
-        job = await self.job(name)
+        job = await self.job(name, namespace)
         self.reports.submit_job(job, {**job.status, **change})
         await self.settled()
 
@@ -132,6 +132,19 @@ async def test_mere_numbers_of_many_objects_share_one_ration(desk: Desk) -> None
     for name in jobs:
         await desk.say(name, queuePosition=2)
     assert desk.written == 4 * PER_SECOND, "what was not used up does not pile up"
+
+
+async def test_a_tenant_with_many_jobs_keeps_no_numbers_of_others_old(desk: Desk) -> None:
+    many = [f"job-{i}" for i in range(10)]
+    submit(desk.api, *map(training_job, many))
+    desk.api.put(names.path("trainingjobs", "small", "late"), training_job("late"))
+    for position in (1, 2, 3):
+        for name in many:  # in line before it, and always with news
+            await desk.say(name, queuePosition=position)
+        await desk.say("late", "small", queuePosition=position)
+        desk.clock.advance(REFRESH_SECONDS)
+    told = desk.api.store.get(JOBS, ("small", "late")).get("status", {})
+    assert told.get("queuePosition", 0) >= 2, "every other turn is its own"
 
 
 async def test_two_statuses_of_one_object_are_never_written_side_by_side(desk: Desk) -> None:
