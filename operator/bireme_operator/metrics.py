@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from bireme.core.decision import Admit, Hold
+from bireme.core.device_use import device_uses
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import CPU
@@ -100,6 +101,17 @@ class GangMetrics:
         self._limit = make.gauge("queue_limit", meaning, "queue", "resource")
         meaning = "What a queue holds with all below it, of resources that it limits"
         self._used = make.gauge("queue_used", meaning, "queue", "resource")
+        where = ("resource", "pool", "model")
+        self._devices = make.gauge(
+            "devices",
+            "Devices of all nodes: used by pods or planned ones, kept for a gang that waits, free,"
+            " or closed, on nodes that are cordoned or not ready",
+            *where,
+            "state",
+        )
+        self._scattered = make.gauge(
+            "devices_scattered", "Free devices on nodes that are partly used", *where
+        )
         self._partial = make.gauge(
             "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
         )
@@ -141,6 +153,21 @@ class GangMetrics:
         gangs = {queue: hold.gang for queue, hold in oldest.items()}
         _show(self._oldest, {(q,): snapshot.wait_seconds(gang) for q, gang in gangs.items()})
         _show(self._overdue, {(q,): snapshot.overdue_seconds(gang) for q, gang in gangs.items()})
+
+    def show_devices(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
+        """Show what the devices of all nodes do, with what is kept for the gangs ``held``.
+
+        Of more pools and models than :data:`MOST_NAMES` the rest is counted together.
+        """
+        devices, scattered = Counts[tuple[str, ...]](), Counts[tuple[str, ...]]()
+        for number, use in enumerate(device_uses(snapshot, held)):
+            is_shown = number < MOST_NAMES
+            where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
+            for state in ("used", "kept", "free", "closed"):
+                devices[*where, state] += getattr(use, state)
+            scattered[where] += use.scattered
+        _show(self._devices, devices)
+        _show(self._scattered, scattered)
 
     def show_queues(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
         """Show the numbers of gangs ``admitted`` and ``pending`` by queue."""

@@ -312,3 +312,4 @@ class CycleRunner:
             self.metrics.cycles_cut.inc()
         else:
             self.metrics.gangs.show_waiting(decision.held, snapshot)
+        self.metrics.gangs.show_devices(decision.held, snapshot)

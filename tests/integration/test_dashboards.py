@@ -111,6 +111,8 @@ def _labels_of(metric: Metric, name: str) -> Iterator[dict[str, str]]:
     labels = {label: VALUES.get(label, "any") for label in metric.labels}
     if metric.name == "bireme_queue_gangs":
         yield {**labels, "state": "admitted"}
+    if metric.name == "bireme_devices":
+        labels["state"] = "used"
     if "quantile" in labels:
         yield {**labels, "quantile": "0.5"}
         labels["quantile"] = "0.9"

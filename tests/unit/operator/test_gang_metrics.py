@@ -60,6 +60,19 @@ def show_waiting(board: Board, holds: Iterable[Hold], now: float = 100.0) -> Non
     board.metrics.show_waiting(holds, a_snapshot([a_node("n0")], now=now, queues=queues))
 
 
+def test_devices_are_shown_by_pool_and_of_too_many_pools_together() -> None:
+    board, label = Board(), "bireme.dev/node-pool"
+    nodes = [a_node(f"n{i:03}", labels={label: f"p{i:03}"}) for i in range(MOST_NAMES + 50)]
+    board.metrics.show_devices((), a_snapshot(nodes))
+    one = {"resource": "nvidia.com/gpu", "pool": "p007", "model": ""}
+    assert board.says("devices", **one, state="free") == 8
+    assert board.says("devices_scattered", **one) == 0
+    rest = {"resource": "nvidia.com/gpu", "pool": OTHER, "model": OTHER}
+    assert board.says("devices", **rest, state="free") == 50 * 8
+    board.metrics.show_devices((), a_snapshot(nodes[:1]))
+    assert board.values("devices", "pool") == ["p000"]
+
+
 def test_the_longest_wait_of_every_queue_is_shown_and_how_far_it_is_past_its_bound() -> None:
     board = Board()
     show_waiting(
