@@ -28,6 +28,8 @@ class Pod:
     plan: str
     """The plan it was made from, ``<epoch>.<attempt>``."""
     role: str
+    queue: str
+    """The one that its gang was admitted in; empty before that."""
     node: str
     phase: str
     is_leaving: bool
@@ -58,6 +60,7 @@ def pod_of(manifest: Manifest) -> Pod:
         replica=(labels.get(_LABEL + "task", ""), labels.get(_LABEL + "index", "")),
         plan=labels.get(_LABEL + "plan", ""),
         role=labels.get(_LABEL + "role", ""),
+        queue=labels.get(_LABEL + "queue", ""),
         node=spec.get("nodeName") or "",
         phase=manifest.get("status", {}).get("phase") or "Pending",
         is_leaving=bool(meta.get("deletionTimestamp")),

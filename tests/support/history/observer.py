@@ -72,7 +72,8 @@ def queue_limit_exceeded(world: ObservedCluster, record: Record) -> Findings:
     pod = world.newly_bound
     if pod is None or not pod.is_ours or not pod.gang[1]:
         return
-    name = world.queue_of(pod.gang)
+    # A job may be another one by now, of the same name, and in another queue.
+    name = pod.queue or world.queue_of(pod.gang)
     queue = world.get("Queue", ("", name)) or {}
     limit = amounts(queue.get("spec", {}).get("limit"))
     if not limit:
@@ -80,9 +81,9 @@ def queue_limit_exceeded(world: ObservedCluster, record: Record) -> Findings:
     held = [
         p.request
         for gang, pods in world.gangs.items()
-        if gang[1] and world.queue_of(gang) == name
+        if gang[1]
         for p in pods.values()
-        if p.is_active
+        if p.is_active and (p.queue or world.queue_of(gang)) == name
     ]
     for resource, excess in _excess(_named(total(held), limit), limit).items():
         yield "queue-limit-exceeded", f"queue {name}", f"{excess} of {resource}"
