@@ -63,9 +63,12 @@ def give(store: Store, job: Object, namespace: str, nodes: list[str], chance: Ra
     most = _most_attached(store)
     if most is not None and chance.random() < 0.7:
         names = chance.sample(_SETS, chance.randint(1, most))
-        if chance.random() < 0.2:  # with the first pod it gets its volume, which all can reach
+        before = store.collection(CLAIMS).objects.get((namespace, name))
+        # With the first pod it gets its volume, which all can reach; an earlier job of its name may
+        # have left one of a single node.
+        if chance.random() < 0.2 and (before is None or _is_made(before)):
             names = [name]
-            if (namespace, name) not in store.collection(CLAIMS).objects:
+            if before is None:
                 store.create(CLAIMS, (namespace, name), claim(name, "made", mode=_MANY))
         for each in tasks:
             each["template"]["spec"].update(named(*names))
