@@ -1,0 +1,154 @@
+"""``bireme outlook``: when every gang that waits should start, from what an operator recorded.
+
+The last cycle of the record is played forward with the scheduling cycle itself
+(:mod:`bireme.core.outlook`), by the policy that decided it or by another one.
+"""
+
+import argparse
+from collections import deque
+from pathlib import Path
+
+from bireme.cli.arguments import Json, UsageError, check_target, naming, whole, write_results
+from bireme.cli.experiment import as_set, contenders
+from bireme.cli.simulate import policy_names
+from bireme.core.cycle import run_cycle
+from bireme.core.gpus import GPU
+from bireme.core.outlook import Cut, Outlook, Prospect, look_ahead
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.core.times import clock_time, duration
+from bireme.replay.decisions import RecordedPolicies
+from bireme.replay.reader import RecordedCycle, open_record
+from bireme.tables import aligned
+
+_CUTS = {
+    Cut.ALL_STARTED: "all that can start are foreseen to",
+    Cut.NOTHING_ENDS: "what still waits would wait on, though all that runs had ended",
+    Cut.HORIZON: "nothing later than 30 days is foreseen",
+    Cut.CYCLES: "what starts later was not played",
+    Cut.TIME: "what starts later was not played",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "record",
+        nargs="+",
+        type=Path,
+        metavar="RECORD",
+        help="files record-*.jsonl that follow each other, plain or gzipped, or their folder; the "
+        "record of a debug dump",
+    )
+    add(
+        "--policy",
+        type=policy_names,
+        default=[],
+        metavar="NAME",
+        help="orderer, orderer/placer or orderer/placer/sizer to play with; default: who decided",
+    )
+    add(
+        "--checkpoints",
+        default="",
+        metavar="FOLDER",
+        help="where the checkpoints lie that decided when it was recorded; those that come with "
+        "Bireme are found without",
+    )
+    add("--limit", type=whole, metavar="N", help="show the first N gangs; default: all")
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+
+
+def run(options: argparse.Namespace) -> int:
+    check_target("--json", options.json)
+    if len(options.policy) > 1:
+        raise UsageError("argument --policy: name one policy; it is played alone")
+    with naming("RECORD"):
+        record = open_record(options.record)
+        last = deque(record.cycles(), maxlen=1)
+    if not last:
+        raise UsageError("argument RECORD: it has no cycle; has anything waited since it began?")
+    name, policy = _policy(options, record.settings, last[0])
+    snapshot = last[0].snapshot
+    found = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
+    write_results(options, _numbers(found, name), _text(found, name, options.limit))
+    return 0
+
+
+def _policy(
+    options: argparse.Namespace, settings: SchedulingSettings, cycle: RecordedCycle
+) -> tuple[str, Policy]:
+    """Return the policy to play with, and its name."""
+    parts = (settings.orderer, settings.placer, settings.sizer)
+    recorded = "/".join(part for part in parts if part)
+    for name, (made, _) in contenders(options.policy, settings).items():
+        return name, made
+    own, _ = as_set(settings, "RECORD", recorded)
+    policies = RecordedPolicies(own, settings, options.checkpoints)
+    decided = policies.policy(cycle.source)
+    if decided is None:
+        raise UsageError(
+            f"argument RECORD: the policy that decided it cannot be made again: "
+            f"{policies.faults[cycle.source]}; see --checkpoints, or name another by --policy"
+        )
+    return cycle.source.name or recorded, decided
+
+
+def _numbers(found: Outlook, policy: str) -> Json:
+    return {
+        "policy": policy,
+        "time": clock_time(found.now),
+        "until": clock_time(found.until),
+        "cut": found.cut.value,
+        "cycles": found.cycles,
+        "gangs": [
+            {
+                "gang": f"{each.gang.namespace}/{each.gang.name}",
+                "queue": each.gang.queue,
+                "position": each.position,
+                "reason": each.reason.value if each.reason is not None else None,
+                "start": clock_time(each.start) if each.start is not None else None,
+                "waitSeconds": each.start - found.now if each.start is not None else None,
+            }
+            for each in found.prospects
+        ],
+    }
+
+
+def _text(found: Outlook, policy: str, limit: int | None) -> str:
+    at = clock_time(found.now)
+    if not found.prospects:
+        return f"Nobody waits at {at}.\n"
+    starts = sum(each.start is not None for each in found.prospects)
+    rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
+    rows += [_row(each, found.now) for each in found.prospects[:limit]]
+    lines = aligned(rows, left=len(rows[0]))
+    left_out = len(found.prospects) - (len(rows) - 1)
+    if left_out:
+        lines.append(f"and {left_out} more; see --limit")
+    what = f"{len(found.prospects)} gangs wait at {at}; {starts} have a start by {policy}"
+    return "\n".join(
+        (
+            f"{what}: {_CUTS[found.cut]}.",
+            "Nobody arrives in this, nothing fails, and all run as long as estimated.",
+            "",
+            *lines,
+            "",
+        )
+    )
+
+
+def _row(each: Prospect, now: float) -> list[str]:
+    if each.start is None:
+        start = "not foreseen"
+    elif each.start <= now:
+        start = "as soon as what runs there ends"  # which says of nothing when
+    else:
+        start = f"in {duration(each.start - now)}, {clock_time(each.start)}"
+    return [
+        str(each.position or "-"),
+        f"{each.gang.namespace}/{each.gang.name}",
+        each.gang.queue,
+        str(each.gang.demand.get(GPU, 0)),
+        each.reason.value if each.reason is not None else "not reached",
+        start,
+    ]
