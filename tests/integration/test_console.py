@@ -179,3 +179,50 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
     status, _, err = await output(capsys, "explain", "none", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "no schedulingpolicies/none" in err
+
+
+async def test_everybody_is_an_error_for_who_may_not_see_them(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 2)
+    put(api, "other", 1, "other")
+    asked = ("queue", "-n", "default", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, *asked)
+    assert "other" not in out
+    _, out, _ = await output(capsys, *asked, "-A")
+    assert "other" in out
+    api.faults.add(Fault(status=403), lambda _method, path, _watch: path == JOBS, times=None)
+    for command in ("queue", "top"):
+        status, out, err = await output(capsys, command, "-A", "--kubeconfig", kubeconfig)
+        assert (status, out) == (1, "")
+        assert "argument -A: you may not list" in err
+
+
+async def test_every_request_is_made_as_the_user_that_is_named(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 1)
+    asked = ("why", "mine", "--kubeconfig", kubeconfig)
+    assert (await output(capsys, *asked))[0] == 0
+    assert api.impersonated == set()
+    groups = ("--as-group", "team", "--as-group", "staff")
+    assert (await output(capsys, *asked, "--as", "jane", *groups))[0] == 0
+    assert api.impersonated == {("jane", "team", "staff")}
+    status, _, err = await output(capsys, *asked, "--as-group", "team")
+    assert (status, "needs a user too" in err) == (2, True)
+    status, _, err = await output(capsys, *asked, "--as", "jane\r\nX-Other: 1")
+    assert (status, "argument --as: " in err) == (2, True)
+
+
+async def test_a_request_takes_no_longer_than_it_may(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 1)
+    api.faults.add(Fault(delay_seconds=3), lambda _method, path, _watch: path.startswith(JOBS[:-4]))
+    asked = ("why", "mine", "--kubeconfig", kubeconfig, "--request-timeout")
+    status, _, err = await output(capsys, *asked, "1s")
+    assert status == 1
+    assert "allow more with --request-timeout" in err
+    for enough in ("0", "60", "1m"):
+        assert (await output(capsys, *asked, enough))[0] == 0
+    assert (await output(capsys, *asked, "soon"))[0] == 2

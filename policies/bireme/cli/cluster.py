@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 import yaml
 
-from bireme.cli.arguments import Json
+from bireme.cli.arguments import Json, UsageError
 from bireme.core.errors import BiremeError
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient, ApiError
@@ -29,6 +29,7 @@ class ConsoleError(BiremeError):
 T = TypeVar("T")
 
 _PAGE: Final = "500"
+_ANSWER_SECONDS: Final = 30.0
 
 
 class Reader:
@@ -88,6 +89,8 @@ def refused(error: ApiError, what: str) -> ConsoleError:
         return ConsoleError(
             f"cannot {what}: the cluster does not know Bireme; install its chart first"
         )
+    if error.reason == "Timeout":
+        return ConsoleError(f"cannot {what}: no answer in time; allow more with --request-timeout")
     if error.status == 401:
         return ConsoleError(f"cannot {what}: the credentials are refused; log in again")
     return ConsoleError(f"cannot {what}: {error}")
@@ -96,6 +99,9 @@ def refused(error: ApiError, what: str) -> ConsoleError:
 def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]]) -> T:
     """Return the answer to ``question`` about the cluster that ``options`` choose."""
 
+    if options.groups and not options.user:
+        raise UsageError("argument --as-group: needs a user too; name one with --as")
+
     async def asked() -> T:
         source = CredentialSource(options.kubeconfig, options.context)
         try:
@@ -103,7 +109,12 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
             await source.current()
         except CredentialsError as error:
             raise ConsoleError(str(error)) from error
-        client = ApiClient(source)
+        client = ApiClient(
+            source,
+            user=options.user,
+            groups=options.groups,
+            timeout_seconds=options.request_timeout,
+        )
         try:
             namespace = getattr(options, "namespace", None) or source.namespace()
             return await question(Reader(client, namespace))
@@ -116,13 +127,52 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
 # --- arguments that all questions to a cluster share, named as kubectl names them -------------
 
 
-def add_target(parser: argparse.ArgumentParser, *, namespaced: bool = True) -> None:
-    """Add the arguments that choose the cluster and the namespace."""
+def add_target(
+    parser: argparse.ArgumentParser, *, namespaced: bool = True, all_namespaces: bool = False
+) -> None:
+    """Add the arguments that choose the cluster, who asks it, and how long an answer may take."""
     add = parser.add_argument
+    if all_namespaces:
+        add(
+            "-A",
+            "--all-namespaces",
+            action="store_true",
+            help="all namespaces, or an error if they may not be seen; counts before -n",
+        )
     if namespaced:
         add("-n", "--namespace", metavar="NAME", help="default: that of the context, or of the pod")
     add("--kubeconfig", type=Path, metavar="FILE", help="default: as kubectl, or the pod's account")
     add("--context", metavar="NAME", help="a context of the kubeconfig; default: the current one")
+    add("--as", dest="user", type=_identity, metavar="USER", help="a user to impersonate")
+    add(
+        "--as-group",
+        dest="groups",
+        type=_identity,
+        action="append",
+        default=[],
+        metavar="GROUP",
+        help="a group of that user; once for each",
+    )
+    add(
+        "--request-timeout",
+        type=_request_timeout,
+        default=_ANSWER_SECONDS,
+        metavar="TIME",
+        help="the longest wait for one answer, such as 5s; 0: without end; default: 30s",
+    )
+
+
+def _identity(text: str) -> str:
+    # It becomes the value of a header, where a line break would begin another one.
+    if not (text and text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError(f"{text!a} is no name; write printable ASCII characters")
+    return text
+
+
+def _request_timeout(text: str) -> float:
+    if text.isascii() and text.isdigit():  # seconds, as to kubectl
+        return float(text)
+    return duration(text)
 
 
 def add_output(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:

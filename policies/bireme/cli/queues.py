@@ -22,12 +22,12 @@ _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "STAR
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only those in this queue")
-    common.add_target(parser)
+    common.add_target(parser, all_namespaces=True)
     common.add_output(parser, wide=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    manifests, remark = ask(options, lambda reader: all_gangs(reader, options.namespace))
+    manifests, remark = ask(options, lambda reader: all_gangs(reader, options))
     now = time.time()  # noqa: TID251  # a person asks now
     line = in_line(manifests)
     shown = [gang for gang in line if options.queue in (None, gang.queue)]
@@ -38,11 +38,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def all_gangs(reader: Reader, namespace: str | None) -> tuple[list[Json], str]:
-    """Return all gangs of ``namespace``, or of all; with a remark if only some may be seen."""
-    found = await gangs_if_allowed(reader, namespace)
+async def all_gangs(reader: Reader, options: argparse.Namespace) -> tuple[list[Json], str]:
+    """Return all gangs of the namespace asked for, or of all; with a remark if some are hidden."""
+    everywhere = options.all_namespaces
+    found = await gangs_if_allowed(reader, None if everywhere else options.namespace)
     if found is not None:
         return found, ""
+    if everywhere:
+        raise ConsoleError(
+            "argument -A: you may not list trainingjobs and podgroups in all namespaces; leave it"
+            " out to see your own, or ask for a role that may"
+        )
     own = await gangs_if_allowed(reader, reader.namespace)
     if own is None:
         raise ConsoleError(

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="such as 5s; default: 2s",
     )
     add("--once", action="store_true", help="write it once, as where there is no terminal")
-    common.add_target(parser)
+    common.add_target(parser, all_namespaces=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
     async def question(reader: Reader) -> int:
         while True:
-            text = await screen(reader, options.namespace)
+            text = await screen(reader, options)
             size = shutil.get_terminal_size()
             # A line less than there are: the last line break would scroll the first one away.
             shown = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
@@ -57,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
     return ask(options, question)
 
 
-async def screen(reader: Reader, namespace: str | None) -> str:
+async def screen(reader: Reader, options: argparse.Namespace) -> str:
     """Return one picture of the cluster, as far as the caller may see it."""
-    manifests, remark = await all_gangs(reader, namespace)
+    manifests, remark = await all_gangs(reader, options)
     queues = await reader.objects_if_allowed(names.path("queues"))
     nodes = await reader.objects_if_allowed("/api/v1/nodes")
     now = time.time()  # noqa: TID251  # a person asks now

@@ -49,6 +49,7 @@ _ADDRESSED: Final = re.compile(
 )
 _CONNECTIONS: Final = 64
 _CONNECT_TIMEOUT_SECONDS: Final = 10.0
+_ANSWER_TIMEOUT_SECONDS: Final = 30.0
 _READ_BUFFER_BYTES: Final = 256 * 1024
 # Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece.
 _BIG_BODY_BYTES: Final = 1024 * 1024
@@ -191,13 +192,22 @@ def jittered_pause(
 class ApiClient:
     """A session with one API server, from :meth:`connect` to :meth:`close`.
 
-    ``fence`` is called before every write and raises NotLeader to stop it.
+    ``fence`` is called before every write and raises NotLeader to stop it. ``user`` and ``groups``
+    are impersonated in every request. Requests that say nothing else end after ``timeout_seconds``;
+    with 0 they never do.
     """
 
     def __init__(
-        self, source: CredentialSource, *, fence: Callable[[], None] = lambda: None
+        self,
+        source: CredentialSource,
+        *,
+        fence: Callable[[], None] = lambda: None,
+        user: str | None = None,
+        groups: Sequence[str] = (),
+        timeout_seconds: float = _ANSWER_TIMEOUT_SECONDS,
     ) -> None:
         self.fence = fence
+        self._timeout_seconds = timeout_seconds
         self.write_counts: Counter[tuple[str, str]] = Counter()
         """Writes sent so far by (verb, resource), as in ``("patch", "podgroups/status")``."""
         self.error_counts: Counter[tuple[str, str]] = Counter()
@@ -206,7 +216,13 @@ class ApiClient:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "bireme"},
+            headers=[
+                ("Accept", JSON),
+                ("Accept-Encoding", "identity"),
+                ("User-Agent", "bireme"),
+                *([("Impersonate-User", user)] if user else []),
+                *(("Impersonate-Group", group) for group in groups),
+            ],
             middlewares=(_send_writes_once,),
             request_class=_fenced(self._before_write),
             skip_auto_headers=("Content-Type",),
@@ -290,17 +306,18 @@ class ApiClient:
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-        timeout_seconds: float = 30,
+        timeout_seconds: float | None = None,
         most_bytes: int = _MOST_ANSWER_BYTES,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
         Raises:
             AnswerTooLargeError: it is longer than ``most_bytes``.
-            ApiError: any other answer, or none within ``timeout_seconds``.
+            ApiError: any other answer, or none within ``timeout_seconds``, by default the client's.
             NotLeader: it is a write and the fence is closed.
         """
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        timeout = aiohttp.ClientTimeout(total=seconds or None)
         headers = {} if body is None else {"Content-Type": content_type}
         if accept != JSON:
             headers["Accept"] = accept

@@ -86,6 +86,8 @@ class FakeApi:
         """Resource paths that answer 404, as when their CRD is gone; see :meth:`remove`."""
         self.token: str | None = None
         """Bearer token without which requests get 401, if any."""
+        self.impersonated: set[tuple[str, ...]] = set()
+        """Whom requests so far have impersonated: a user and its groups."""
         self.url = ""
         self._watches: list[Watch] = []
         self.answers = Answers(self.store)
@@ -168,6 +170,8 @@ class FakeApi:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         watch = request.query.get("watch") in {"1", "true"}
         path = request.path.rstrip("/")
+        if user := request.headers.get("Impersonate-User"):
+            self.impersonated.add((user, *request.headers.getall("Impersonate-Group", ())))
         if (document := self.documents.get(path)) is not None:
             return json_answer(_without(document, path, self.removed))
         try:

@@ -295,7 +295,7 @@ class MemoryClient(ApiClient):
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,  # whole objects for everybody
-        timeout_seconds: float = 30,
+        timeout_seconds: float | None = 30,
         most_bytes: int = 0,  # objects are small here
     ) -> bytes:
         query = {name: str(value) for name, value in (params or {}).items()}
