@@ -11,8 +11,22 @@ from bireme.cli import main
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.faults import dry_runs
+from tests.support.fakeapi.server import resources
 
 JOBS, QUEUES = names.path("trainingjobs"), names.path("queues")
+EXAMPLES = sorted((Path(__file__).parents[2] / "manifests/examples").glob("*.yaml"))
+SERVED = {
+    "v1": {"configmaps": ("ConfigMap", True), "services": ("Service", True)},
+    "apps/v1": {"statefulsets": ("StatefulSet", True)},
+    "batch/v1": {"jobs": ("Job", True)},
+    "kubeflow.org/v1": {"pytorchjobs": ("PyTorchJob", True)},
+    "rbac.authorization.k8s.io/v1": {
+        "clusterroles": ("ClusterRole", False),
+        "clusterrolebindings": ("ClusterRoleBinding", False),
+    },
+    "scheduling.k8s.io/v1": {"priorityclasses": ("PriorityClass", False)},
+}
+"""Kinds in the examples that are not Bireme's, as a cluster serves them."""
 
 
 def job(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -77,7 +91,12 @@ async def test_a_refusal_of_the_server_is_printed_before_anything_is_sent(sender
     ("manifest", "words"),
     [
         (job(queue="reserach"), "there is no queue 'reserach'; name one of: research"),
-        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}, "use kubectl apply"),
+        ({**job(), "apiVersion": "../v1"}, "apiVersion: '../v1' is no group and version"),
+        (
+            {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "p"}},
+            "the cluster knows no example.com/v1 Thing",
+        ),
+        ({"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "p"}}, "knows no v1 Pood"),
         ({**job(), "metadata": {}}, "metadata.name: is missing"),
         (job(minAvailable="many"), "spec.minAvailable: "),
         (job(color="red"), "spec.color: extra inputs are not permitted"),
@@ -152,3 +171,50 @@ async def test_a_file_that_is_none_is_named(sender: Sender) -> None:
     assert "'never' is no duration" in err
     status, _, err = await sender.submit()
     assert "holds no manifest" in err
+
+
+def serve_what_the_examples_need(api: FakeApi) -> None:
+    for version, kinds in SERVED.items():
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        api.documents[root] = resources(version, kinds)
+
+
+def queues_of(file: Path) -> set[str]:
+    found = yaml.safe_load_all(file.read_text())
+    return {each["metadata"]["name"] for each in found if each and each["kind"] == "Queue"}
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+async def test_every_example_of_the_project_is_sent(sender: Sender, file: Path) -> None:
+    serve_what_the_examples_need(sender.api)
+    sender.api.store.delete(QUEUES, ("", "research"), {})
+    for queue in set().union({"default"}, *map(queues_of, EXAMPLES)) - queues_of(file):
+        sender.api.store.create(QUEUES, ("", queue), {"metadata": {"name": queue}})
+    manifests = [each for each in yaml.safe_load_all(file.read_text()) if each]
+    status, out, err = await sender.submit(*manifests)
+    assert (status, "error: " in err) == (0, False), err
+    assert len(out.splitlines()) == len(manifests)
+
+
+async def test_other_kinds_go_where_the_cluster_serves_them(sender: Sender) -> None:
+    serve_what_the_examples_need(sender.api)
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    role = {**head, "metadata": {"name": "bireme:all"}}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    status, out, _ = await sender.submit(role, config, job(), flags="--check")
+    assert (status, out) == (0, "3 checked, nothing sent\n")
+    status, out, _ = await sender.submit(role, config)
+    assert status == 0
+    assert out == "ClusterRole bireme:all created\nConfigMap default/c created\n"
+    stored = sender.api.store.collection
+    assert ("default", "c") in stored("/api/v1/configmaps").objects
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    assert ("", "bireme:all") in stored(path).objects
+
+
+async def test_a_job_may_name_a_queue_that_is_sent_with_it(sender: Sender) -> None:
+    head = {"apiVersion": names.API_VERSION, "kind": "Queue"}
+    queue = {**head, "metadata": {"name": "fresh"}, "spec": {}}
+    assert (await sender.submit(job(queue="fresh")))[0] == 1
+    status, _, err = await sender.submit(queue, job(queue="fresh"))
+    assert (status, err) == (0, "")

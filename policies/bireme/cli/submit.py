@@ -1,12 +1,14 @@
 """``bireme submit``: check manifests, send them and, on request, follow them until they run.
 
 All manifests are checked first, here and by a dry run of the API server; one error keeps all of
-them from being sent. Errors are what the API server or the operator would refuse. Hints are allowed
+them from being sent. Any kind that the cluster serves may be among them; TrainingJobs and PodGroups
+are checked here too. Errors are what the API server or the operator would refuse. Hints are allowed
 but seldom meant: a template that chooses its node, a job without an estimated duration.
 """
 
 import argparse
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
 
 MODELS: Final[dict[str, type[ApiModel]]] = {"TrainingJob": TrainingJob, "PodGroup": PodGroup}
+_VERSION: Final = re.compile(r"(?:[a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+")
 _OVERRULED: Final = {
     "nodeName": "the operator chooses the node",
     "priorityClassName": "all pods have the job's class (spec.priorityClassName)",
@@ -51,6 +54,8 @@ def lint(manifest: Json) -> Findings:
     if fault := _fault_of_kind_or_name(manifest):
         found.errors.append(fault)
         return found
+    if not _is_gang(manifest):
+        return found  # the API server knows its rules
     try:
         MODELS[manifest["kind"]].model_validate(manifest)
     except pydantic.ValidationError as error:
@@ -72,14 +77,24 @@ def lint_queue(name: str, queues: list[Json]) -> Iterator[str]:
 
 
 def _fault_of_kind_or_name(manifest: Json) -> str:
-    kind, version = manifest["kind"], manifest.get("apiVersion", "")
-    if kind not in MODELS or not str(version).startswith(f"{names.GROUP}/"):
-        known = " and ".join(MODELS)
-        return f"kind: {cleaned(f'{version} {kind}')} is none of {known}; use kubectl apply for it"
+    version = str(manifest.get("apiVersion") or "")
+    if not _VERSION.fullmatch(version):
+        shown = cleaned(ascii(version))[:80]
+        return f"apiVersion: {shown} is no group and version; write {names.API_VERSION} or v1, say"
     about = manifest.get("metadata") or {}
     if not about.get("name") and not about.get("generateName"):
-        return "metadata.name: is missing; give the job a name"
+        return f"metadata.name: is missing; give the {cleaned(manifest['kind'])} a name"
     return ""
+
+
+def _is_gang(manifest: Json) -> bool:
+    version = str(manifest.get("apiVersion") or "")
+    return manifest["kind"] in MODELS and version.startswith(f"{names.GROUP}/")
+
+
+def _is_queue(manifest: Json) -> bool:
+    version = str(manifest.get("apiVersion") or "")
+    return manifest["kind"] == "Queue" and version.startswith(f"{names.GROUP}/")
 
 
 def _problem(problem: Any) -> str:
@@ -128,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.duration,
         const="24h",
         metavar="TIME",
-        help="follow every job, at most so long, such as 10m; default: 24h",
+        help="follow every TrainingJob and PodGroup, at most so long, such as 10m; default: 24h",
     )
     add("--until", choices=tuple(_UNTIL), default="running", help="with --wait; default: running")
     common.add_target(parser)
@@ -144,35 +159,75 @@ def run(options: argparse.Namespace) -> int:
         raise ConsoleError(f"argument MANIFEST: {empty} holds no manifest; name a file with one")
 
     async def question(reader: Reader) -> int:
-        await check(reader, manifests)
+        collections = Collections(reader)
+        await check(reader, manifests, collections)
         if options.check:
             sys.stdout.write(f"{len(manifests)} checked, nothing sent\n")
             return 0
-        sent = [await send(reader, manifest) for manifest in manifests]
+        sent = [await send(reader, manifest, collections) for manifest in manifests]
         if not options.wait:
             return 0
-        return await follow(reader, sent, options.wait, options.until)
+        gangs = [line for line in sent if line is not None]
+        return await follow(reader, gangs, options.wait, options.until)
 
     return ask(options, question)
 
 
-async def check(reader: Reader, manifests: Sequence[Json]) -> None:
+class Collections:
+    """Where manifests are created: kinds of others than Bireme are asked for, once a group."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._served: dict[str, list[Json]] = {}
+
+    async def path(self, manifest: Json) -> str | None:
+        """Return the path of the collection; None if the cluster knows no such kind."""
+        kind, version = manifest["kind"], manifest["apiVersion"]
+        namespace = (manifest.get("metadata") or {}).get("namespace") or self._reader.namespace
+        if _is_gang(manifest):
+            return names.path(names.PLURALS[kind], namespace)
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if version not in self._served:
+            self._served[version] = await self._resources(root)
+        for served in self._served[version]:
+            if served["kind"] == kind and "/" not in served["name"]:  # no subresource
+                within = f"/namespaces/{namespace}" if served["namespaced"] else ""
+                return f"{root}{within}/{served['name']}"
+        return None
+
+    async def _resources(self, root: str) -> list[Json]:
+        try:
+            found: Json = msgspec.json.decode(await self._reader.client.get(root))
+        except ApiError as error:
+            if error.is_not_found:
+                return []
+            raise refused(error, f"read {root}") from error
+        return found.get("resources") or []
+
+
+async def check(reader: Reader, manifests: Sequence[Json], collections: Collections) -> None:
     """Print all findings; raise ConsoleError if there are errors among them."""
     queues = await reader.objects_if_allowed(names.path("queues"))
+    if queues is not None:  # with those that would be made
+        queues = [
+            *queues,
+            *(each for each in manifests if _is_queue(each) and not lint(each).errors),
+        ]
     wrong = 0
     for manifest in manifests:
         found = lint(manifest)
         # The API server would only repeat what is wrong with a manifest on its own.
         if not found.errors:
-            queue = await _queue_of(reader, manifest)
+            queue = await _queue_of(reader, manifest) if _is_gang(manifest) else ""
             found.errors += lint_queue(queue, queues) if queue and queues is not None else ()
-            found.errors += await _refusal(reader, manifest)
+            found.errors += await _refusal(reader, manifest, collections)
         wrong += len(found.errors)
         about = manifest.get("metadata") or {}
         name = about.get("name") or about.get("generateName") or "?"
         for severity, problems in (("error", found.errors), ("hint", found.hints)):
             for problem in problems:
-                sys.stderr.write(f"{severity}: {manifest['kind']} {name}: {problem}\n")
+                what = cleaned(f"{manifest['kind']} {name}")
+                sys.stderr.write(f"{severity}: {what}: {problem}\n")
     if wrong:
         raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
 
@@ -190,33 +245,41 @@ async def _queue_of(reader: Reader, manifest: Json) -> str:
     return labels.get(names.DEFAULT_QUEUE_LABEL) or names.DEFAULT_QUEUE
 
 
-async def _refusal(reader: Reader, manifest: Json) -> list[str]:
+async def _refusal(reader: Reader, manifest: Json, collections: Collections) -> list[str]:
     """Return the API server's objections to it, by a dry run."""
+    path = await collections.path(manifest)
+    if path is None:
+        known = cleaned(f"{manifest['apiVersion']} {manifest['kind']}")
+        remedy = "correct kind and apiVersion, or install what serves them"
+        return [f"kind: the cluster knows no {known}; {remedy}"]
     try:
         await reader.client.request(
             "POST",
-            _collection(reader, manifest),
+            path,
             body=msgspec.json.encode(manifest),
             params={"dryRun": "All", "fieldValidation": "Strict"},
         )
     except ApiError as error:
         if error.is_invalid or error.is_forbidden or error.is_already_exists:
             return [error.message]
-        raise refused(error, f"create {names.PLURALS[manifest['kind']]}") from error
+        raise refused(error, f"create {path.rpartition('/')[2]}") from error
     return []
 
 
-def _collection(reader: Reader, manifest: Json) -> str:
-    namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
-    return names.path(names.PLURALS[manifest["kind"]], namespace)
-
-
-async def send(reader: Reader, manifest: Json) -> GangLine:
-    """Create the object, and print that."""
+async def send(reader: Reader, manifest: Json, collections: Collections) -> GangLine | None:
+    """Create the object, and print that; return its line if it is a gang."""
+    path = await collections.path(manifest)
+    if path is None:
+        raise ConsoleError(f"the cluster knows no {cleaned(manifest['kind'])} any more; try again")
     try:
-        answer = await reader.client.create(_collection(reader, manifest), manifest)
+        answer = await reader.client.create(path, manifest)
     except ApiError as error:
-        raise refused(error, f"create {names.PLURALS[manifest['kind']]}") from error
+        raise refused(error, f"create {path.rpartition('/')[2]}") from error
+    if not _is_gang(manifest):
+        about = msgspec.json.decode(answer)["metadata"]
+        key = "/".join(filter(None, (about.get("namespace"), about["name"])))
+        sys.stdout.write(cleaned(f"{manifest['kind']} {key}") + " created\n")
+        return None
     made = line_of({"kind": manifest["kind"], **msgspec.json.decode(answer)})
     sys.stdout.write(f"{made.kind} {made.key} created; see: bireme why {made.name}\n")
     return made
