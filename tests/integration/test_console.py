@@ -226,3 +226,61 @@ async def test_a_request_takes_no_longer_than_it_may(
     for enough in ("0", "60", "1m"):
         assert (await output(capsys, *asked, enough))[0] == 0
     assert (await output(capsys, *asked, "soon"))[0] == 2
+
+
+def put_group(api: FakeApi, name: str, gpus: int, **labels: str) -> None:
+    status = {"phase": "Running", "reason": "GangRunning", "gpus": gpus, "ready": "2/2"}
+    metadata = {"name": name, "namespace": "default", "labels": labels}
+    body: dict[str, Any] = {"metadata": metadata, "spec": {}, "status": status}
+    api.store.create(names.path("podgroups"), ("default", name), body)
+
+
+async def test_list_shows_all_gangs_of_the_namespace_in_the_order_asked_for(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "b", 2)
+    put(api, "c", 1)
+    put(api, "hidden", 3, "other")
+    put_group(api, "a", 16)
+    asked = ("list", "--kubeconfig", kubeconfig)
+
+    async def order(*arguments: str) -> list[str]:
+        _, out, _ = await output(capsys, *asked, *arguments)
+        return [line.split()[0] for line in out.splitlines()[1:]]
+
+    assert await order() == ["podgroup/a", "b", "c"]
+    assert await order("--sort-by", "position") == ["c", "b", "podgroup/a"]
+    assert await order("--sort-by", "gpus") == ["podgroup/a", "b", "c"]
+    old = api.store.collection(JOBS).objects["default", "b"]
+    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    assert (await order("--sort-by", "age"))[-1] == "b"
+    _, out, _ = await output(capsys, *asked, "-A")
+    assert ["other", "hidden"] in [line.split()[:2] for line in out.splitlines()]
+    row = next(line.split() for line in out.splitlines() if "podgroup/a" in line)
+    assert row[1:5] == ["podgroup/a", "Running", "GangRunning", "default"]
+    assert row[5:8] == ["-", "2/2", "16"]
+    _, out, _ = await output(capsys, *asked, "-n", "empty")
+    assert out == "No job is there.\n"
+
+
+async def test_list_as_names_and_as_data_and_by_labels(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 1)
+    put_group(api, "guest", 4, team="nlp")
+    asked = ("list", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, *asked, "-o", "name")
+    assert out == "podgroup.bireme.dev/guest\ntrainingjob.bireme.dev/mine\n"
+    _, out, _ = await output(capsys, *asked, "-o", "json", "-l", "team=nlp")
+    found = json.loads(out)
+    assert (found["apiVersion"], found["kind"]) == ("cli.bireme.dev/v1", "GangList")
+    assert [(each["name"], each["gpus"]) for each in found["items"]] == [("guest", 4)]
+
+
+async def test_list_names_the_right_that_is_missing(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults.add(Fault(status=403), lambda _method, path, _watch: "trainingjobs" in path)
+    status, _, err = await output(capsys, "list", "--kubeconfig", kubeconfig)
+    assert status == 1
+    assert "you may not list trainingjobs" in err

@@ -21,15 +21,27 @@ def test_the_list_of_commands_needs_no_library() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["why", "queue", "top", "explain", "drain", "release", "maintenance", "submit", "convert"],
+    [
+        "why",
+        "queue",
+        "list",
+        "top",
+        "explain",
+        "drain",
+        "release",
+        "maintenance",
+        "submit",
+        "convert",
+    ],
 )
 def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
     loaded = loaded_for([command])
-    assert f"bireme.cli.{'queues' if command == 'queue' else command}" in loaded
+    module = {"queue": "queues", "list": "listing"}.get(command, command)
+    assert f"bireme.cli.{module}" in loaded
     assert not {name for name in loaded if name.startswith("bireme.simulator")}
 
 
-@pytest.mark.parametrize("command", ["why", "queue", "top"])
+@pytest.mark.parametrize("command", ["why", "queue", "list", "top"])
 def test_what_reads_objects_alone_loads_nothing_that_decides(command: str) -> None:
     assert loaded_for([command]).isdisjoint({"numpy", "bireme.core.snapshot", "bireme.registry"})
 

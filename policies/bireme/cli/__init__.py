@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "forecast-pools": "forecast the demand of every NodePoolScaler, and write it into their status",
     "why": "why a job waits, or where it is: the dominant reason first, and what would help",
     "queue": "which gangs wait, over all queues, the next to start first",
+    "list": "all jobs and gangs of a namespace: phase, reason, queue, place in line, size, age",
     "top": "what the cluster does now: queues, what runs, what is next; live, until Ctrl-C",
     "explain": "what a SchedulingPolicy decides, whether it does, and how well",
     "drain": "what a drain of nodes would move, and where to; nothing is moved",
@@ -38,6 +39,9 @@ _COMMANDS: Final = {
     "policies": "list all policies, a line each",
 }
 """By name: its purpose, a line in the list and the description."""
+
+# Named as the commands, they would hide a module and a type of Python.
+_MODULES: Final = {"queue": "queues", "list": "listing"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,8 +87,7 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
         sentence = f"{purpose[0].upper()}{purpose[1:]}."
         added = commands.add_parser(name, help=purpose, description=sentence)
         if name == asked:  # the modules of all commands take a second to import
-            # A module called queue would hide the standard library's.
-            module = "queues" if name == "queue" else name.replace("-", "_")
+            module = _MODULES.get(name, name.replace("-", "_"))
             command = import_module(f"bireme.cli.{module}")
             command.add_arguments(added)
             added.set_defaults(run=command.run)
