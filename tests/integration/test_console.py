@@ -284,3 +284,44 @@ async def test_list_names_the_right_that_is_missing(
     status, _, err = await output(capsys, "list", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "you may not list trainingjobs" in err
+
+
+def is_suspended(api: FakeApi, name: str) -> bool:
+    spec = api.store.get(JOBS, ("default", name))["spec"]
+    return bool((spec.get("runPolicy") or {}).get("suspend"))
+
+
+async def test_jobs_are_suspended_and_resumed(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "a", 1)
+    put(api, "b", 2)
+    end = ("--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, "suspend", "a", "trainingjob/b", *end)
+    assert status == 0
+    assert out.splitlines()[0] == "TrainingJob default/a suspended; see: bireme why a"
+    assert is_suspended(api, "a")
+    assert is_suspended(api, "b")
+    _, out, _ = await output(capsys, "suspend", "a", *end)
+    assert out == "TrainingJob default/a is suspended already\n"
+    _, out, _ = await output(capsys, "resume", "a", *end)
+    assert out == "TrainingJob default/a resumed; see: bireme why a\n"
+    assert not is_suspended(api, "a")
+    assert is_suspended(api, "b")
+
+
+async def test_nothing_is_suspended_where_one_job_cannot_be(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "a", 1)
+    ended = {"metadata": {"name": "e", "namespace": "default"}, "status": {"phase": "Failed"}}
+    api.store.create(JOBS, ("default", "e"), {**ended, "spec": {}})
+    for job, words in (
+        ("e", "default/e has ended (Failed)"),
+        ("nobody", "no trainingjobs/nobody in namespace default"),
+        ("podgroup/g", "is no TrainingJob"),
+    ):
+        status, out, err = await output(capsys, "suspend", "a", job, "--kubeconfig", kubeconfig)
+        assert (status, out) == (1, "")
+        assert words in err
+    assert not is_suspended(api, "a")

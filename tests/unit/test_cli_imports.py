@@ -26,6 +26,7 @@ def test_the_list_of_commands_needs_no_library() -> None:
         "queue",
         "list",
         "top",
+        "suspend",
         "explain",
         "drain",
         "release",
@@ -36,7 +37,8 @@ def test_the_list_of_commands_needs_no_library() -> None:
 )
 def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
     loaded = loaded_for([command])
-    module = {"queue": "queues", "list": "listing"}.get(command, command)
+    renamed = {"queue": "queues", "list": "listing", "suspend": "suspension"}
+    module = renamed.get(command, command)
     assert f"bireme.cli.{module}" in loaded
     assert not {name for name in loaded if name.startswith("bireme.simulator")}
 

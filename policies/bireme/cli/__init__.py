@@ -2,8 +2,9 @@
 
 Each command is a module with two functions: ``add_arguments(parser)``, and ``run(options)``, which
 returns the exit status: 0 when done, 1 if the command failed. ``options.command`` is the command
-line as it was written. :func:`main` writes every BiremeError as one line on standard error; a
-UsageError, for an argument that cannot be used, gives 2, any other 1, and Ctrl-C 130.
+line as it was written, ``options.asked`` the name of the command. :func:`main` writes every
+BiremeError as one line on standard error; a UsageError, for an argument that cannot be used, gives
+2, any other 1, and Ctrl-C 130.
 """
 
 import argparse
@@ -30,6 +31,8 @@ _COMMANDS: Final = {
     "queue": "which gangs wait, over all queues, the next to start first",
     "list": "all jobs and gangs of a namespace: phase, reason, queue, place in line, size, age",
     "top": "what the cluster does now: queues, what runs, what is next; live, until Ctrl-C",
+    "suspend": "take the places of jobs away and keep the jobs, until they are resumed",
+    "resume": "let suspended jobs start again, in their turn",
     "explain": "what a SchedulingPolicy decides, whether it does, and how well",
     "drain": "what a drain of nodes would move, and where to; nothing is moved",
     "release": "let go of namespaces that enforce their queues, and of pods that wait for Bireme",
@@ -40,8 +43,13 @@ _COMMANDS: Final = {
 }
 """By name: its purpose, a line in the list and the description."""
 
-# Named as the commands, they would hide a module and a type of Python.
-_MODULES: Final = {"queue": "queues", "list": "listing"}
+# Named as the commands, the first two would hide a module and a type of Python.
+_MODULES: Final = {
+    "queue": "queues",
+    "list": "listing",
+    "suspend": "suspension",
+    "resume": "suspension",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,5 +98,5 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
             module = _MODULES.get(name, name.replace("-", "_"))
             command = import_module(f"bireme.cli.{module}")
             command.add_arguments(added)
-            added.set_defaults(run=command.run)
+            added.set_defaults(run=command.run, asked=name)
     return parser

@@ -1,0 +1,70 @@
+"""``bireme suspend`` and ``bireme resume``: take the places of jobs away, and let them start again.
+
+Both write ``spec.runPolicy.suspend`` of TrainingJobs, with the caller's own right to patch them.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bireme.cli import cluster as common
+from bireme.cli.arguments import Json
+from bireme.cli.cluster import ConsoleError, Reader, ask, refused
+from bireme.cli.gangs import ENDED, line_of
+from bireme.kube import names
+from bireme.kube.client import ApiError
+
+_PLURAL = names.PLURALS["TrainingJob"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs="+", metavar="JOB", help="names of TrainingJobs")
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    suspends = options.asked == "suspend"
+    ask(options, lambda reader: _change(reader, options.job, suspends=suspends))
+    return 0
+
+
+async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> None:
+    """Suspend or resume all of them, or none where one is not there or has ended."""
+    done = "suspended" if suspends else "resumed"
+    found = [await _job(reader, name, done) for name in jobs]
+    for manifest in found:
+        about = manifest["metadata"]
+        key = f"{about['namespace']}/{about['name']}"
+        policy = (manifest.get("spec") or {}).get("runPolicy") or {}
+        if bool(policy.get("suspend")) == suspends:
+            state = "suspended already" if suspends else "not suspended"
+            sys.stdout.write(f"TrainingJob {key} is {state}\n")
+            continue
+        path = names.path(_PLURAL, about["namespace"], about["name"])
+        change = {
+            # A job of the same name that was made anew since is another one.
+            "metadata": {"uid": about["uid"]},
+            "spec": {"runPolicy": {"suspend": suspends}},
+        }
+        try:
+            await reader.client.merge_patch(path, change)
+        except ApiError as error:
+            raise refused(error, f"patch {_PLURAL}") from error
+        sys.stdout.write(f"TrainingJob {key} {done}; see: bireme why {about['name']}\n")
+
+
+async def _job(reader: Reader, argument: str, done: str) -> Json:
+    kind, _, name = argument.rpartition("/")
+    if kind.lower() not in ("", "trainingjob", _PLURAL, names.SHORT_NAMES["TrainingJob"]):
+        raise ConsoleError(
+            f"argument JOB: {argument!a} is no TrainingJob, which alone can be {done}; for others"
+            " ask their own controller"
+        )
+    manifest = await reader.get(_PLURAL, name, reader.namespace)
+    gang = line_of({**manifest, "kind": "TrainingJob"})
+    if gang.phase in ENDED:
+        raise ConsoleError(
+            f"argument JOB: {gang.key} has ended ({gang.phase}), so it cannot be {done}; create it"
+            " anew to run it again"
+        )
+    return manifest
