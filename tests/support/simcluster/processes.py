@@ -193,8 +193,11 @@ class ExtenderProcess(Process):
         known = self._verbs.at_once(verb, body)
         if known is not None:
             return known
+        answer = self.spawn(self._verbs.call(verb, body))
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            reply: bytes = await self.spawn(self._verbs.call(verb, body))
+            # A paused process does not notice that the scheduler has lost its patience.
+            reply: bytes = await asyncio.shield(answer)
         except CacheBehind as error:
             raise ConnectionError("503") from error
         return reply
