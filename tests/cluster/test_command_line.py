@@ -1,0 +1,55 @@
+"""Commands that change jobs, and whom they ask as, against a real API server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bireme.cli import main
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import task, training_job
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.stack import BiremeStack
+
+pytestmark = pytest.mark.cluster
+EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    with gpu_stack("commands", tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
+
+
+def bireme(tenant: Tenant, *arguments: str) -> int:
+    return main([*arguments, f"--kubeconfig={tenant.cluster.kubeconfig}", f"-n={tenant.namespace}"])
+
+
+def test_jobs_are_suspended_resumed_and_listed(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tenant.create(training_job("one", task("worker", 1)), training_job("two", task("worker", 1)))
+    for name in ("one", "two"):
+        tenant.await_phase(name, "Running")
+    assert bireme(tenant, "suspend", "one", "missing") == 1
+    assert tenant.status("one")["phase"] == "Running", "all or none"
+    assert bireme(tenant, "suspend", "one") == 0
+    tenant.await_phase("one", "Suspended")
+    capsys.readouterr()
+    assert bireme(tenant, "list", "--sort-by=phase", "-o=name") == 0
+    names = ["trainingjob.bireme.dev/two", "trainingjob.bireme.dev/one"]
+    assert capsys.readouterr().out.splitlines() == names
+    assert bireme(tenant, "resume", "one") == 0
+    tenant.await_phase("one", "Running")
+    # A user without rights sees nothing, and is told which right it lacks.
+    assert bireme(tenant, "list", "--as=ann") == 1
+    assert 'User "ann" cannot list' in capsys.readouterr().err
+
+
+def test_manifests_of_other_kinds_are_checked_and_sent(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(EXAMPLES / name) for name in ("07-scheduling-policies.yaml", "12-node-pool.yaml")]
+    assert bireme(tenant, "submit", *files, "--check") == 0, capsys.readouterr().err
+    assert "checked, nothing sent" in capsys.readouterr().out
+    assert not tenant.all("SchedulingPolicy")
