@@ -32,13 +32,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 def test_gang_that_fits_nowhere_says_which_pool_grows_for_it_and_runs_there(
     tenant: Tenant,
 ) -> None:
-    tenant.create(*static_pool("wanted", delay="6s"), pool_scaler("wanted"))
-    tenant.create(pool_job("large", "wanted", nodes=3))
+    name = f"wanted-{tenant.namespace[-6:]}"  # pools belong to the cluster: a rerun has another
+    tenant.create(*static_pool(name, delay="6s"), pool_scaler(name))
+    tenant.create(pool_job("large", name, nodes=3))
     status = tenant.await_reason("large", "ScalingUp")
-    assert "3 more nodes of pool wanted" in status["message"]
+    assert f"3 more nodes of pool {name}" in status["message"]
     tenant.await_phase("large", "Running")
-    assert set(nodes_of(tenant.pods("large")).values()) == await_nodes(tenant, "wanted", 3)
-    assert replicas(tenant, "wanted") == 3
+    assert set(nodes_of(tenant.pods("large")).values()) == await_nodes(tenant, name, 3)
+    assert replicas(tenant, name) == 3
 
 
 def test_gang_larger_than_the_pool_may_grow_makes_it_grow_by_nothing(tenant: Tenant) -> None:
