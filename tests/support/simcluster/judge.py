@@ -50,6 +50,8 @@ PROMISES: Final = {
 }
 """What is judged here, beside the invariants of the history."""
 
+_ROUNDED_SECONDS = 0.01
+"""Records are of a moment that is rounded."""
 CACHE_SECONDS = 20.0
 """Longest time in which a scheduler does not know what another one has bound."""
 
@@ -141,7 +143,7 @@ def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
         # Two schedulers choose at one time; the kubelet rejects the pod that comes second.
         node, longest = found.subject.removeprefix("node "), CACHE_SECONDS
         return any(
-            at == node and 0 <= found.seconds - bound <= longest
+            at == node and -_ROUNDED_SECONDS <= found.seconds - bound <= longest
             for bound, at in cluster.rivals.bound
         )
     return False
