@@ -39,7 +39,7 @@ _RETRY_SECONDS = 1.0
 _CONFLICT_SECONDS = 0.1
 
 
-# Namespaces whose turn is remembered: more ask too seldom for a ration of 20 writes a second.
+# Namespaces whose turn is remembered: at 20 writes a second more would have no turn in a minute.
 _MOST_NAMESPACES = 1024
 
 
@@ -51,17 +51,17 @@ _Work = Callable[[], Coroutine[Any, Any, None]]
 class _Refreshes:
     """Lets ``per_second`` statuses be refreshed, in turns between the namespaces that ask.
 
-    Of those that were refused within the last ``hungry_seconds`` the one that was served longest
+    Of those that were refused within the last ``refused_seconds`` the one that was served longest
     ago goes first: a tenant with thousands of jobs in front keeps no other's numbers old.
     """
 
     per_second: float
-    hungry_seconds: float
+    refused_seconds: float
     clock: Callable[[], float]
     _limiter: RateLimiter = field(init=False)
     _served: dict[str, int] = field(default_factory=dict)
     """Namespace to the number of the refresh that it had last."""
-    _hungry: dict[str, float] = field(default_factory=dict)
+    _refused: dict[str, float] = field(default_factory=dict)
     _number: int = 0
 
     def __post_init__(self) -> None:
@@ -73,13 +73,13 @@ class _Refreshes:
         if not self._limiter.wait(_ALL):
             own = self._served.get(namespace, 0)
             if not any(
-                now - since <= self.hungry_seconds and self._served.get(other, 0) < own
-                for other, since in self._hungry.items()
+                now - since <= self.refused_seconds and self._served.get(other, 0) < own
+                for other, since in self._refused.items()
                 if other != namespace
             ):
-                self._hungry.pop(namespace, None)
+                self._refused.pop(namespace, None)
                 return True
-        _remember(self._hungry, namespace, now)
+        _remember(self._refused, namespace, now)
         return False
 
     def take(self, namespace: str) -> bool:

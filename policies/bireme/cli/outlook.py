@@ -6,10 +6,10 @@ The last cycle of the record is played forward with the scheduling cycle itself
 
 import argparse
 from collections import deque
-from pathlib import Path
 
 from bireme.cli.arguments import Json, UsageError, check_target, naming, whole, write_results
 from bireme.cli.experiment import as_set, contenders
+from bireme.cli.replay import add_record, recorded_name
 from bireme.cli.simulate import policy_names
 from bireme.core.cycle import run_cycle
 from bireme.core.gpus import GPU
@@ -26,33 +26,18 @@ _CUTS = {
     Cut.NOTHING_ENDS: "what still waits would wait on, though all that runs had ended",
     Cut.HORIZON: "nothing later than 30 days is foreseen",
     Cut.CYCLES: "what starts later was not played",
-    Cut.TIME: "what starts later was not played",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_record(parser)
     add = parser.add_argument
-    add(
-        "record",
-        nargs="+",
-        type=Path,
-        metavar="RECORD",
-        help="files record-*.jsonl that follow each other, plain or gzipped, or their folder; the "
-        "record of a debug dump",
-    )
     add(
         "--policy",
         type=policy_names,
         default=[],
         metavar="NAME",
         help="orderer, orderer/placer or orderer/placer/sizer to play with; default: who decided",
-    )
-    add(
-        "--checkpoints",
-        default="",
-        metavar="FOLDER",
-        help="where the checkpoints lie that decided when it was recorded; those that come with "
-        "Bireme are found without",
     )
     add("--limit", type=whole, metavar="N", help="show the first N gangs; default: all")
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
@@ -78,10 +63,10 @@ def _policy(
     options: argparse.Namespace, settings: SchedulingSettings, cycle: RecordedCycle
 ) -> tuple[str, Policy]:
     """Return the policy to play with, and its name."""
-    parts = (settings.orderer, settings.placer, settings.sizer)
-    recorded = "/".join(part for part in parts if part)
-    for name, (made, _) in contenders(options.policy, settings).items():
+    if options.policy:
+        ((name, (made, _)),) = contenders(options.policy, settings).items()
         return name, made
+    recorded = recorded_name(settings)
     own, _ = as_set(settings, "RECORD", recorded)
     policies = RecordedPolicies(own, settings, options.checkpoints)
     decided = policies.policy(cycle.source)

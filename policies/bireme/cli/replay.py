@@ -14,6 +14,7 @@ from pathlib import Path
 from bireme.cli.arguments import check_target, naming, write_results
 from bireme.cli.experiment import as_set, contenders
 from bireme.cli.simulate import policy_names
+from bireme.core.settings import SchedulingSettings
 from bireme.replay.decisions import DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
@@ -23,6 +24,21 @@ from bireme.simulator.reports.terminal import ProgressLine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_record(parser)
+    add = parser.add_argument
+    add(
+        "--policy",
+        type=policy_names,
+        default=[],
+        metavar="NAMES",
+        help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; what "
+        "a name leaves out is as recorded; default: only check the record",
+    )
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+
+
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose a record, and where the checkpoints lie that decided then."""
     add = parser.add_argument
     add(
         "record",
@@ -32,29 +48,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files record-*.jsonl that follow each other, plain or gzipped, or their folder",
     )
     add(
-        "--policy",
-        type=policy_names,
-        default=[],
-        metavar="NAMES",
-        help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; what "
-        "a name leaves out is as recorded; default: only check the record",
-    )
-    add(
         "--checkpoints",
         default="",
         metavar="FOLDER",
         help="where the checkpoints lie that decided when it was recorded; those that come with "
         "Bireme are found without",
     )
-    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+
+
+def recorded_name(settings: SchedulingSettings) -> str:
+    """Return the name of the policy of a record's settings."""
+    return "/".join(filter(None, (settings.orderer, settings.placer, settings.sizer)))
 
 
 def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     with naming("RECORD"):
         record = open_record(options.record)
-    parts = (record.settings.orderer, record.settings.placer, record.settings.sizer)
-    recorded = "/".join(part for part in parts if part)
+    recorded = recorded_name(record.settings)
     policies = {recorded: as_set(record.settings, "RECORD", recorded)}
     policies |= contenders(options.policy, record.settings)
     progress = ProgressLine(sys.stderr, time.monotonic)

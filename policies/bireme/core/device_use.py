@@ -7,6 +7,7 @@ import numpy as np
 
 from bireme.core.decision import Hold
 from bireme.core.gpus import GPU_MODEL_LABEL
+from bireme.core.placement import usage_of
 from bireme.core.resources import IntArray, is_device
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -70,10 +71,7 @@ def _kept(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> IntArray:
     """Return what is kept for gangs that wait, shape (nodes, resources)."""
     kept = np.zeros_like(snapshot.nodes.allocatable)
     for hold in holds:
-        if hold.reservation is None:
-            continue
-        requests = {task.name: task.request for task in hold.gang.tasks}
-        for task in hold.reservation.placement.tasks:
-            request = snapshot.nodes.axis.usage(requests[task.task])
-            kept[task.rows] += task.counts[:, None] * request
+        if hold.reservation is not None:
+            placement = hold.reservation.placement
+            np.add.at(kept, *usage_of(hold.gang, placement, snapshot.nodes.axis))
     return kept

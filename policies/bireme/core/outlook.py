@@ -8,9 +8,10 @@ the policy in force. What it then admits is foreseen to start at that moment. Th
     (:meth:`~bireme.core.running.RunningGang.expected_end`), for the gang that has the reservation.
     So one without an estimate, by its owner or by the history of run times, may end at any moment
     and counts as ending now. A gang that starts in the play runs for as long as its estimate, or
-    ends at once without one. A start that rests on such gangs alone is foreseen for now.
+    ends at once without one. A start that rests on such gangs alone is foreseen at once.
 *   A gang that is stopped leaves at once, waits again, and later runs for its whole estimate.
 *   Nobody arrives, nothing fails, node pools do not grow, and estimates are right.
+*   Volumes that pods of a node share take no place of it.
 *   No time is a decision of its own: a wait bound that passes counts from the next end on.
 
 **It is bounded.** Steps grow with how far ahead they are: what ends within one step, a share
@@ -19,13 +20,12 @@ known when the step begins or, if it came later, at the end of the step. So an e
 a step at most. No step passes the moment of the first decision's reservation. There are at most two
 moments to a step, and so a number logarithmic in the horizon, whatever the number of gangs; at one
 moment there are several cycles only where gangs are stopped, or end at once. The play stops at the
-horizon, after ``cycles``, or when the caller, who is asked before each cycle, says that the time is
-up. Gangs that were not reached by then have a position and no start.
+horizon, or after ``cycles``. Gangs that were not reached by then have a position and no start.
 """
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -51,7 +51,6 @@ class Cut(StrEnum):
     """What still waits would wait on, though all that runs had ended."""
     HORIZON = "Horizon"
     CYCLES = "Cycles"
-    TIME = "Time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +105,15 @@ class Outlook:
     cut: Cut
 
 
-def _always() -> bool:
-    return True
-
-
 def look_ahead(
     snapshot: ClusterSnapshot,
     decision: Decision,
     policy: Policy,
     bounds: Bounds = Bounds(),
-    is_time_left: Callable[[], bool] = _always,
 ) -> Outlook:
     """Return when the gangs that ``decision``, made on ``snapshot``, leaves waiting should start.
 
-    Args:
-        policy: The one in force. It is asked as in a cycle, so it must not learn from being asked.
-        is_time_left: Asked before each cycle; False ends the play.
+    ``policy`` is asked as in a cycle, so it must not learn from being asked.
     """
     world = _World(snapshot, next((h for h in decision.held if h.reservation is not None), None))
     told, starts, cycles = decision, dict[str, float](), 0
@@ -139,9 +131,6 @@ def look_ahead(
             break
         if cycles >= bounds.cycles:
             cut = Cut.CYCLES
-            break
-        if not is_time_left():
-            cut = Cut.TIME
             break
         world.advance(moment)
         told = run_cycle(world.snapshot(), policy, explain=False)
@@ -247,9 +236,7 @@ class _World:
         if not coming:
             return None
         first = max(self.now, min(coming))
-        if first <= self.now:
-            return first
-        if not bounds.coarseness:
+        if first <= self.now or not bounds.coarseness:
             return first
         if first <= self._step_ends:
             # What has started in this step and soon ends would cost a cycle each.

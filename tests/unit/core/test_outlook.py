@@ -101,7 +101,7 @@ def test_gangs_behind_the_first_start_one_after_another() -> None:
     assert [each.position for each in outlook.prospects] == [1, 2, 3]
 
 
-def test_behind_a_gang_without_an_estimate_a_start_is_foreseen_for_now() -> None:
+def test_behind_a_gang_without_an_estimate_a_start_is_foreseen_at_once() -> None:
     _, starts = foreseen(full(lasting("w", 100.0), ends=None))
     assert starts == {"w": NOW}
 
@@ -135,13 +135,6 @@ def test_beyond_a_bound_gangs_have_a_position_and_no_start(
     assert (outlook.cut, outlook.cycles) == (cut, reached)
     assert [start is not None for start in starts.values()] == [n < reached for n in range(5)]
     assert [each.position for each in outlook.prospects] == [1, 2, 3, 4, 5]
-
-
-def test_it_stops_when_the_time_is_up() -> None:
-    snapshot, left = full(*LINE), iter([True, True, True, False])
-    decision = run_cycle(snapshot, FIFO)
-    outlook = look_ahead(snapshot, decision, FIFO, EXACT, lambda: next(left))
-    assert (outlook.cut, outlook.cycles) == (Cut.TIME, 3)
 
 
 def test_coarse_steps_are_few_however_many_gangs_wait() -> None:
