@@ -330,6 +330,7 @@ class InTurn:
     included, and which were never started, edited or told that they never fit. What is right for
     one of them at any time is right for the other, so no reservation, backfill or size can excuse
     that the later one goes first. Only an API server that has just refused the writes about it can.
+    An API server tells the time of creation in whole seconds: jobs of one second have no order.
     Where the clocks of leaders do not agree, a job that left the line and came back is like no
     other: when it did is told by another clock than when they came.
     """
@@ -379,8 +380,10 @@ class InTurn:
         if self._not_counted(now - PAUSE_SECONDS, now):
             return
         for other, since in self._in_line.items():
-            is_earlier = other[0] == key[0] and since < self._made[key]
-            if is_earlier and world.objects["TrainingJob"][other]["spec"] == job["spec"]:
+            if other[0] != key[0] or since >= self._made[key]:
+                continue
+            earlier = world.objects["TrainingJob"][other]
+            if _created(earlier) < _created(job) and earlier["spec"] == job["spec"]:
                 self._suspected.setdefault(other, (key, now))
 
     def _overdue(self, now: float) -> Findings:
@@ -395,6 +398,10 @@ class InTurn:
         self._excused.discard(key)
         for known in (self._made, self._in_line, self._suspected):
             known.pop(key, None)
+
+
+def _created(job: Manifest) -> str:
+    return str(job["metadata"]["creationTimestamp"])
 
 
 def _has_a_past(job: Manifest) -> bool:

@@ -165,11 +165,14 @@ def waits_for_what_is_there(history: HistoryBuilder) -> None:
     history.add("TrainingJob", waiting(9))
 
 
-def in_line(history: HistoryBuilder, name: str, *, position: int = 1, **spec: Any) -> None:
-    """A job of two workers that waits for room, or another ``spec``."""
+def in_line(
+    history: HistoryBuilder, name: str, *, position: int = 1, second: int = 0, **spec: Any
+) -> None:
+    """A job of two workers, made in ``second``, that waits for room, or another ``spec``."""
     job = waiting(17)
     job["status"]["queuePosition"] = position
-    history.add("TrainingJob", {**job, **meta(name), "spec": {**job["spec"], **spec}})
+    about = meta(name, creationTimestamp=f"2026-11-01T08:00:{second:02}Z")
+    history.add("TrainingJob", {**job, **about, "spec": {**job["spec"], **spec}})
 
 
 def start(history: HistoryBuilder, name: str) -> None:
@@ -181,7 +184,7 @@ def start(history: HistoryBuilder, name: str) -> None:
 
 def younger_starts(history: HistoryBuilder) -> None:
     in_line(history, "older")
-    in_line(history, "younger", position=2)
+    in_line(history, "younger", position=2, second=1)
     start(history, "younger")
 
 
@@ -281,14 +284,14 @@ def nobody_was_before(history: HistoryBuilder) -> None:
 
 def both_in_one_cycle(history: HistoryBuilder) -> None:
     in_line(history, "older")
-    in_line(history, "younger")
+    in_line(history, "younger", second=1)
     start(history, "younger")
     start(history, "older")
 
 
 def asks_for_something_else(history: HistoryBuilder) -> None:
     in_line(history, "older")
-    in_line(history, "younger", estimatedDuration="5m")
+    in_line(history, "younger", second=1, estimatedDuration="5m")
     start(history, "younger")
 
 
@@ -296,7 +299,7 @@ def has_run_before(history: HistoryBuilder) -> None:
     in_line(history, "older")
     older = history.records[-1].manifest
     history.add("TrainingJob", older | {"status": older["status"] | {"preemptions": 1}})
-    in_line(history, "younger")
+    in_line(history, "younger", second=1)
     start(history, "younger")
 
 
@@ -305,7 +308,13 @@ def is_edited(history: HistoryBuilder) -> None:
     older = history.records[-1].manifest
     edited = older["metadata"] | {"generation": 2}
     history.add("TrainingJob", older | {"metadata": edited})
-    in_line(history, "younger")
+    in_line(history, "younger", second=1)
+    start(history, "younger")
+
+
+def came_in_one_second(history: HistoryBuilder) -> None:
+    in_line(history, "older")
+    in_line(history, "younger", position=2)
     start(history, "younger")
 
 
@@ -318,6 +327,7 @@ def is_deleted_then(history: HistoryBuilder) -> None:
 FAIR: list[Callable[[HistoryBuilder], None]] = [
     nobody_was_before,
     both_in_one_cycle,
+    came_in_one_second,
     asks_for_something_else,
     has_run_before,
     is_edited,
