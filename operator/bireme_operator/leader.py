@@ -223,6 +223,7 @@ class LeaderTerm:
 
         # 6. The loop.
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
+        state.on_newcomer = pacing.notice
         parts = (gangs, deciding.cycles, self.executor, self.pools, cluster_reports)
         self.loop = SchedulingLoop(given.fence, now, pacing, *parts)
         acting = (preemptions, work, dry_runs, reports)

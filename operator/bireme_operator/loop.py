@@ -7,7 +7,7 @@ could not be worked out again, except rejections and back-offs, which expire or 
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from bireme.core.decision import Decision
@@ -17,6 +17,7 @@ from bireme_operator.executor import DecisionExecutor
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
 from bireme_operator.policies import CycleRunner
+from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.reconcile import GangReconciler
 from bireme_operator.settings import OperatorSettings
 
@@ -25,6 +26,9 @@ from bireme_operator.settings import OperatorSettings
 _REST = 3.0
 # But no longer than that: somebody waits for the next decision.
 _LONGEST_REST_SECONDS = 10.0
+# And for a gang that is new only _SHORT_REST * t, once in the longest rest for each namespace: a
+# tenant whose thousands of jobs make turns long does not keep another's first job waiting for them.
+_SHORT_REST = 0.3
 # After a sweep of t seconds the next one comes in _SWEEP_REST * t at the earliest: while nothing
 # changes, a large cluster is not decided on more often for the sake of the time alone.
 _SWEEP_REST = 20.0
@@ -69,12 +73,21 @@ class Pacing:
     heartbeat: Heartbeat
     finished_at: float = field(init=False)
     """End of the last turn."""
+    _newcomer: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while a gang for which a rest is cut short waits for its first turn."""
+    _cuts: RateLimiter = field(init=False)
     _looked_at: float = float("-inf")
     _swept_at: float = float("-inf")
     _sweep_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
+        self._cuts = RateLimiter(1 / _LONGEST_REST_SECONDS, 1, self.clock)
+
+    def notice(self, namespace: str) -> None:
+        """Take note that a gang of ``namespace`` is new, or was edited, and has no places."""
+        if not self._newcomer.is_set() and self._cuts.take(namespace) == 0:
+            self._newcomer.set()
 
     async def next_turn(self) -> bool:
         """Return when something has changed, or it is time for a look; return whether it has."""
@@ -88,6 +101,7 @@ class Pacing:
         has_changed = self.dirty.is_set()
         # Cleared before the turn, so that what changes during it makes another one.
         self.dirty.clear()
+        self._newcomer.clear()
         return has_changed
 
     @contextmanager
@@ -98,9 +112,14 @@ class Pacing:
         self.finished_at = self.clock()
         self.heartbeat.beat()
 
-    def rest_seconds(self, began: float) -> float:
-        """Return how long to rest after the turn that ``began`` then."""
-        return min(_REST * (self.finished_at - began), _LONGEST_REST_SECONDS)
+    async def rest(self, began: float) -> None:
+        """Rest after the turn that ``began`` then."""
+        lasted = self.finished_at - began
+        least = min(_SHORT_REST * lasted, _LONGEST_REST_SECONDS)
+        await asyncio.sleep(least)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(_REST * lasted, _LONGEST_REST_SECONDS) - least):
+                await self._newcomer.wait()
 
     def looks(self) -> int:
         """Return how many gangs that have not changed are to be looked at now."""
@@ -143,7 +162,7 @@ class SchedulingLoop:
             began = self.pacing.clock()
             with self.pacing.measured():
                 await self._turn(has_changed)
-            await asyncio.sleep(self.pacing.rest_seconds(began))
+            await self.pacing.rest(began)
 
     async def _turn(self, has_changed: bool) -> None:
         """Reconcile, and decide where something has changed or a sweep is due."""

@@ -82,7 +82,7 @@ class Observation:
                         await self._cycle()
                 elif has_changed:
                     await self._cycle()
-            await asyncio.sleep(self.pacing.rest_seconds(began))
+            await self.pacing.rest(began)
 
     async def _cycle(self) -> None:
         # 1. Compare what the other scheduler has done with what was decided.

@@ -115,6 +115,8 @@ class StatusWriter:
     requeue: Callable[[Key], None]
     _refreshes: _Refreshes | None = field(init=False)
     _written: dict[str, float] = field(default_factory=dict)
+    _as_wanted: dict[str, float] = field(default_factory=dict)
+    """When a status was found to say all that it should."""
     _not_before: dict[str, float] = field(default_factory=dict)
     _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _writing_in: Counter[str] = field(default_factory=Counter)
@@ -130,16 +132,22 @@ class StatusWriter:
 
         Return how urgent it is or would be.
         """
-        how_urgent = urgency(job.status, wanted)
+        how_urgent = self._urgency(job.uid, job.status, wanted)
         if self._is_due(job.uid, job.key, how_urgent):
             self._submit(job.uid, job.key, lambda: self._write_job(job, wanted))
         return how_urgent
 
     def submit_group(self, group: GroupFacts, wanted: Status) -> Urgency:
         """Write ``wanted`` to a PodGroup likewise."""
-        how_urgent = urgency(group.status, wanted)
+        how_urgent = self._urgency(group.uid, group.status, wanted)
         if self._is_due(group.uid, group.key, how_urgent):
             self._submit(group.uid, group.key, lambda: self._write_group(group, wanted))
+        return how_urgent
+
+    def _urgency(self, uid: str, status: Status, wanted: Status) -> Urgency:
+        how_urgent = urgency(status, wanted)
+        if how_urgent is Urgency.NONE:
+            self._as_wanted[uid] = self.clock()
         return how_urgent
 
     def may_write(self, uid: str, namespace: str) -> bool:
@@ -148,8 +156,15 @@ class StatusWriter:
         return uid not in self._writing and uid not in waiting and len(waiting) < _MOST_WAITING
 
     def may_refresh(self, uid: str, namespace: str) -> bool:
-        """Return whether a status that differs in numbers alone could be written now."""
-        return self._is_old(uid) and self._refreshes is not None and self._refreshes.may(namespace)
+        """Return whether a status that differs in numbers alone could be written now.
+
+        One that did not differ a moment ago counts as written then: thousands that say all that
+        they should are not made again in each cycle to find that out.
+        """
+        age = self.clock() - self._as_wanted.get(uid, float("-inf"))
+        if age < self.settings.status_refresh_seconds or self._refreshes is None:
+            return False
+        return self._is_old(uid) and self._refreshes.may(namespace)
 
     def _is_old(self, uid: str) -> bool:
         age = self.clock() - self._written.get(uid, float("-inf"))
@@ -251,6 +266,7 @@ class StatusWriter:
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
         self._written = {uid: at for uid, at in self._written.items() if uid in uids}
+        self._as_wanted = {uid: at for uid, at in self._as_wanted.items() if uid in uids}
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
         for waiting in self._waiting.values():
             for uid in [uid for uid in waiting if uid not in uids]:

@@ -117,6 +117,17 @@ async def test_mere_numbers_are_written_now_and_then(desk: Desk) -> None:
     assert (desk.written, status(desk.api)["message"]) == (2, "third")
 
 
+async def test_a_status_that_says_all_is_not_asked_about_again_at_once(desk: Desk) -> None:
+    await desk.say(message="all there is")
+    desk.clock.advance(1000)
+    job = await desk.job()
+    assert desk.reports.may_refresh(job.uid, "default")
+    await desk.say(message="all there is")
+    assert not desk.reports.may_refresh(job.uid, "default")
+    desk.clock.advance(REFRESH_SECONDS)
+    assert desk.reports.may_refresh(job.uid, "default")
+
+
 async def test_mere_numbers_of_many_objects_share_one_ration(desk: Desk) -> None:
     jobs = [f"job-{i}" for i in range(10)]
     submit(desk.api, *map(training_job, jobs))

@@ -250,6 +250,8 @@ class ClusterState:
         other_gates: Gates of others on gated pods, which are left alone until these are gone.
         node_created: Creation times of nodes by name, as the API server writes them.
         changed: Gangs whose job, group or pods changed; the consumer clears it.
+        on_newcomer: Called with the namespace of every gang that comes, or was edited, without a
+            plan.
         revision: Number of changes that can matter to a decision.
 
     Args:
@@ -265,6 +267,7 @@ class ClusterState:
     ) -> None:
         self.settings = settings
         self._on_change = on_change
+        self.on_newcomer: Callable[[str], None] = lambda _: None
         self.revision = 0
         self.changed: set[Key] = set()
         self.jobs: dict[Key, JobFacts] = {}
@@ -518,13 +521,16 @@ class ClusterState:
         levels, before = self.settings.topology_levels, self.jobs.get(key)
         default_queue = self.tenancy.default_queue(key[0])
         facts = training_jobs.from_manifest(job, levels, before, default_queue)
-        if before is None or before.generation != facts.generation or before.uid != facts.uid:
+        is_new = before is None or before.generation != facts.generation or before.uid != facts.uid
+        if is_new:
             facts = self.mutations.applied_to(facts)
         self.jobs[key] = facts
         self._rules.put_job(key, () if facts.is_finished else _kinds(facts.tasks))
         plan = facts.plan
         if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
             self._waiting_jobs.setdefault(key, None)
+            if is_new:
+                self.on_newcomer(key[0])
         else:
             self._waiting_jobs.pop(key, None)
         if facts.start_failures:
@@ -561,9 +567,12 @@ class ClusterState:
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
         default_queue = self.tenancy.default_queue(key[0])
-        facts = pod_groups.from_manifest(group, self.groups.get(key), default_queue)
+        before = self.groups.get(key)
+        facts = pod_groups.from_manifest(group, before, default_queue)
         self.groups[key] = facts
         plan = facts.plan
+        if plan is None and (before is None or before.generation != facts.generation):
+            self.on_newcomer(key[0])
         _put(self._group_plans, key, None if plan is None else PlannedGang(facts.uid, False, plan))
         self._touch(key)
 

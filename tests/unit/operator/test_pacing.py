@@ -54,3 +54,30 @@ async def test_a_turn_says_whether_something_has_changed() -> None:
     paced.dirty.set()
     assert await paced.next_turn()
     assert not await paced.next_turn()
+
+
+async def seconds_of_rest(paced: Pacing, clock: Clock, *newcomers: str) -> float:
+    """How long the loop rests after a turn of 0.1 s in which gangs of these namespaces came."""
+    began, clock.now = clock.now, clock.now + 0.1
+    with paced.measured():
+        pass
+    for namespace in newcomers:
+        paced.notice(namespace)
+    loop = asyncio.get_running_loop()
+    at = loop.time()
+    await paced.rest(began)
+    rested = loop.time() - at
+    paced.dirty.set()
+    await paced.next_turn()
+    return rested
+
+
+async def test_a_new_gang_cuts_a_rest_short_once_in_a_while_for_each_namespace() -> None:
+    clock = Clock()
+    paced = pacing(clock)
+    assert await seconds_of_rest(paced, clock) > 0.29
+    assert 0.02 < await seconds_of_rest(paced, clock, "greedy", "greedy") < 0.2
+    assert await seconds_of_rest(paced, clock, "greedy") > 0.29
+    assert await seconds_of_rest(paced, clock, "greedy", "another") < 0.2
+    clock.now += 10
+    assert await seconds_of_rest(paced, clock, "greedy") < 0.2
