@@ -77,7 +77,7 @@ reference: install ## write docs/reference and the chart's README from the code
 	$(RUN) tools.docs.reference --write
 
 docs: install ## the documentation as a site in site/; a broken link fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(RUN) tools.docs.site
 
 images: install controlplane ## container images without Docker, as OCI archives (root on Debian)
 	@$(RUN) tools.images

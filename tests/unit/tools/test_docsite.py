@@ -1,8 +1,10 @@
 """The site's pages lead where the repository's own links lead."""
 
+from pathlib import Path
+
 import pytest
 
-from tools.docs.site.hooks import linked, page_of, rewritten, uri_of
+from tools.docs.site.pages import faults, linked, page_of, rewritten, uri_of, write
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,28 @@ def test_a_folder_lists_its_files_and_a_folder_with_a_readme_is_that() -> None:
         linked(page_of("manifests/examples"), "manifests/examples")
     )
     assert list(linked("[a](charts/bireme)", "README.md")) == ["charts/bireme/README.md"]
+
+
+def test_the_folder_of_pages_has_the_home_page_pictures_and_linked_files(tmp_path: Path) -> None:
+    write(tmp_path)
+    home = (tmp_path / "index.md").read_text()
+    assert "](pictures/demo.webp)" in home
+    assert (tmp_path / "pictures/demo.webp").is_file()
+    assert "](source/CONTRIBUTING.md)" in home
+    assert (tmp_path / "source/CONTRIBUTING.md").is_file()
+
+
+def test_what_the_strict_build_lets_pass_is_refused_by_name(tmp_path: Path) -> None:
+    for page in ("index.md", "lost.md", "results/scale.md"):
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_text("![a plot](plot.svg) ![another](https://example.com/a.svg)\n")
+    (tmp_path / "results/plot.svg").touch()
+    (tmp_path / "plot.svg").touch()
+    assert list(faults(tmp_path, [{"Home": "index.md"}, {"Use": [{"Gone": "gone.md"}]}])) == [
+        "mkdocs.yml: nav names 'gone.md', which does not exist; correct or remove it",
+        "mkdocs.yml: nav lacks 'lost.md'; add it, so that readers find the page",
+    ]
+    (tmp_path / "results/plot.svg").unlink()
+    assert list(faults(tmp_path, ["index.md", "lost.md"])) == [
+        "results/scale.md: the picture 'plot.svg' does not exist; correct or remove it"
+    ]

@@ -1,50 +1,82 @@
-"""Makes a site of the repository's pages as they are: README first, and every file they link to.
+"""The pages of the documentation site: README first, and every file they link to.
 
-Pages link by relative paths, and a site holds only what is below ``docs``, so each linked file
-becomes a page below ``source/``. A link to nothing stays, for MkDocs' strict build to refuse.
+Pages link by relative paths in the repository, and a site holds one folder of pages, so each linked
+file outside ``docs`` becomes a page below ``source/``. A link to nothing stays, for the site's
+strict build to refuse; what that build lets pass is refused here.
 """
 
 import os.path
 import posixpath
 import re
+import shutil
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+import yaml
 
 ROOT: Final = Path(__file__).parents[3]
 DOCS: Final = "docs/"
 HOME: Final = "README.md"
 ROOT_PAGES: Final = (HOME, "CHANGELOG.md")
+OUTSIDE_NAVIGATION: Final = ("source/*", "results/*", "adr/0*")
+"""Pages that others lead to."""
 _LINK: Final = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_PICTURE: Final = re.compile(r"!\[[^\]]*\]\(([^)#\s]+)\)")
 _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml"}
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the home page and a page for every file outside ``docs`` that some page links to."""
-    own = {f"{DOCS}{file.src_uri}" for file in files}
+def write(folder: Path) -> None:
+    """Write every page, and the files of ``docs`` that are none, below ``folder``."""
+    own = {path.relative_to(ROOT).as_posix() for path in (ROOT / DOCS).rglob("*") if path.is_file()}
     waiting = [*ROOT_PAGES, *(path for path in own if path.endswith(".md"))]
     seen = own | set(waiting)
+    for path in own - set(waiting):
+        target = folder / uri_of(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, target)
     while waiting:
         here = waiting.pop()
         text = page_of(here)
         new = set(linked(text, here)) - seen
         seen |= new
         waiting += new
-        if here not in own:
-            content = rewritten(text, here)
-            files.append(File.generated(config, uri_of(here), content=content))
-    return files
+        target = folder / uri_of(here)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(rewritten(text, here))
 
 
-def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """Turn links of a page of ``docs`` to where their targets are on the site."""
-    if page.file.generated_by:  # on_files has turned its links
-        return markdown
-    return rewritten(markdown, f"{DOCS}{page.file.src_uri}")
+def faults(folder: Path, navigation: Any) -> Iterator[str]:
+    """Yield what is wrong with the pages below ``folder`` and the strict build lets pass.
+
+    That is a page that ``navigation`` lacks, one that it names and that is not there, and a
+    picture that is not there.
+    """
+    named = set(_named(navigation))
+    pages = {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")}
+    for page in sorted(named - pages):
+        yield f"mkdocs.yml: nav names {page!r}, which does not exist; correct or remove it"
+    for page in sorted(pages - named):
+        if not any(fnmatch(page, pattern) for pattern in OUTSIDE_NAVIGATION):
+            yield f"mkdocs.yml: nav lacks {page!r}; add it, so that readers find the page"
+    for page in sorted(pages):
+        for target in _PICTURE.findall((folder / page).read_text()):
+            if "://" not in target and not (folder / page).parent.joinpath(target).is_file():
+                yield f"{page}: the picture {target!r} does not exist; correct or remove it"
+
+
+def navigation_of(configuration: str) -> Any:
+    """Return ``nav`` of the text of mkdocs.yml."""
+    return yaml.safe_load(configuration)["nav"]
+
+
+def _named(navigation: Any) -> Iterator[str]:
+    if isinstance(navigation, str):
+        yield navigation
+    else:
+        for entry in navigation.values() if isinstance(navigation, dict) else navigation:
+            yield from _named(entry)
 
 
 def page_of(path: str) -> str:
