@@ -1,4 +1,4 @@
-"""The simulations that the documentation shows are run, on few of their jobs."""
+"""Commands that the documentation shows: simulations run on few jobs, others are parsed."""
 
 import re
 import shlex
@@ -98,6 +98,23 @@ def test_a_command_about_learning_of_the_documentation_is_understood(command: st
     given = shlex.split(command, comments=True)[1:]
     options = cli.parser_for(given).parse_args(given)
     assert options.run in (train.run, evaluate.run)
+
+
+def about_a_cluster() -> list[str]:
+    """Every command in a shell block of the README or a page that the tests above do not run."""
+    pages = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+    text = "\n".join(block for page in pages for block in blocks(page, "sh"))
+    text = re.sub(r"(^|\s)#.*", "", text.replace("\\\n", " "), flags=re.MULTILINE)
+    parts = (part.strip() for line in text.splitlines() for part in re.split(r"[|;]|&&", line))
+    others = ("simulate", "train", "evaluate", "forecast")
+    commands = [part for part in parts if re.match(rf"bireme (?!({'|'.join(others)}) )", part)]
+    return list(dict.fromkeys(commands))
+
+
+@pytest.mark.parametrize("command", about_a_cluster())
+def test_a_command_about_a_cluster_of_the_documentation_is_understood(command: str) -> None:
+    given = shlex.split(command)[1:]
+    assert cli.parser_for(given).parse_args(given).run
 
 
 @pytest.mark.parametrize("command", shown("bireme forecast "))
