@@ -17,7 +17,7 @@ from bireme.core.decision import Admit, Hold
 from bireme.core.device_use import device_uses
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
-from bireme.core.resources import CPU
+from bireme.core.resources import CPU, Amounts, is_device
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
@@ -99,7 +99,11 @@ class GangMetrics:
         self._in_queue = make.gauge("queue_gangs", meaning, "queue", "state")
         meaning = "What a queue may hold with all below it; cpu in cores, memory in bytes"
         self._limit = make.gauge("queue_limit", meaning, "queue", "resource")
-        meaning = "What a queue holds with all below it, of resources that it limits"
+        meaning = (
+            "What a queue is guaranteed, by itself or by those below it; units as of the limit"
+        )
+        self._guarantee = make.gauge("queue_guarantee", meaning, "queue", "resource")
+        meaning = "What a queue holds with all below it: devices, and what it limits or guarantees"
         self._used = make.gauge("queue_used", meaning, "queue", "resource")
         where = ("resource", "pool", "model")
         self._devices = make.gauge(
@@ -178,17 +182,22 @@ class GangMetrics:
         _show(self._in_queue, shown)
 
     def show_limits(self, tree: QueueTree, queues: Mapping[str, Queue]) -> None:
-        """Show the limits of ``queues`` and what of them is in use; of :data:`OTHER`, neither."""
-        limits, used = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
-        for name, queue in queues.items():
-            if not queue.limit or self._queues.of(name) == OTHER:
-                continue  # of several queues together a limit would be none's
-            for resource, limit in queue.limit.items():
-                unit = 1000.0 if resource == CPU else 1.0
-                limits[name, resource] = limit / unit
-                used[name, resource] = tree.used(name).get(resource, 0) / unit
+        """Show limits and guarantees of ``queues`` and what is in use; of :data:`OTHER`, nothing.
+
+        Of several queues together a limit would be none's.
+        """
+        shown = [name for name in queues if self._queues.of(name) != OTHER]
+        limits = _by_resource({name: queues[name].limit for name in shown})
+        guarantees = _by_resource({name: tree.guarantee(name) for name in shown})
+        used = _by_resource({name: tree.used(name) for name in shown})
+        of_interest = limits.keys() | guarantees.keys()
         _show(self._limit, limits)
-        _show(self._used, used)
+        _show(self._guarantee, guarantees)
+        _show(
+            self._used,
+            dict.fromkeys(of_interest, 0.0)
+            | {at: n for at, n in used.items() if at in of_interest or (n and is_device(at[1]))},
+        )
 
     def show_partial(self, state: ClusterState, now: float) -> None:
         """Show the gangs that are not whole at ``now``, POSIX seconds."""
@@ -212,6 +221,15 @@ def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
 def _is_starting(job: JobFacts, view: GangView) -> bool:
     is_current = view.plan.attempt == job.attempt
     return is_current and not (job.is_leaving or job.is_finished or job.is_suspended)
+
+
+def _by_resource(amounts: Mapping[str, Amounts]) -> dict[tuple[str, str], float]:
+    """Return ``amounts`` by queue and resource in Prometheus' units: cores and bytes."""
+    return {
+        (queue, resource): amount / (1000.0 if resource == CPU else 1.0)
+        for queue, of_queue in amounts.items()
+        for resource, amount in of_queue.items()
+    }
 
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:

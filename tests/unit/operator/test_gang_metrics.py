@@ -8,10 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bireme.core.decision import Admit, Hold
+from bireme.core.gpus import GPU
 from bireme.core.placement import Placement
 from bireme.core.policy import Ranked
+from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
+from bireme.core.resources import CPU, MEMORY
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
@@ -71,6 +74,35 @@ def test_devices_are_shown_by_pool_and_of_too_many_pools_together() -> None:
     assert board.says("devices", **rest, state="free") == 50 * 8
     board.metrics.show_devices((), a_snapshot(nodes[:1]))
     assert board.values("devices", "pool") == ["p000"]
+
+
+def test_queues_show_what_they_limit_and_guarantee_and_all_devices_they_hold() -> None:
+    queues = {
+        "org": Queue("org", limit={GPU: 8, CPU: 64_000}),
+        "lab": Queue("lab", parent="org", guaranteed={GPU: 4}),
+        "free": Queue("free"),
+        "empty": Queue("empty"),
+    }
+    usage = {"lab": {GPU: 3, CPU: 6500, MEMORY: 1}, "free": {GPU: 2, CPU: 1000}}
+    board = Board()
+    board.metrics.show_limits(QueueTree(queues, usage, {GPU: 16, CPU: 128_000}), queues)
+    shown = {
+        (name.removeprefix("queue_"), queue, resource): value
+        for name in ("queue_limit", "queue_guarantee", "queue_used")
+        for queue in queues
+        for resource in (GPU, CPU, MEMORY)
+        if (value := board.says(name, queue=queue, resource=resource)) is not None
+    }
+    assert shown == {
+        ("limit", "org", GPU): 8.0,
+        ("limit", "org", CPU): 64.0,
+        ("guarantee", "lab", GPU): 4.0,
+        ("guarantee", "org", GPU): 4.0,
+        ("used", "org", GPU): 3.0,
+        ("used", "org", CPU): 6.5,
+        ("used", "lab", GPU): 3.0,
+        ("used", "free", GPU): 2.0,
+    }
 
 
 def test_the_longest_wait_of_every_queue_is_shown_and_how_far_it_is_past_its_bound() -> None:
