@@ -17,11 +17,13 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation, Transition
-from bireme_operator.metrics import GangMetrics
+from bireme_operator.losses import lost_device_seconds
+from bireme_operator.metrics import GangMetrics, UsageMetrics
 from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
 from bireme_operator.start_failures import StartFailures
+from bireme_operator.status import Status
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
@@ -48,6 +50,7 @@ class JobReconciler:
     start_failures: StartFailures
     troubles: NodeTroubles
     metrics: GangMetrics
+    usage: UsageMetrics
     clock: Callable[[], float]
     _pods_made: dict[str, float] = field(default_factory=dict)
     _judged: dict[str, int] = field(default_factory=dict)
@@ -146,10 +149,21 @@ class JobReconciler:
         in_place = move.phase in lifecycle.ACTIVE
         await self.actuator.write_job(job, wanted, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)
+        self._count_loss(job, before, move, view, now)
         self.start_failures.observe(job, move)
         self.troubles.observe(job, move, view)
         self._pods_made.pop(job.uid, None)
         await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
+
+    def _count_loss(
+        self, job: JobFacts, before: Status, move: Transition, view: GangView | None, now: float
+    ) -> None:
+        """Count what a job loses that ran and does not any more, unless it has succeeded."""
+        if job.phase != "Running" or move.phase in ("Running", "Succeeded") or view is None:
+            return
+        pool_label = self.state.settings.node_pool_label
+        lost = lost_device_seconds(before, view, self.state.node_table, pool_label, now)
+        self.usage.count_loss(view.plan.queue, job.key[0], lost, move.reason)
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""

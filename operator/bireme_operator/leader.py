@@ -181,6 +181,7 @@ class LeaderTerm:
             start_failures=start_failures,
             troubles=troubles,
             metrics=metrics.gangs,
+            usage=metrics.usage,
             clock=clock,
         )
         self.suspensions = Suspensions(state, writes, clock)

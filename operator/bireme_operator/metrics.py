@@ -1,7 +1,8 @@
 """Prometheus metrics of the operator.
 
-Nothing that a tenant names becomes a label. Queues do, which administrators make, but only the
-first so many: all others are counted together as ``(other)``, a name no queue has.
+Nothing that a tenant names becomes a label. Queues do, which administrators make, and namespaces
+where device-seconds are counted, but only the first so many: all others are counted together as
+``(other)``, a name that neither has.
 """
 
 from collections import Counter as Counts
@@ -19,6 +20,7 @@ from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import CPU, Amounts, is_device
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.usage import Lapse
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import FINISHED, JobFacts
@@ -49,6 +51,8 @@ class MetricMaker:
 
 
 MOST_QUEUES: Final = 64
+MOST_HOLDERS: Final = 512
+"""Queues in namespaces on pools that have series of their own."""
 OTHER: Final = "(other)"
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
 _STARTS: Final = (1, 3, 10, 30, 60, 120, 300, 900)
@@ -67,6 +71,52 @@ class QueueLabels:
             return OTHER
         self._known.add(queue)
         return queue
+
+
+class UsageMetrics:
+    """Device-seconds by who held the devices; each process counts those of its own leadership."""
+
+    def __init__(self, make: MetricMaker) -> None:
+        self._known: set[tuple[str, str, str]] = set()
+        self._seconds = make.counter("usage_seconds", "Time that device_seconds covers")
+        where = ("resource", "queue", "namespace", "pool")
+        self._held = make.counter(
+            "device_seconds",
+            "Devices times the seconds that gangs had them, by use: running, starting, stopping, or"
+            " reserved for one that waits",
+            *where,
+            "use",
+        )
+        self._lost = make.counter(
+            "device_seconds_lost",
+            "Those of running that a stop made void: since the last progress report of the run, or"
+            " all of a run without reports",
+            *where,
+            "reason",
+        )
+
+    def count(self, lapse: Lapse) -> None:
+        """Count the time that has passed and what was held meanwhile."""
+        self._seconds.inc(lapse.seconds)
+        for holder, seconds in lapse.device_seconds.items():
+            where = self._of(holder.queue, holder.namespace, holder.pool)
+            self._held.labels(holder.resource, *where, holder.use.value).inc(seconds)
+
+    def count_loss(
+        self, queue: str, namespace: str, lost: Mapping[tuple[str, str], float], reason: str
+    ) -> None:
+        """Count the device-seconds ``lost``, by resource and pool, for ``reason``."""
+        for (resource, pool), seconds in lost.items():
+            where = self._of(queue, namespace, pool)
+            self._lost.labels(resource, *where, reason).inc(seconds)
+
+    def _of(self, queue: str, namespace: str, pool: str) -> tuple[str, str, str]:
+        """Return the labels, or three times :data:`OTHER` after the first :data:`MOST_HOLDERS`."""
+        where = (queue, namespace, pool)
+        if where not in self._known and len(self._known) >= MOST_HOLDERS:
+            return OTHER, OTHER, OTHER
+        self._known.add(where)
+        return where
 
 
 class GangMetrics:
@@ -223,7 +273,7 @@ def _is_starting(job: JobFacts, view: GangView) -> bool:
     return is_current and not (job.is_leaving or job.is_finished or job.is_suspended)
 
 
-def _by_resource(amounts: Mapping[str, Amounts]) -> dict[tuple[str, str], float]:
+def _by_resource(amounts: Mapping[str, Amounts]) -> dict[tuple[str, ...], float]:
     """Return ``amounts`` by queue and resource in Prometheus' units: cores and bytes."""
     return {
         (queue, resource): amount / (1000.0 if resource == CPU else 1.0)
@@ -284,6 +334,7 @@ class OperatorMetrics:
         )
         self.watches = WatchMetrics(make)
         self.gangs = GangMetrics(make)
+        self.usage = UsageMetrics(make)
         self.protected = make.counter(
             "preemptions_refused", "Gangs not stopped, by disruption budgets"
         )

@@ -20,6 +20,7 @@ from bireme.core.decision import Decision
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
+from bireme.core.usage import UsageMeter, devices_held
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
 from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
@@ -276,6 +277,7 @@ class CycleRunner:
     clock: Callable[[], float]
     last: LastCycles | None = None
     _turns: Turns = field(default_factory=Turns)
+    _meter: UsageMeter = field(default_factory=UsageMeter)
 
     async def decide(self, snapshot: ClusterSnapshot) -> Decision:
         decider, began = self.policies.deciding, self.clock()
@@ -313,3 +315,5 @@ class CycleRunner:
         else:
             self.metrics.gangs.show_waiting(decision.held, snapshot)
         self.metrics.gangs.show_devices(decision.held, snapshot)
+        held = devices_held(snapshot, decision.held)
+        self.metrics.usage.count(self._meter.look(self.clock(), held))

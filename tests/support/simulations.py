@@ -1,7 +1,7 @@
 """Traces, outcomes and records for tests of the simulator, and checks of any outcome."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,10 +96,10 @@ def _broken_life(record: JobRecord) -> Iterator[str]:
             yield f"{name} has a segment from {segment.began} to {segment.ended} after {end}"
 
 
-def used_gpu_seconds(outcome: Outcome) -> float:
+def used_gpu_seconds(jobs: Iterable[JobRecord]) -> float:
     return sum(
         (segment.ended - segment.began) * replicas * dict(task.request).get(GPU, 0)
-        for record in outcome.jobs
+        for record in jobs
         for segment in record.segments
         for name, _, replicas in segment.places
         for task in record.job.tasks

@@ -7,8 +7,9 @@ import numpy as np
 
 from bireme.core.decision import Hold
 from bireme.core.gpus import GPU_MODEL_LABEL
+from bireme.core.nodes import NodeTable
 from bireme.core.placement import usage_of
-from bireme.core.resources import IntArray, is_device
+from bireme.core.resources import BoolArray, IntArray, is_device
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -41,7 +42,7 @@ def device_uses(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[De
     nodes = snapshot.nodes
     pools, models = nodes.label(snapshot.settings.node_pool_label), nodes.label(GPU_MODEL_LABEL)
     kept = _kept(snapshot, holds)
-    is_open = nodes.is_ready & ~np.array([node.is_cordoned for node in nodes.nodes], dtype=np.bool_)
+    is_open = open_nodes(nodes)
     # One number for each pair of pool and model; the code -1 of no label is the first.
     groups = (pools.codes.astype(np.int64) + 1) * (len(models.values) + 1) + models.codes + 1
     for column, resource in enumerate(nodes.axis.names):
@@ -65,6 +66,11 @@ def device_uses(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[De
                 closed=int(unused[own & ~is_open].sum()),
                 scattered=int(free[own & (used > 0)].sum()),
             )
+
+
+def open_nodes(nodes: NodeTable) -> BoolArray:
+    """Return which nodes are ready and not cordoned, shape (nodes,)."""
+    return nodes.is_ready & ~np.array([node.is_cordoned for node in nodes.nodes], dtype=np.bool_)
 
 
 def _kept(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> IntArray:

@@ -29,6 +29,7 @@ class RunningGang:
         started: When this start was admitted, POSIX seconds.
         resized: When its size last changed, POSIX seconds.
         is_leaving: True while it is being stopped, so that its places come free by themselves.
+        is_starting: True until all its replicas have run since it started.
     """
 
     gang: Gang
@@ -40,6 +41,7 @@ class RunningGang:
     """The row that a shrink empties last, where others find replica 0; -1 for none."""
     kept_by_budget: bool = False
     """A PodDisruptionBudget does not let all of its pods go now."""
+    is_starting: bool = False
     _used: dict[str, tuple[ResourceAxis, IntArray, IntArray]] = field(
         default_factory=dict, repr=False
     )

@@ -372,7 +372,11 @@ def job_allocation(
     if job.is_finished:
         gang = replace(gang, is_preemptible=False)
     running = _running(gang, view, nodes, _is_leaving(job, view))
-    if running is None or gang.progress is None:
+    if running is None:
+        return None
+    is_starting = not (job.phase == "Running" or job.is_finished)
+    running = replace(running, is_starting=is_starting and not running.is_leaving)
+    if gang.progress is None:
         return running
     return replace(running, gang=apply_progress_report(running.gang, running))
 
@@ -458,7 +462,9 @@ def of_others(
         is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
     )
-    return _running(gang, held.view, nodes, owner.is_leaving)
+    running = _running(gang, held.view, nodes, owner.is_leaving)
+    is_starting = owner.status.get("phase") != "Running" and not owner.is_leaving
+    return running and replace(running, is_starting=is_starting)
 
 
 def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> RunningGang | None:

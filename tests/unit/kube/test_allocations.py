@@ -166,6 +166,22 @@ def test_a_gang_is_resized_only_while_all_of_it_runs(
     assert only(cluster).gang.is_elastic is is_elastic
 
 
+@pytest.mark.parametrize(
+    ("status", "is_starting"),
+    [
+        ({}, True),
+        ({"phase": "Starting"}, True),
+        ({"phase": "Running"}, False),
+        ({"phase": "Restarting", "attempt": 1}, False),
+        ({"phase": "Failed"}, False),
+    ],
+)
+def test_a_gang_starts_until_it_runs_or_is_stopped(
+    status: dict[str, Any], is_starting: bool
+) -> None:
+    assert only(planned(status=status)).is_starting is is_starting
+
+
 # --- on the way out ---------------------------------------------------------------------------
 
 
@@ -322,3 +338,4 @@ def test_pods_of_others_are_never_stopped_from_here() -> None:
     cluster.member(gated_pod("a"))
     assert not only(cluster).gang.is_preemptible
     assert not only(cluster).is_leaving
+    assert only(cluster).is_starting

@@ -16,18 +16,21 @@ from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import CPU, MEMORY
 from bireme.core.settings import SchedulingSettings
+from bireme.core.usage import Holder, Lapse, Use
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlannedGang
 from bireme.testing import a_gang, a_node, a_snapshot
 from bireme_operator.lifecycle import Transition
 from bireme_operator.metrics import (
+    MOST_HOLDERS,
     MOST_NAMES,
     MOST_QUEUES,
     OTHER,
     GangMetrics,
     MetricMaker,
     OperatorMetrics,
+    UsageMetrics,
     partial_ages,
     show,
 )
@@ -200,6 +203,24 @@ def test_a_thousand_queues_are_counted_as_the_first_few_and_all_others() -> None
     left = float(len(HOSTILE) - MOST_QUEUES)
     assert board.says("gangs_admitted_total", queue=OTHER) == left
     assert board.says("queue_gangs", queue=OTHER, state="pending") == left
+
+
+def test_device_seconds_add_up_and_those_of_too_many_holders_are_counted_together() -> None:
+    registry = CollectorRegistry()
+    metrics = UsageMetrics(MetricMaker(registry))
+    where = (GPU, "default", "team", "train")
+    runs, left = Holder(*where, Use.RUNNING), MOST_HOLDERS - 1
+    for seconds in (10.0, 20.0):
+        metrics.count(Lapse(seconds, {runs: 8 * seconds}))
+    metrics.count_loss("default", "team", {(GPU, "train"): 80.0}, "PodFailed")
+    metrics.count(Lapse(1.0, {Holder(GPU, n, n, "", Use.STARTING): 1.0 for n in HOSTILE}))
+    labels = dict(zip(("resource", "queue", "namespace", "pool"), where, strict=True))
+    says = registry.get_sample_value
+    assert says("bireme_usage_seconds_total") == 31.0
+    assert says("bireme_device_seconds_total", {**labels, "use": "running"}) == 240.0
+    assert says("bireme_device_seconds_lost_total", {**labels, "reason": "PodFailed"}) == 80.0
+    rest = {**dict.fromkeys(labels, OTHER), "resource": GPU, "use": "starting"}
+    assert says("bireme_device_seconds_total", rest) == len(HOSTILE) - left
 
 
 def test_a_thousand_pools_and_policies_are_counted_as_the_first_by_name() -> None:

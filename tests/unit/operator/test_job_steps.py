@@ -42,6 +42,7 @@ class Desk:
         """Statuses of changes of phase."""
         self.reported: list[dict[str, Any]] = []
         self.admitted: list[tuple[JobFacts, PlanFacts, Mapping[str, Any]]] = []
+        self.usage = Mock()
         self.report_is_written = asyncio.Event()
         self.report_is_written.set()
         self.jobs = JobReconciler(
@@ -56,6 +57,7 @@ class Desk:
             start_failures=Mock(),
             troubles=Mock(),
             metrics=Mock(),
+            usage=self.usage,
             clock=self.clock,
         )
 
@@ -201,3 +203,29 @@ async def test_job_that_ended_keeps_its_plan_while_a_pod_of_it_runs() -> None:
     await desk.step()
     (written,) = desk.written
     assert (written["phase"], "plan" in written) == ("Failed", True)
+
+
+# --- what a stop loses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "second", "reasons"),
+    [
+        ("Running", "Failed", ["BackoffLimitExceeded"]),
+        ("Running", "Succeeded", []),
+        ("Starting", "Failed", []),
+    ],
+)
+async def test_a_gang_that_ran_and_did_not_succeed_loses_work(
+    phase: str, second: str, reasons: list[str]
+) -> None:
+    desk = Desk()
+    first = "Succeeded" if second == "Succeeded" else "Running"
+    limit = {"backoffLimit": 0}
+    desk.phase(phase, own_pod(0, first), own_pod(1, second), runPolicy=limit)
+    await desk.step()
+    assert [wanted["phase"] for wanted in desk.written] == [second]
+    counted = [call.args for call in desk.usage.count_loss.call_args_list]
+    assert [(queue, namespace, reason) for queue, namespace, _, reason in counted] == [
+        (PLAN.queue, "default", reason) for reason in reasons
+    ]

@@ -229,7 +229,7 @@ def test_series_holds_what_the_spans_say() -> None:
     assert series.waiting.tolist() == [0, 0, 1, 1, 0, 0]
     assert series.fragmented_gpus.tolist() == [1, 1, 1, 1, 0, 0]
     held = float((series.used_gpus[:-1] * (series.times[1:] - series.times[:-1])).sum())
-    assert held == used_gpu_seconds(outcome) == 3 * 10 + 4 * 6 + 8 * 4
+    assert held == used_gpu_seconds(outcome.jobs) == 3 * 10 + 4 * 6 + 8 * 4
     assert outcome.total_gpus == 8
 
 

@@ -1,20 +1,24 @@
 """Promises of every simulation, on random small workloads: recomputed from the segments alone."""
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
+from bireme.core.usage import Holder, UsageMeter, Use, devices_held
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.simulation import Simulation, SimulationConfig, simulate
+from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace
 from tests.support.simulations import (
     broken_promises,
@@ -89,7 +93,41 @@ def test_gpu_seconds_of_the_series_are_those_of_the_spans(case: Case) -> None:
     outcome = simulated(case)
     times, used = outcome.series.times, outcome.series.used_gpus
     held = float((used[:-1] * (times[1:] - times[:-1])).sum())
-    assert held == pytest.approx(used_gpu_seconds(outcome), abs=1e-6)
+    assert held == pytest.approx(used_gpu_seconds(outcome.jobs), abs=1e-6)
+
+
+class Metered(Simulation):
+    """A simulation that meters its devices after every moment, with the most that were held."""
+
+    def __init__(self, case: Case, physics: Physics) -> None:
+        trace, nodes, orderer = case
+        config = SimulationConfig(heartbeat_seconds=3, verifies=True)
+        state = SimulationState(trace, nodes, HURRIED, physics, 0, None)
+        super().__init__(state, Policy(orderer, Packing()), config)
+        self.meter, self.device_seconds, self.most = UsageMeter(), Counter[Holder](), 0
+
+    def finish_step(self) -> None:
+        super().finish_step()
+        held = devices_held(self.state.snapshot(()), self._last.held)
+        self.most = max(self.most, held.total())
+        self.device_seconds.update(self.meter.look(self.state.now, held).device_seconds)
+
+
+@pytest.mark.parametrize("physics", [Physics(), DISTURBED], ids=["undisturbed", "disturbed"])
+@quick
+@given(case=CASES)
+def test_device_seconds_of_all_holders_are_devices_held_times_time(
+    case: Case, physics: Physics
+) -> None:
+    simulation = Metered(case, physics)
+    simulation.run()
+    records, used = simulation.records(), Counter[str]()
+    for holder, seconds in simulation.device_seconds.items():
+        used[holder.queue] += seconds * (holder.use is not Use.RESERVED)
+    for queue in {record.job.queue for record in records}:
+        own = [record for record in records if record.job.queue == queue]
+        assert used[queue] == pytest.approx(used_gpu_seconds(own), abs=1e-6)
+    assert simulation.most <= sum(node.allocatable.get(GPU, 0) for node in case[1])
 
 
 @quick

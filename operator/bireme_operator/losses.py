@@ -1,0 +1,48 @@
+"""The device-seconds that a running gang loses by being stopped before its end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bireme.core.nodes import NodeTable
+from bireme.core.resources import is_device
+from bireme.kube import quantities
+from bireme.kube.allocations import GangView
+from bireme.kube.training_jobs import reported_progress
+
+
+def lost_device_seconds(
+    status: Mapping[str, Any], view: GangView, nodes: NodeTable, pool_label: str, now: float
+) -> dict[tuple[str, str], float]:
+    """Return what a gang loses that is stopped at ``now`` (POSIX seconds), by resource and pool.
+
+    That is its devices times the time since its last progress report, or since it ran where this
+    run has reported none: Bireme knows of no checkpoints. ``status`` is that of its TrainingJob
+    before the stop.
+    """
+    seconds = max(0.0, now - _safe_until(status, view))
+    pools = nodes.label(pool_label)
+    lost: dict[tuple[str, str], float] = {}
+    for task, places in view.places.items():
+        devices = [(name, n) for name, n in view.plan.requests.get(task, ()) if is_device(name)]
+        for node, replicas in places.items():
+            code = pools.codes[nodes.row[node]] if node in nodes.row else -1
+            pool = pools.values[code] if code >= 0 else ""
+            for resource, amount in devices:
+                held = lost.get((resource, pool), 0.0)
+                lost[resource, pool] = held + seconds * replicas * amount
+    return lost
+
+
+def running_since(status: Mapping[str, Any]) -> float | None:
+    """Return since when all replicas of a TrainingJob run, POSIX seconds; None if they do not."""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "Running" and condition["status"] == "True":
+            return quantities.parse_timestamp(condition["lastTransitionTime"])
+    return None
+
+
+def _safe_until(status: Mapping[str, Any], view: GangView) -> float:
+    began = running_since(status)
+    began = view.plan.planned if began is None else began
+    reported = reported_progress(status)
+    return began if reported is None else max(began, reported.progress.reported)
