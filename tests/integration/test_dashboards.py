@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bireme.core.times import HOUR
-from bireme.forecasting.nightly_job import hourly
+from bireme.prometheus import hourly
 from tests.support.prometheus import Programs, Samples, alerts, serving
 from tools.docs.monitoring.__main__ import PAGE
 from tools.docs.monitoring.metrics import Metric, of_extender, of_operator, with_tables

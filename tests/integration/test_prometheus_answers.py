@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bireme.core.times import HOUR
-from bireme.forecasting.nightly_job import MOST_BYTES, PrometheusError, hourly
+from bireme.prometheus import MOST_BYTES, PrometheusError, Sample, hourly, latest
 
 START = 1_795_305_600.0
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,7 +48,8 @@ class FakePrometheus:
 async def fake() -> AsyncIterator[FakePrometheus]:
     served = FakePrometheus()
     app = web.Application()
-    app.router.add_post("/base/api/v1/query_range", served.serve)
+    for path in ("query_range", "query"):
+        app.router.add_post(f"/base/api/v1/{path}", served.serve)
     async with TestServer(app) as server:
         served.url = str(server.make_url("/base/"))
         yield served
@@ -218,3 +219,38 @@ async def test_an_answer_of_another_kind_is_refused(fake: FakePrometheus, kind: 
 async def test_a_series_of_another_form_is_refused(fake: FakePrometheus, values: Any) -> None:
     fake.series(values)
     assert "a series that is none" in await refusal(fake)
+
+
+# --- the values of many series at a moment ------------------------------------------------------
+
+
+def vector(*series: object, kind: str = "vector") -> object:
+    return {"status": "success", "data": {"resultType": kind, "result": list(series)}}
+
+
+async def test_a_vector_is_read_with_its_labels(fake: FakePrometheus) -> None:
+    fake.says(vector({"metric": {"queue": "q"}, "value": [START, "1.5"]}, {"value": [START, "2"]}))
+    found = await latest(fake.url, "sum by (queue) (x)", START, "--prometheus")
+    assert found == [Sample({"queue": "q"}, 1.5), Sample({}, 2.0)]
+    (form,) = fake.forms
+    assert (form["query"], float(form["time"])) == ("sum by (queue) (x)", START)
+    fake.says(vector())
+    assert await latest(fake.url, "x", START, "--prometheus") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (vector(kind="scalar"), "answers with 'scalar', not a vector"),
+        (vector({"value": [START, "NaN"]}), "answers with 'NaN', which is no finite number"),
+        (vector({"value": [START]}), "a series that is none"),
+        (vector({"value": [START, "x"]}), "a series that is none"),
+        ("no object", "what answers at --prometheus is no Prometheus"),
+    ],
+)
+async def test_a_vector_that_is_none_is_refused(
+    fake: FakePrometheus, answer: object, words: str
+) -> None:
+    fake.says(answer)
+    with pytest.raises(PrometheusError, match=words):
+        await latest(fake.url, "x", START, "--prometheus")

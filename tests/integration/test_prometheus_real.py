@@ -8,8 +8,8 @@ import pytest
 from bireme.core.pool_history import PoolHistory
 from bireme.core.times import HOUR
 from bireme.forecasting.naive import Persistence
-from bireme.forecasting.nightly_job import PrometheusError, hourly
 from bireme.forecasting.pool_forecast import NightlySettings, forecast_pool
+from bireme.prometheus import PrometheusError, hourly
 from tests.support.prometheus import Programs, Samples, serving
 
 NOW = 1_795_305_600.0

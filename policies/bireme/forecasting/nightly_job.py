@@ -4,27 +4,22 @@ The only module of forecasting that knows Kubernetes; everything it decides is
 :func:`bireme.forecasting.pool_forecast.forecast_pool`, which is pure.
 
     1. List the NodePoolScalers.
-    2. Read the history of each: from its status, or from Prometheus (:func:`hourly`).
+    2. Read the history of each: from its status, or from Prometheus (:mod:`bireme.prometheus`).
     3. Forecast, and merge the result into the status (:func:`status_of`).
 
 One pool that fails stops no other. Where its history cannot be read tonight, the forecast of last
 night stays (the operator follows it until it is 26 hours old), and the condition Forecast says why.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
-from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 import numpy as np
-from yarl import URL
 
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory, hours_at
 from bireme.core.reasons import Reason
-from bireme.core.resources import FloatArray
 from bireme.core.times import DAY, HOUR
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
@@ -33,150 +28,7 @@ from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, history_of
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
-
-# --- Hours from Prometheus: one range query, evaluated at the end of each hour ------------------
-#
-# A query such as ``sum(avg_over_time(pool_demand[1h]))`` gives the mean of the hour that is over.
-# The answer must be one series, at the times asked for, of bounded size, within bounded time.
-# Values that are no finite numbers count as not recorded and are noted.
-
-# 56 days of hours are some 50 kB; what is longer is not the one series that was asked for.
-MOST_BYTES: Final = 2 * 1024 * 1024
-TIMEOUT_SECONDS: Final = 30.0
-_SHOWN: Final = 200
-
-
-class PrometheusError(BiremeError):
-    """Prometheus cannot be reached, refuses, or gives an unexpected answer; see the text."""
-
-
-class _Series(msgspec.Struct):
-    values: list[tuple[float, str]] = []
-
-
-class _Data(msgspec.Struct, rename="camel"):
-    result_type: str = ""
-    result: list[msgspec.Raw] = []
-
-
-class _Answer(msgspec.Struct):
-    status: str = ""
-    data: _Data = msgspec.field(default_factory=_Data)
-    error: str = ""
-    warnings: list[str] = []
-
-
-async def hourly(
-    url: str, query: str, start: float, hours: int, timeout_seconds: float = TIMEOUT_SECONDS
-) -> tuple[FloatArray, tuple[str, ...]]:
-    """Return ``query`` for each of ``hours`` from ``start`` (POSIX seconds) on, and notes on them.
-
-    Shape (hours,); hours without a value are NaN. ``url`` is that of the server, without
-    ``/api/v1``; ``query`` is PromQL with exactly one series as its result.
-
-    Raises:
-        PrometheusError: see there.
-    """
-    asked = {
-        "query": query,
-        "start": str(int(start) + HOUR),
-        "end": str(int(start) + HOUR * hours),
-        "step": str(HOUR),
-        "timeout": f"{timeout_seconds:g}s",
-    }
-    status, body = await _post(url, asked, timeout_seconds)
-    answer = _opened(status, body)
-    notes = [f"Prometheus warns: {text[:_SHOWN]}" for text in answer.warnings[:3]]
-    pairs = _only_series(answer.data)
-    return _placed(pairs, int(start), hours, notes), tuple(notes)
-
-
-async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
-    timeout = aiohttp.ClientTimeout(total=seconds)
-    # Not compressed, here and below: a short answer must not unpack to a long one.
-    headers = {
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/x-www-form-urlencoded",
-        "User-Agent": "bireme",
-    }
-    try:
-        target = URL(f"{url.rstrip('/')}/api/v1/query_range")
-        async with (
-            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
-            # A form, since queries may be longer than an address may be.
-            session.post(
-                target, data=urlencode(asked).encode(), headers=headers, allow_redirects=False
-            ) as response,
-        ):
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(64 * 1024):
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    raise PrometheusError(
-                        f"Prometheus answers with more than {MOST_BYTES // 2**20} MiB; "
-                        "aggregate the query to one series"
-                    )
-            return response.status, bytes(body)
-    except TimeoutError as error:
-        raise PrometheusError(
-            f"Prometheus gave no answer within {seconds:g} s; simplify the query, or record it"
-        ) from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise PrometheusError(
-            f"Prometheus cannot be asked: {error or type(error).__name__}; check "
-            "history.prometheus.url and whether the network allows it"
-        ) from error
-
-
-def _opened(status: int, body: bytes) -> _Answer:
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        shown = body[:_SHOWN].decode(errors="replace")
-        raise PrometheusError(
-            f"what answers at history.prometheus.url is no Prometheus: HTTP {status}, {shown!a}"
-        ) from error
-    if status != 200 or answer.status != "success":
-        raise PrometheusError(
-            f"Prometheus refuses the query: HTTP {status}, {answer.error[:_SHOWN] or 'no reason'}"
-        )
-    return answer
-
-
-def _only_series(data: _Data) -> Sequence[tuple[float, str]]:
-    if data.result_type != "matrix":
-        raise PrometheusError(f"Prometheus answers with {data.result_type[:32]!a}, not a matrix")
-    if len(data.result) != 1:
-        remedy = "aggregate it, as in sum(...)" if data.result else "check its names and labels"
-        raise PrometheusError(f"the query has {len(data.result)} series, not one; {remedy}")
-    try:
-        return msgspec.json.decode(data.result[0], type=_Series).values
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
-
-
-def _placed(
-    pairs: Sequence[tuple[float, str]], start: int, hours: int, notes: list[str]
-) -> FloatArray:
-    """Return each value in the hour that ends at its time."""
-    values = np.full(hours, np.nan)
-    odd = []
-    for at, text in pairs:
-        hour, rest = divmod(at - start - HOUR, HOUR)
-        if rest or not 0 <= hour < hours:
-            raise PrometheusError(f"Prometheus answers for {at:.0f}, which was not asked for")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            odd.append(text)
-        else:
-            values[int(hour)] = value
-    if odd:
-        notes.append(f"{len(odd)} values are no finite numbers, first {odd[0][:32]!a}")
-    return values
-
+from bireme.prometheus import PrometheusError, hourly
 
 CONDITION: Final = "Forecast"
 _PAGE: Final = 100

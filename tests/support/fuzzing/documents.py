@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from bireme import prometheus
 from bireme.cli import convert, manifest_files
 from bireme.core.errors import BiremeError
 from bireme.core.settings import SchedulingSettings
-from bireme.forecasting import nightly_job
 from bireme.kube import device_selectors, disruption_budgets, quantities, wire
 from bireme.kube.credentials import CredentialsError, CredentialSource
 from bireme.replay.reader import open_record
@@ -78,8 +78,8 @@ def _kubeconfig(path: Path) -> object:
 
 
 def _answer(body: bytes) -> object:
-    answer = nightly_job._opened(200, body)
-    return nightly_job._placed(nightly_job._only_series(answer.data), 0, 3, [])
+    answer = prometheus._opened(200, body, "url")
+    return prometheus._placed(prometheus._only_series(answer.data), 0, 3, [])
 
 
 def _selector(text: bytes) -> object:

@@ -1,0 +1,208 @@
+"""Questions to a Prometheus server: one series hour by hour, or the values of many at a moment.
+
+:func:`hourly` asks one range query, evaluated at the end of each hour: a query such as
+``sum(avg_over_time(pool_demand[1h]))`` gives the mean of the hour that is over. The answer must be
+one series, at the times asked for. Values that are no finite numbers count as not recorded and are
+noted. :func:`latest` asks for a vector. Answers are of bounded size, within bounded time.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+import numpy as np
+from yarl import URL
+
+from bireme.core.errors import BiremeError
+from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
+
+# 56 days of hours are some 50 kB; what is longer is not the one series that was asked for.
+MOST_BYTES: Final = 2 * 1024 * 1024
+TIMEOUT_SECONDS: Final = 30.0
+_SHOWN: Final = 200
+# What names the address of a NodePoolScaler's history.
+_SETTING: Final = "history.prometheus.url"
+
+
+class PrometheusError(BiremeError):
+    """Prometheus cannot be reached, refuses, or gives an unexpected answer; see the text."""
+
+
+class _Series(msgspec.Struct):
+    values: list[tuple[float, str]] = []
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[msgspec.Raw] = []
+
+
+class _Answer(msgspec.Struct):
+    status: str = ""
+    data: _Data = msgspec.field(default_factory=_Data)
+    error: str = ""
+    warnings: list[str] = []
+
+
+async def hourly(
+    url: str, query: str, start: float, hours: int, timeout_seconds: float = TIMEOUT_SECONDS
+) -> tuple[FloatArray, tuple[str, ...]]:
+    """Return ``query`` for each of ``hours`` from ``start`` (POSIX seconds) on, and notes on them.
+
+    Shape (hours,); hours without a value are NaN. ``url`` is that of the server, without
+    ``/api/v1``; ``query`` is PromQL with exactly one series as its result.
+
+    Raises:
+        PrometheusError: see there.
+    """
+    asked = {
+        "query": query,
+        "start": str(int(start) + HOUR),
+        "end": str(int(start) + HOUR * hours),
+        "step": str(HOUR),
+        "timeout": f"{timeout_seconds:g}s",
+    }
+    answer = await _asked(f"{url.rstrip('/')}/api/v1/query_range", asked, timeout_seconds, _SETTING)
+    notes = [f"Prometheus warns: {text[:_SHOWN]}" for text in answer.warnings[:3]]
+    pairs = _only_series(answer.data)
+    return _placed(pairs, int(start), hours, notes), tuple(notes)
+
+
+class Sample(NamedTuple):
+    """The value of one series, a finite number, and its labels."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class _Point(msgspec.Struct):
+    value: tuple[float, str]
+    metric: dict[str, str] = {}
+
+
+async def latest(
+    url: str, query: str, at: float, argument: str, timeout_seconds: float = TIMEOUT_SECONDS
+) -> list[Sample]:
+    """Return the series that ``query`` has ``at`` that moment (POSIX seconds), in any order.
+
+    ``argument`` is what the caller's user gave ``url`` by, for messages.
+
+    Raises:
+        PrometheusError: see there.
+    """
+    asked = {"query": query, "time": f"{at:.3f}", "timeout": f"{timeout_seconds:g}s"}
+    answer = await _asked(f"{url.rstrip('/')}/api/v1/query", asked, timeout_seconds, argument)
+    if answer.data.result_type != "vector":
+        kind = answer.data.result_type[:32]
+        raise PrometheusError(f"Prometheus answers with {kind!a}, not a vector")
+    return [_sample(given) for given in answer.data.result]
+
+
+def _sample(given: msgspec.Raw) -> Sample:
+    try:
+        point = msgspec.json.decode(given, type=_Point)
+        value = float(point.value[1])
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
+    if not math.isfinite(value):
+        raise PrometheusError(
+            f"Prometheus answers with {point.value[1][:32]!a}, which is no finite number"
+        )
+    return Sample(point.metric, value)
+
+
+async def _asked(url: str, asked: Mapping[str, str], seconds: float, argument: str) -> _Answer:
+    status, body = await _post(url, asked, seconds, argument)
+    return _opened(status, body, argument)
+
+
+async def _post(
+    url: str, asked: Mapping[str, str], seconds: float, argument: str
+) -> tuple[int, bytes]:
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    # Not compressed, here and below: a short answer must not unpack to a long one.
+    headers = {
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "User-Agent": "bireme",
+    }
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
+            # A form, since queries may be longer than an address may be.
+            session.post(
+                URL(url), data=urlencode(asked).encode(), headers=headers, allow_redirects=False
+            ) as response,
+        ):
+            body = bytearray()
+            async for chunk in response.content.iter_chunked(64 * 1024):
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise PrometheusError(
+                        f"Prometheus answers with more than {MOST_BYTES // 2**20} MiB; "
+                        "aggregate the query to one series"
+                    )
+            return response.status, bytes(body)
+    except TimeoutError as error:
+        raise PrometheusError(
+            f"Prometheus gave no answer within {seconds:g} s; simplify the query, or record it"
+        ) from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise PrometheusError(
+            f"Prometheus cannot be asked: {error or type(error).__name__}; check "
+            f"{argument} and whether the network allows it"
+        ) from error
+
+
+def _opened(status: int, body: bytes, argument: str) -> _Answer:
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        shown = body[:_SHOWN].decode(errors="replace")
+        raise PrometheusError(
+            f"what answers at {argument} is no Prometheus: HTTP {status}, {shown!a}"
+        ) from error
+    if status != 200 or answer.status != "success":
+        raise PrometheusError(
+            f"Prometheus refuses the query: HTTP {status}, {answer.error[:_SHOWN] or 'no reason'}"
+        )
+    return answer
+
+
+def _only_series(data: _Data) -> Sequence[tuple[float, str]]:
+    if data.result_type != "matrix":
+        raise PrometheusError(f"Prometheus answers with {data.result_type[:32]!a}, not a matrix")
+    if len(data.result) != 1:
+        remedy = "aggregate it, as in sum(...)" if data.result else "check its names and labels"
+        raise PrometheusError(f"the query has {len(data.result)} series, not one; {remedy}")
+    try:
+        return msgspec.json.decode(data.result[0], type=_Series).values
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
+
+
+def _placed(
+    pairs: Sequence[tuple[float, str]], start: int, hours: int, notes: list[str]
+) -> FloatArray:
+    """Return each value in the hour that ends at its time."""
+    values = np.full(hours, np.nan)
+    odd = []
+    for at, text in pairs:
+        hour, rest = divmod(at - start - HOUR, HOUR)
+        if rest or not 0 <= hour < hours:
+            raise PrometheusError(f"Prometheus answers for {at:.0f}, which was not asked for")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            odd.append(text)
+        else:
+            values[int(hour)] = value
+    if odd:
+        notes.append(f"{len(odd)} values are no finite numbers, first {odd[0][:32]!a}")
+    return values
