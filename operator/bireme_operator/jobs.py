@@ -161,9 +161,8 @@ class JobReconciler:
         """Count what a job loses that ran and does not any more, unless it has succeeded."""
         if job.phase != "Running" or move.phase in ("Running", "Succeeded") or view is None:
             return
-        pool_label = self.state.settings.node_pool_label
-        lost = lost_device_seconds(before, view, self.state.node_table, pool_label, now)
-        self.usage.count_loss(view.plan.queue, job.key[0], lost, move.reason)
+        nodes, label = self.state.node_table, self.state.settings.node_pool_label
+        self.usage.count_loss(lost_device_seconds(job, before, view, nodes, label, now))
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""

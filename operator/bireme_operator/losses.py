@@ -5,31 +5,37 @@ from typing import Any
 
 from bireme.core.nodes import NodeTable
 from bireme.core.resources import is_device
+from bireme.core.usage import Holder, Use
 from bireme.kube import quantities
 from bireme.kube.allocations import GangView
-from bireme.kube.training_jobs import reported_progress
+from bireme.kube.training_jobs import JobFacts, reported_progress
 
 
 def lost_device_seconds(
-    status: Mapping[str, Any], view: GangView, nodes: NodeTable, pool_label: str, now: float
-) -> dict[tuple[str, str], float]:
-    """Return what a gang loses that is stopped at ``now`` (POSIX seconds), by resource and pool.
+    job: JobFacts,
+    status: Mapping[str, Any],
+    view: GangView,
+    nodes: NodeTable,
+    label: str,
+    now: float,
+) -> dict[Holder, float]:
+    """Return what the gang of ``job`` loses that is stopped at ``now`` (POSIX seconds).
 
     That is its devices times the time since its last progress report, or since it ran where this
-    run has reported none: Bireme knows of no checkpoints. ``status`` is that of its TrainingJob
-    before the stop.
+    run has reported none: Bireme knows of no checkpoints. ``status`` is that before the stop, and
+    ``label`` that of node pools.
     """
     seconds = max(0.0, now - _safe_until(status, view))
-    pools = nodes.label(pool_label)
-    lost: dict[tuple[str, str], float] = {}
+    pools = nodes.label(label)
+    lost: dict[Holder, float] = {}
     for task, places in view.places.items():
         devices = [(name, n) for name, n in view.plan.requests.get(task, ()) if is_device(name)]
         for node, replicas in places.items():
             code = pools.codes[nodes.row[node]] if node in nodes.row else -1
             pool = pools.values[code] if code >= 0 else ""
             for resource, amount in devices:
-                held = lost.get((resource, pool), 0.0)
-                lost[resource, pool] = held + seconds * replicas * amount
+                holder = Holder(resource, view.plan.queue, job.key[0], pool, Use.RUNNING)
+                lost[holder] = lost.get(holder, 0.0) + seconds * replicas * amount
     return lost
 
 

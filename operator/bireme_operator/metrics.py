@@ -20,7 +20,7 @@ from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import CPU, Amounts, is_device
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.usage import Lapse
+from bireme.core.usage import Holder, Lapse, Use
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import FINISHED, JobFacts
@@ -52,7 +52,7 @@ class MetricMaker:
 
 MOST_QUEUES: Final = 64
 MOST_HOLDERS: Final = 512
-"""Queues in namespaces on pools that have series of their own."""
+"""Queues in namespaces on pools, by resource, that have series of their own."""
 OTHER: Final = "(other)"
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
 _STARTS: Final = (1, 3, 10, 30, 60, 120, 300, 900)
@@ -77,7 +77,7 @@ class UsageMetrics:
     """Device-seconds by who held the devices; each process counts those of its own leadership."""
 
     def __init__(self, make: MetricMaker) -> None:
-        self._known: set[tuple[str, str, str]] = set()
+        self._known: set[tuple[str, str, str, str]] = set()
         self._seconds = make.counter("usage_seconds", "Time that device_seconds covers")
         where = ("resource", "queue", "namespace", "pool")
         self._held = make.counter(
@@ -92,31 +92,34 @@ class UsageMetrics:
             "Those of running that a stop made void: since the last progress report of the run, or"
             " all of a run without reports",
             *where,
-            "reason",
         )
 
-    def count(self, lapse: Lapse) -> None:
-        """Count the time that has passed and what was held meanwhile."""
+    def count(self, lapse: Lapse, held: Iterable[Holder]) -> None:
+        """Count the time that has passed, and what was had meanwhile; ``held`` is what is now."""
         self._seconds.inc(lapse.seconds)
         for holder, seconds in lapse.device_seconds.items():
-            where = self._of(holder.queue, holder.namespace, holder.pool)
-            self._held.labels(holder.resource, *where, holder.use.value).inc(seconds)
+            self._held.labels(*self._of(holder), holder.use.value).inc(seconds)
+        for holder in held:
+            self._of(holder)
 
-    def count_loss(
-        self, queue: str, namespace: str, lost: Mapping[tuple[str, str], float], reason: str
-    ) -> None:
-        """Count the device-seconds ``lost``, by resource and pool, for ``reason``."""
-        for (resource, pool), seconds in lost.items():
-            where = self._of(queue, namespace, pool)
-            self._lost.labels(resource, *where, reason).inc(seconds)
+    def count_loss(self, lost: Mapping[Holder, float]) -> None:
+        """Count the device-seconds that ``lost`` has, by who held them running."""
+        for holder, seconds in lost.items():
+            self._lost.labels(*self._of(holder)).inc(seconds)
 
-    def _of(self, queue: str, namespace: str, pool: str) -> tuple[str, str, str]:
-        """Return the labels, or three times :data:`OTHER` after the first :data:`MOST_HOLDERS`."""
-        where = (queue, namespace, pool)
-        if where not in self._known and len(self._known) >= MOST_HOLDERS:
-            return OTHER, OTHER, OTHER
-        self._known.add(where)
-        return where
+    def _of(self, holder: Holder) -> tuple[str, str, str, str]:
+        """Return the labels; after the first :data:`MOST_HOLDERS` all others are :data:`OTHER`."""
+        labels = holder.resource, holder.queue, holder.namespace, holder.pool
+        if labels in self._known:
+            return labels
+        if len(self._known) >= MOST_HOLDERS:
+            return holder.resource, OTHER, OTHER, OTHER
+        self._known.add(labels)
+        # Prometheus tells how a series grows: what it has when it is seen first does not count.
+        self._lost.labels(*labels)
+        for use in Use:
+            self._held.labels(*labels, use.value)
+        return labels
 
 
 class GangMetrics:

@@ -316,4 +316,4 @@ class CycleRunner:
             self.metrics.gangs.show_waiting(decision.held, snapshot)
         self.metrics.gangs.show_devices(decision.held, snapshot)
         held = devices_held(snapshot, decision.held)
-        self.metrics.usage.count(self._meter.look(self.clock(), held))
+        self.metrics.usage.count(self._meter.look(self.clock(), held), held)

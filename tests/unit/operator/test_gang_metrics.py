@@ -209,18 +209,20 @@ def test_device_seconds_add_up_and_those_of_too_many_holders_are_counted_togethe
     registry = CollectorRegistry()
     metrics = UsageMetrics(MetricMaker(registry))
     where = (GPU, "default", "team", "train")
-    runs, left = Holder(*where, Use.RUNNING), MOST_HOLDERS - 1
-    for seconds in (10.0, 20.0):
-        metrics.count(Lapse(seconds, {runs: 8 * seconds}))
-    metrics.count_loss("default", "team", {(GPU, "train"): 80.0}, "PodFailed")
-    metrics.count(Lapse(1.0, {Holder(GPU, n, n, "", Use.STARTING): 1.0 for n in HOSTILE}))
     labels = dict(zip(("resource", "queue", "namespace", "pool"), where, strict=True))
-    says = registry.get_sample_value
+    runs, says = Holder(*where, Use.RUNNING), registry.get_sample_value
+    metrics.count(Lapse(0.0, {}), [runs])
+    assert says("bireme_device_seconds_total", {**labels, "use": "stopping"}) == 0.0
+    assert says("bireme_device_seconds_lost_total", labels) == 0.0, "there before it grows"
+    for seconds in (10.0, 20.0):
+        metrics.count(Lapse(seconds, {runs: 8 * seconds}), [runs])
+    metrics.count_loss({runs: 80.0})
+    metrics.count(Lapse(1.0, {Holder(GPU, n, n, "", Use.STARTING): 1.0 for n in HOSTILE}), [])
     assert says("bireme_usage_seconds_total") == 31.0
     assert says("bireme_device_seconds_total", {**labels, "use": "running"}) == 240.0
-    assert says("bireme_device_seconds_lost_total", {**labels, "reason": "PodFailed"}) == 80.0
+    assert says("bireme_device_seconds_lost_total", labels) == 80.0
     rest = {**dict.fromkeys(labels, OTHER), "resource": GPU, "use": "starting"}
-    assert says("bireme_device_seconds_total", rest) == len(HOSTILE) - left
+    assert says("bireme_device_seconds_total", rest) == len(HOSTILE) - (MOST_HOLDERS - 1)
 
 
 def test_a_thousand_pools_and_policies_are_counted_as_the_first_by_name() -> None:

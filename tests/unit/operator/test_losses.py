@@ -6,6 +6,7 @@ import pytest
 
 from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
+from bireme.core.usage import Holder, Use
 from bireme.kube import quantities
 from bireme.testing import a_node
 from bireme_operator.losses import lost_device_seconds
@@ -47,14 +48,17 @@ def test_what_came_after_the_last_report_of_the_run_is_lost(
     plan = a_plan(job, ("n0", "n1", "gone"), planned=CREATED + 10)
     nodes = NodeTable([a_node("n0", labels={POOL: "train"}), a_node("n1")], ())
     view = a_view(job, plan, running(job, plan))
-    lost = lost_device_seconds(status, view, nodes, POOL, CREATED + 1000)
+    lost = lost_device_seconds(job, status, view, nodes, POOL, CREATED + 1000)
     gpus = dict(job.tasks[0].request)[GPU]
-    assert lost == {(GPU, "train"): gpus * seconds, (GPU, ""): 2 * gpus * seconds}
+    train, other = (Holder(GPU, "default", "default", p, Use.RUNNING) for p in ("train", ""))
+    assert lost == {train: gpus * seconds, other: 2 * gpus * seconds}
 
 
 def test_a_replica_that_has_succeeded_has_given_its_devices_back() -> None:
     job = a_job(task("worker", 2))
     plan = a_plan(job, ("n0",))
     view = a_view(job, plan, running(job, plan, worker_0="Succeeded"))
-    lost = lost_device_seconds(a_status(runs_after=0), view, NodeTable([], ()), POOL, CREATED + 10)
-    assert lost == {(GPU, ""): 10.0 * dict(job.tasks[0].request)[GPU]}
+    lost = lost_device_seconds(
+        job, a_status(runs_after=0), view, NodeTable([], ()), POOL, CREATED + 10
+    )
+    assert list(lost.values()) == [10.0 * dict(job.tasks[0].request)[GPU]]
