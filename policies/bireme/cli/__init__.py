@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "queue": "which gangs wait, over all queues, the next to start first",
     "list": "all jobs and gangs of a namespace: phase, reason, queue, place in line, size, age",
     "top": "what the cluster does now: queues, what runs, what is next; live, until Ctrl-C",
+    "usage": "what devices were held for, by queue, namespace or pool, and how much was wasted",
     "suspend": "take the places of jobs away and keep the jobs, until they are resumed",
     "resume": "let suspended jobs start again, in their turn",
     "explain": "what a SchedulingPolicy decides, whether it does, and how well",

@@ -1,0 +1,229 @@
+"""``bireme usage``: what devices were held for, by queue, namespace or node pool, in device-hours.
+
+Counters of the operator, which a Prometheus keeps, or its records say how many devices gangs had,
+how long, and how much of that came to nothing. Neither need reach back as far as is asked: the
+answer says from when on it is known, and how much of the time since.
+"""
+
+import argparse
+import asyncio
+import csv
+import io
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from bireme.cli.arguments import Json, UsageError, pair
+from bireme.cli.series import seconds
+from bireme.core.errors import BiremeError
+from bireme.core.times import HOUR, clock_time
+from bireme.core.usage import Use
+from bireme.prometheus import latest
+from bireme.tables import aligned
+
+_PROMETHEUS: Final = "BIREME_PROMETHEUS_URL"
+_LOST: Final = "lost"
+_COLUMNS: Final = (
+    *(Use.RUNNING.value, _LOST),
+    *(use.value for use in (Use.STARTING, Use.STOPPING, Use.RESERVED)),
+)
+_QUERY_SECONDS: Final = 120.0
+# Of the time asked for: from when on something is known is found on so many points.
+_POINTS: Final = 1000
+_FINEST_SECONDS: Final = 60
+
+
+class NothingKnownError(BiremeError):
+    """Nothing is known of the time asked for; the text says where that was looked for."""
+
+
+@dataclass(slots=True)
+class UsageReport:
+    """Device-seconds of a time, as far as it is known.
+
+    Attributes:
+        begin, end: The time asked for, POSIX seconds.
+        known_from: When the first of what is known begins, POSIX seconds.
+        known_seconds: How much of the time is known.
+        rows: By value of the label asked for and resource; by use, and ``lost``, a part of running.
+    """
+
+    begin: float
+    end: float
+    known_from: float
+    known_seconds: float
+    rows: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+
+    def add(self, key: tuple[str, str], column: str, device_seconds: float) -> None:
+        row = self.rows.setdefault(key, dict.fromkeys(_COLUMNS, 0.0))
+        row[column] += device_seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--since", type=seconds, default="30d", metavar="TIME", help="how far back; default: 30d")
+    groups = ("queue", "namespace", "pool")
+    add("--by", choices=groups, default="queue", help="a line for each; default: queue")
+    add("-o", "--output", choices=("table", "csv", "json"), default="table", help="default: table")
+    add(
+        "--prometheus",
+        metavar="URL",
+        default=os.environ.get(_PROMETHEUS),
+        help=f"the Prometheus that scrapes the operator; default: the variable {_PROMETHEUS}",
+    )
+    add(
+        "--label",
+        type=_label,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only series with this label, such as cluster=a; once for each",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.prometheus:
+        raise UsageError(
+            f"argument --prometheus: none is given, nor is {_PROMETHEUS} set; name the server, "
+            "such as http://localhost:9090"
+        )
+    end = time.time()  # noqa: TID251  # a person asks now
+    report = asyncio.run(_from_prometheus(options, end))
+    match options.output:
+        case "json":
+            sys.stdout.write(json.dumps(_json(report, options.by), indent=2) + "\n")
+        case "csv":
+            sys.stderr.write(f"{_known(report)}\n")
+            sys.stdout.write(_csv(report, options.by))
+        case _:
+            sys.stdout.write(f"{_known(report)}\n\n{_table(report, options.by)}")
+    return 0
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, value = pair(text)
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
+        raise argparse.ArgumentTypeError(f"{name!r} is no label's name; write cluster=a, say")
+    return name, value
+
+
+# --- from Prometheus ----------------------------------------------------------------------------
+
+
+async def _from_prometheus(options: argparse.Namespace, end: float) -> UsageReport:
+    span, by = options.since, options.by
+    labels = ",".join(f"{name}={json.dumps(value)}" for name, value in options.label)
+
+    async def ask(query: str) -> list[tuple[Mapping[str, str], float]]:
+        return [*await latest(options.prometheus, query, end, "--prometheus", _QUERY_SECONDS)]
+
+    covered = f"bireme_usage_seconds_total{{{labels}}}"
+    step = max(_FINEST_SECONDS, span // _POINTS)
+    first = await ask(f"min(min_over_time(timestamp({covered} > 0)[{span}s:{step}s]))")
+    known = await ask(f"sum(increase({covered}[{span}s]))")
+    if not (first and known):
+        raise NothingKnownError(
+            f"{options.prometheus} has no bireme_usage_seconds_total of the time asked for; does "
+            "it scrape the operator, and is --label right?"
+        )
+    # An increase is extrapolated to the ends of the time.
+    covered_seconds = min(known[0][1], span)
+    report = UsageReport(end - span, end, max(end - span, first[0][1]), covered_seconds)
+    groups = f"sum by (resource, {by}, use)"
+    for series, value in await ask(
+        f"{groups} (increase(bireme_device_seconds_total{{{labels}}}[{span}s]))"
+    ):
+        report.add((series.get(by, ""), series["resource"]), series["use"], value)
+    for series, value in await ask(
+        f"sum by (resource, {by}) (increase(bireme_device_seconds_lost_total{{{labels}}}[{span}s]))"
+    ):
+        report.add((series.get(by, ""), series["resource"]), _LOST, value)
+    return report
+
+
+# --- the answer ---------------------------------------------------------------------------------
+
+
+def _known(report: UsageReport) -> str:
+    span = report.end - report.begin
+    text = f"Device-hours from {clock_time(report.begin)} to {clock_time(report.end)}"
+    share = report.known_seconds / span
+    since = f"from {clock_time(report.known_from)} on"
+    return (
+        f"{text}; {report.known_seconds / HOUR:.1f} h of these {span / HOUR:.1f} h are known "
+        f"({100 * share:.0f} %), {since}."
+    )
+
+
+def _lines(report: UsageReport) -> Iterator[tuple[str, str, float, dict[str, float]]]:
+    """Yield group, resource, device-hours held and those of each column; the most held first."""
+    for (group, resource), row in sorted(
+        report.rows.items(), key=lambda item: (item[0][1], -_held(item[1]), item[0][0])
+    ):
+        hours = {column: amount / HOUR for column, amount in row.items()}
+        if _held(row) > 0:
+            yield group, resource, _held(row) / HOUR, hours
+
+
+def _held(row: Mapping[str, float]) -> float:
+    return sum(row[use.value] for use in Use)
+
+
+def _table(report: UsageReport, by: str) -> str:
+    rows = [[by.upper(), "RESOURCE", "HELD", *(column.upper() for column in _COLUMNS)]]
+    totals: dict[str, dict[str, float]] = {}
+    for group, resource, held, hours in _lines(report):
+        rows.append([group or "-", resource, *_cells(held, hours)])
+        total = totals.setdefault(resource, dict.fromkeys(_COLUMNS, 0.0))
+        for column, amount in hours.items():
+            total[column] += amount
+    if not totals:
+        return "Nobody held devices.\n"
+    for resource, total in sorted(totals.items()):
+        rows.append(["all", resource, *_cells(_held(total), total)])
+    notes = (
+        "HELD is running, starting, stopping and reserved together; LOST is the part of RUNNING "
+        "that stops made void."
+    )
+    return "\n".join(aligned(rows, left=2)) + f"\n\n{notes}\n"
+
+
+def _cells(held: float, hours: Mapping[str, float]) -> list[str]:
+    shares = (f"{hours[column]:.1f} ({100 * hours[column] / held:.0f} %)" for column in _COLUMNS)
+    return [f"{held:.1f}", *shares]
+
+
+def _csv(report: UsageReport, by: str) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([by, "resource", "held_hours", *(f"{column}_hours" for column in _COLUMNS)])
+    for group, resource, held, hours in _lines(report):
+        numbers = (f"{amount:.4f}" for amount in (held, *(hours[c] for c in _COLUMNS)))
+        writer.writerow([group, resource, *numbers])
+    return text.getvalue()
+
+
+def _json(report: UsageReport, by: str) -> Json:
+    return {
+        "from": clock_time(report.begin),
+        "until": clock_time(report.end),
+        "knownFrom": clock_time(report.known_from),
+        "knownHours": round(report.known_seconds / HOUR, 4),
+        "by": by,
+        "items": [
+            {
+                by: group,
+                "resource": resource,
+                "hours": {
+                    "held": round(held, 4),
+                    **{column: round(hours[column], 4) for column in _COLUMNS},
+                },
+            }
+            for group, resource, held, hours in _lines(report)
+        ],
+    }
