@@ -33,6 +33,7 @@ from bireme_operator.events import Events
 from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, show
 from bireme_operator.node_pools import ManagedPool, ManagedPools
 from bireme_operator.policies import Policies, PolicyStats, ShadowStats
+from bireme_operator.stalls import stalled_gangs
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
 
@@ -418,13 +419,14 @@ class PoolReports(StatusReports):
 
 @dataclass(frozen=True, slots=True)
 class ClusterReports:
-    """All that administrators look at: statuses of the cluster-scoped kinds, partial gangs."""
+    """All that administrators look at: statuses of the cluster-scoped kinds, gangs in trouble."""
 
     state: ClusterState
     queues: QueueReports
     policies: PolicyReports
     pools: PoolReports
     metrics: GangMetrics
+    stalled_after_seconds: float
 
     def sweep(self, snapshot: ClusterSnapshot) -> None:
         """Bring all statuses and gauges up to date."""
@@ -432,6 +434,8 @@ class ClusterReports:
         self.policies.submit()
         self.pools.submit()
         self.metrics.show_partial(self.state, snapshot.now)
+        stalled = stalled_gangs(self.state, snapshot.now, self.stalled_after_seconds)
+        self.metrics.show_stalled(stalled)
 
     async def close(self) -> None:
         for each in (self.queues, self.policies, self.pools):

@@ -41,6 +41,8 @@ _QUIET = (
 )
 _WARNINGS = frozenset(
     {
+        Reason.NO_PROGRESS,
+        Reason.REPLICAS_NOT_READY,
         Reason.GANG_NOT_BOUND_IN_TIME,
         Reason.UNSCHEDULABLE,
         Reason.START_TIMED_OUT,

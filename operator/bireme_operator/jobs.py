@@ -22,6 +22,7 @@ from bireme_operator.metrics import GangMetrics, UsageMetrics
 from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
+from bireme_operator.stalls import stall_of, with_stall
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.status import Status
 from bireme_operator.status_writer import StatusWriter
@@ -52,6 +53,7 @@ class JobReconciler:
     metrics: GangMetrics
     usage: UsageMetrics
     clock: Callable[[], float]
+    stalled_after_seconds: float
     _pods_made: dict[str, float] = field(default_factory=dict)
     _judged: dict[str, int] = field(default_factory=dict)
 
@@ -85,15 +87,18 @@ class JobReconciler:
             return
         # 4. Nothing to do: report counts and progress.
         if view is not None and job.phase in lifecycle.ACTIVE and not self._is_premature(job):
-            self._report(job, view)
+            self._report(job, view, at.now)
 
-    def _report(self, job: JobFacts, view: GangView) -> None:
+    def _report(self, job: JobFacts, view: GangView, now: float) -> None:
         wanted = status.counted(dict(job.status), job, view)
         wanted |= self.progress.status_update(job, view)
         if lifecycle.is_resizable(job):
             wanted = status.sized(wanted, view, self.state.node_table)
         elif view.plan.mode == "Score":
             wanted = status.in_place(wanted, view, self.state.node_table)
+        if job.phase == "Running":
+            stall = stall_of(job, view, now, self.stalled_after_seconds)
+            wanted = with_stall(wanted, view, stall)
         self.reports.submit_job(job, wanted)
 
     def is_free(self, job: JobFacts) -> bool:

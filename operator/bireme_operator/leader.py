@@ -183,6 +183,7 @@ class LeaderTerm:
             metrics=metrics.gangs,
             usage=metrics.usage,
             clock=clock,
+            stalled_after_seconds=settings.stalled_after_seconds,
         )
         self.suspensions = Suspensions(state, writes, clock)
         guests = Guests(writes, self.suspensions, health.lost, clock, now)
@@ -220,6 +221,7 @@ class LeaderTerm:
             PolicyReports(context, self.policies, metrics.policies),
             PoolReports(context, self.pools, metrics.pools),
             metrics.gangs,
+            settings.stalled_after_seconds,
         )
 
         # 6. The loop.

@@ -351,10 +351,13 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
     if job.phase == "Running":
         return None
     if view.is_ready:
-        nodes = len(set(view.nodes))
-        message = f"all {len(view.members)} replicas run on {nodes} node(s)"
-        return Transition("Running", Reason.GANG_RUNNING, message)
+        return Transition("Running", Reason.GANG_RUNNING, running_message(view))
     return None
+
+
+def running_message(view: GangView) -> str:
+    """Return what is said of a gang all of whose replicas run."""
+    return f"all {len(view.members)} replicas run on {len(set(view.nodes))} node(s)"
 
 
 def _late(job: JobFacts, view: GangView, at: Situation) -> Transition | None:

@@ -6,7 +6,6 @@ from typing import Any
 from bireme.core.nodes import NodeTable
 from bireme.core.resources import is_device
 from bireme.core.usage import Holder, Use
-from bireme.kube import quantities
 from bireme.kube.allocations import GangView
 from bireme.kube.training_jobs import JobFacts, reported_progress
 
@@ -22,10 +21,10 @@ def lost_device_seconds(
     """Return what the gang of ``job`` loses that is stopped at ``now`` (POSIX seconds).
 
     That is its devices times the time since its last progress report, or since it ran where this
-    run has reported none: Bireme knows of no checkpoints. ``status`` is that before the stop, and
-    ``label`` that of node pools.
+    run has reported none: Bireme knows of no checkpoints. ``status`` is that before the stop,
+    with what was reported last, and ``label`` that of node pools.
     """
-    seconds = max(0.0, now - _safe_until(status, view))
+    seconds = max(0.0, now - _safe_until(job, status, view))
     pools = nodes.label(label)
     lost: dict[Holder, float] = {}
     for task, places in view.places.items():
@@ -39,16 +38,7 @@ def lost_device_seconds(
     return lost
 
 
-def running_since(status: Mapping[str, Any]) -> float | None:
-    """Return since when all replicas of a TrainingJob run, POSIX seconds; None if they do not."""
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "Running" and condition["status"] == "True":
-            return quantities.parse_timestamp(condition["lastTransitionTime"])
-    return None
-
-
-def _safe_until(status: Mapping[str, Any], view: GangView) -> float:
-    began = running_since(status)
-    began = view.plan.planned if began is None else began
+def _safe_until(job: JobFacts, status: Mapping[str, Any], view: GangView) -> float:
+    began = view.plan.planned if job.running_since is None else job.running_since
     reported = reported_progress(status)
     return began if reported is None else max(began, reported.progress.reported)

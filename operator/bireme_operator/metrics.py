@@ -169,12 +169,26 @@ class GangMetrics:
         self._scattered = make.gauge(
             "devices_scattered", "Free devices on nodes that are partly used", *where
         )
+        self._stalled = make.gauge(
+            "gangs_stalled",
+            "Running gangs with devices whose reports have shown no progress, or of which a replica"
+            " was not ready, for stalledAfterSeconds",
+            "queue",
+            "reason",
+        )
         self._partial = make.gauge(
             "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
         )
         self._partial_age = make.gauge(
             "partial_gang_age_seconds", "Age of the oldest plan of a gang with a replica on no node"
         )
+
+    def show_stalled(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Show the numbers of stalled gangs by queue and reason."""
+        shown = Counts[tuple[str, ...]]()
+        for (queue, reason), count in counts.items():
+            shown[self._queues.of(queue), reason] += count
+        _show(self._stalled, shown)
 
     def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Count a gang whose admission begins."""

@@ -109,6 +109,11 @@ class OperatorSettings:
     progress_write_seconds: Annotated[float, Within(0)] = 30.0
     """Least time between writes of one job's progress into its status."""
 
+    stalled_after_seconds: Annotated[float, Within(0)] = 1800.0
+    """A running job counts as stalled when its progress reports have shown nothing new, or one of
+    its replicas has not been ready, for so long; 0 for never. A job that reports once in an hour
+    needs more than that."""
+
     checkpoint_directory: str = ""
     """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
     alone."""

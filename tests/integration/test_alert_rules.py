@@ -108,6 +108,17 @@ def test_a_gang_that_is_neither_whole_nor_planned_again_alerts(bireme: Judge) ->
     bireme.fires(alert, {series: "200x9"}, "10m", value="3m 20s")
 
 
+def test_gangs_that_hold_devices_and_get_nothing_done_alert_by_queue_and_reason(
+    bireme: Judge,
+) -> None:
+    alert = "BiremeGangsStalled"
+    series = 'bireme_gangs_stalled{pod="%s",queue="q",reason="NoProgress"}'
+    leads, before = {series % "a": "2x9"}, {series % "b": "1x2 stale"}
+    bireme.is_silent(alert, {series % "a": "1 stale"}, "10m")
+    bireme.is_silent(alert, leads, "4m")
+    bireme.fires(alert, leads | before, "10m", queue="q", reason="NoProgress", value="2")
+
+
 def test_gangs_that_are_planned_again_and_again_alert(bireme: Judge) -> None:
     alert = "BiremeGangsNotBound"
     moves = 'bireme_job_transitions_total{phase="Restarting",reason="%s"}'

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from bireme.core.gpus import GPU
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import JOBS, furnish, leading, status, submit, until
 from tests.support.scenario.manifests import task, training_job
+from tests.support.simcluster.objects import PODS
 from tests.support.trained_policies import metric
 
 
@@ -48,3 +50,33 @@ async def test_turns_and_the_cycles_in_them_are_timed(api: FakeApi, tmp_path: Pa
         assert decided is not None
         assert decided >= 1
         await until(lambda: (metric(term, "turn_seconds_count") or 0) > decided)
+
+
+async def test_what_a_gang_holds_loses_and_does_not_use_is_counted(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, training_job("job", task("worker", 2), runPolicy={"backoffLimit": 0}))
+    where = {"resource": GPU, "queue": "default", "namespace": "default", "pool": ""}
+
+    def seconds(use: str) -> float:
+        return metric(term, "device_seconds_total", **where, use=use) or 0.0
+
+    stalled = {"queue": "default", "reason": "ReplicasNotReady"}
+    eager = leading(api, tmp_path, stalled_after_seconds=60.0)
+    async with FakeKubelets(api, runs) as kubelets, eager as term:
+        await until(lambda: status(api).get("phase") == "Running")
+        await until(lambda: seconds("running") > 0)
+        assert metric(term, "device_seconds_lost_total", **where) == 0
+        ready = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        hangs = {"status": {"phase": "Running", "conditions": [ready]}}
+        api.store.update(PODS, ("default", "job-worker-1"), hangs, "status")
+        await until(lambda: status(api).get("reason") == "ReplicasNotReady")
+        assert status(api)["phase"] == "Running"
+        await until(lambda: metric(term, "gangs_stalled", **stalled) == 1)
+        kubelets.end("job-worker-1", "Failed")
+        await until(lambda: status(api).get("phase") == "Failed")
+        await until(lambda: metric(term, "gangs_stalled", **stalled) is None)
+        await until(lambda: (metric(term, "device_seconds_lost_total", **where) or 0.0) > 0)
+        held = sum(map(seconds, ("running", "starting", "stopping")))
+        assert 0 < held <= 2 * (metric(term, "usage_seconds_total") or 0.0)

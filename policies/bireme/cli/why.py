@@ -47,6 +47,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",
     Reason.BUDGET_OVERRIDDEN: "time, as others end; a budget holds within its queue's guarantee",
     Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer",
+    Reason.NO_PROGRESS: "the logs of its replicas. A replica that is deleted makes the whole gang"
+    " start again",
+    Reason.REPLICAS_NOT_READY: "kubectl describe of the replica's pod, and its logs. A replica that"
+    " is deleted makes the whole gang start again",
     Reason.GANG_NOT_BOUND_IN_TIME: "nothing: it is planned again. Where all gangs say so, the"
     " second kube-scheduler is dead",
     Reason.UNSCHEDULABLE: "change what the message names: a port, a volume, an affinity. An edit of"

@@ -87,6 +87,12 @@ class Reason(StrEnum):
     sizer wants it smaller."""
     GANG_RUNNING = "GangRunning"
     """All replicas are ready; of a PodGroup, all containers of minMember pods have started."""
+    NO_PROGRESS = "NoProgress"
+    """It runs and holds devices, and for stalledAfterSeconds its reports, of which there were some
+    before, were the same or none. Nothing is done about it."""
+    REPLICAS_NOT_READY = "ReplicasNotReady"
+    """It runs, and one of its replicas, which hold devices, has not been ready for
+    stalledAfterSeconds, with its words in the message. Nothing is done about it."""
     GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
     """Pods were not on their nodes bindTimeoutSeconds after the plan and kube-scheduler said
     nothing of them, or another pod took their room; or those that replace lost ones of a PodGroup

@@ -102,6 +102,8 @@ class PodFacts:
     gated_since: float = 0.0
     """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
     has_finalizers: bool = False
+    unready_since: float = 0.0
+    """Since when a pod that has not ended is not ready, POSIX seconds; 0 if it is, or unknown."""
 
     @property
     def is_terminal(self) -> bool:
@@ -147,7 +149,14 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
         has_finalizers=bool(meta.finalizers),
+        unready_since=0.0 if status.phase in TERMINAL else _unready_since(conditions.get("Ready")),
     )
+
+
+def _unready_since(ready: wire.V1Condition | None) -> float:
+    if ready is None or _holds(ready):
+        return 0.0
+    return parse_timestamp(ready.last_transition_time) or 0.0
 
 
 # Of a hundred thousand pods most are members of a few thousand gangs and differ in few words: what

@@ -68,6 +68,7 @@ MOST_STEPS: Final = 1e15
 """Larger step counts are refused."""
 # Shortest time between two reports from which a speed is derived.
 _SHORTEST_SECONDS: Final = 10.0
+_OF_TRAINING: Final = ("percentage", "step", "loss", "accuracy")
 # Weight of a new speed against the one remembered for the same size.
 _NEW_WEIGHT: Final = 0.5
 
@@ -192,6 +193,7 @@ def with_report(
         update={
             **reported,
             "reported_time": moment,
+            "progressed_time": moment if _is_news(old, report) else old.progressed_time,
             "remaining_seconds": report.remaining_seconds,
             "worst_loss": _largest(old.worst_loss, report.loss),
             "accuracy_gain": _gain(old, report.accuracy),
@@ -202,6 +204,18 @@ def with_report(
     progress = with_anchor(ReportedProgress(new).progress, run.attained_seconds, run.started)
     anchor = {"first_expected_seconds": progress.anchor_seconds}
     return new.model_copy(update=anchor).to_manifest()
+
+
+def _is_news(old: ProgressStatus, report: ProgressReport) -> bool:
+    """Return whether ``report`` shows that training went on since the one before it."""
+    told = {
+        name: value
+        for name, value in asdict(report).items()
+        if name in _OF_TRAINING and value is not None
+    }
+    if not told:  # of what it says only the time that is left can tell
+        return report.remaining_seconds != old.remaining_seconds
+    return any(getattr(old, name) != value for name, value in told.items())
 
 
 def _largest(*losses: float | None) -> float | None:
@@ -488,6 +502,14 @@ class JobFacts:
     def attained(self) -> float:
         """Seconds for which earlier starts held their places."""
         return float(self.status.get("runSeconds") or 0)
+
+    @property
+    def running_since(self) -> float | None:
+        """Since when all its replicas run, POSIX seconds, by its condition; None if they do not."""
+        for condition in self.status.get("conditions") or ():
+            if condition.get("type") == "Running" and condition.get("status") == "True":
+                return quantities.parse_timestamp(condition.get("lastTransitionTime"))
+        return None
 
     @cached_property
     def reported(self) -> ReportedProgress | None:

@@ -49,6 +49,28 @@ def test_last_report_is_what_is_known() -> None:
     assert (progress.loss, progress.accuracy, progress.accuracy_gain) == (0.7, 0.6, None)
 
 
+@pytest.mark.parametrize(
+    ("again", "is_news"),
+    [
+        (ProgressReport(25, 90.0, 50, 200, 0.7, 0.6), False),
+        (ProgressReport(25, 30.0, 50, 200, 0.7, 0.6), False),
+        (ProgressReport(remaining_seconds=30.0), True),
+        (ProgressReport(remaining_seconds=90.0), False),
+        (ProgressReport(25, 90.0, 51, 200, 0.7, 0.6), True),
+        (ProgressReport(loss=0.69), True),
+        (ProgressReport(step=40), True),
+    ],
+)
+def test_the_last_report_with_news_is_known_beside_the_last(
+    again: ProgressReport, is_news: bool
+) -> None:
+    found = reported_progress(after((10, ProgressReport(25, 90.0, 50, 200, 0.7, 0.6)), (70, again)))
+    assert found is not None
+    assert found.status.progressed_time is not None
+    assert found.progress.reported == CREATED + 70
+    assert found.status.progressed_time.timestamp() == CREATED + (70 if is_news else 10)
+
+
 def test_what_a_report_leaves_out_stays_but_for_the_time_that_is_left() -> None:
     reported = reported_progress(
         after(

@@ -61,6 +61,7 @@ class Desk:
             metrics=Mock(),
             usage=self.usage,
             clock=self.clock,
+            stalled_after_seconds=1800.0,
         )
 
     def start(

@@ -44,7 +44,7 @@ def a_status(*, runs_after: float | None, reported_after: float | None = None) -
 def test_what_came_after_the_last_report_of_the_run_is_lost(
     status: dict[str, Any], seconds: float
 ) -> None:
-    job = a_job(task("worker", 3))
+    job = a_job(task("worker", 3), status=status)
     plan = a_plan(job, ("n0", "n1", "gone"), planned=CREATED + 10)
     nodes = NodeTable([a_node("n0", labels={POOL: "train"}), a_node("n1")], ())
     view = a_view(job, plan, running(job, plan))
@@ -55,7 +55,8 @@ def test_what_came_after_the_last_report_of_the_run_is_lost(
 
 
 def test_a_replica_that_has_succeeded_has_given_its_devices_back() -> None:
-    job = a_job(task("worker", 2))
+    status = a_status(runs_after=0)
+    job = a_job(task("worker", 2), status=status)
     plan = a_plan(job, ("n0",))
     view = a_view(job, plan, running(job, plan, worker_0="Succeeded"))
     lost = lost_device_seconds(

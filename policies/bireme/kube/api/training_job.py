@@ -70,6 +70,8 @@ class ProgressStatus(ApiModel):
 
     reported_time: Timestamp
     """The arrival of the last report."""
+    progressed_time: Timestamp | None = None
+    """The arrival of the last report that differed from the one before."""
     percentage: float | None = Field(default=None, ge=0, le=100)
     """The part of the training that is done, in percent."""
     remaining_seconds: NotNegative | None = None
