@@ -16,14 +16,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from bireme.cli.arguments import Json, UsageError, pair
+from bireme.cli.arguments import Json, UsageError, naming, pair
 from bireme.cli.series import seconds
 from bireme.core.errors import BiremeError
 from bireme.core.times import HOUR, clock_time
 from bireme.core.usage import Use
 from bireme.prometheus import latest
+from bireme.replay.reader import open_record
+from bireme.replay.usage import usage_of
 from bireme.tables import aligned
 
 _PROMETHEUS: Final = "BIREME_PROMETHEUS_URL"
@@ -50,22 +53,32 @@ class UsageReport:
         begin, end: The time asked for, POSIX seconds.
         known_from: When the first of what is known begins, POSIX seconds.
         known_seconds: How much of the time is known.
-        rows: By value of the label asked for and resource; by use, and ``lost``, a part of running.
+        columns: What is known of every row: uses, and ``lost``, a part of running.
+        rows: By value of the label asked for and resource; by column.
     """
 
     begin: float
     end: float
     known_from: float
     known_seconds: float
+    columns: tuple[str, ...] = _COLUMNS
     rows: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
 
     def add(self, key: tuple[str, str], column: str, device_seconds: float) -> None:
-        row = self.rows.setdefault(key, dict.fromkeys(_COLUMNS, 0.0))
+        row = self.rows.setdefault(key, dict.fromkeys(self.columns, 0.0))
         row[column] += device_seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(
+        "record",
+        nargs="*",
+        type=Path,
+        metavar="RECORD",
+        help="files record-*.jsonl that follow each other, plain or gzipped, or their folder: read "
+        "these, up to the end of the record, and ask no Prometheus",
+    )
     add("--since", type=seconds, default="30d", metavar="TIME", help="how far back; default: 30d")
     groups = ("queue", "namespace", "pool")
     add("--by", choices=groups, default="queue", help="a line for each; default: queue")
@@ -87,13 +100,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.prometheus:
+    if options.record:
+        report = _from_record(options)
+    elif options.prometheus:
+        end = time.time()  # noqa: TID251  # a person asks now
+        report = asyncio.run(_from_prometheus(options, end))
+    else:
         raise UsageError(
             f"argument --prometheus: none is given, nor is {_PROMETHEUS} set; name the server, "
-            "such as http://localhost:9090"
+            "such as http://localhost:9090, or a RECORD"
         )
-    end = time.time()  # noqa: TID251  # a person asks now
-    report = asyncio.run(_from_prometheus(options, end))
     match options.output:
         case "json":
             sys.stdout.write(json.dumps(_json(report, options.by), indent=2) + "\n")
@@ -146,6 +162,23 @@ async def _from_prometheus(options: argparse.Namespace, end: float) -> UsageRepo
     return report
 
 
+# --- from a record ------------------------------------------------------------------------------
+
+
+def _from_record(options: argparse.Namespace) -> UsageReport:
+    if options.label:
+        raise UsageError("argument --label: a record has none; leave it out, or name no RECORD")
+    with naming("RECORD"):
+        found = usage_of(open_record(options.record), options.since)
+    known = tuple(column for column in _COLUMNS if column != Use.RESERVED)
+    report = UsageReport(found.begin, found.end, found.known_from, found.known_seconds, known)
+    for holder, amount in found.held.items():
+        report.add((getattr(holder, options.by), holder.resource), holder.use.value, amount)
+    for holder, amount in found.lost.items():
+        report.add((getattr(holder, options.by), holder.resource), _LOST, amount)
+    return report
+
+
 # --- the answer ---------------------------------------------------------------------------------
 
 
@@ -171,39 +204,40 @@ def _lines(report: UsageReport) -> Iterator[tuple[str, str, float, dict[str, flo
 
 
 def _held(row: Mapping[str, float]) -> float:
-    return sum(row[use.value] for use in Use)
+    return sum(amount for column, amount in row.items() if column != _LOST)
 
 
 def _table(report: UsageReport, by: str) -> str:
-    rows = [[by.upper(), "RESOURCE", "HELD", *(column.upper() for column in _COLUMNS)]]
+    rows = [[by.upper(), "RESOURCE", "HELD", *(column.upper() for column in report.columns)]]
     totals: dict[str, dict[str, float]] = {}
     for group, resource, held, hours in _lines(report):
         rows.append([group or "-", resource, *_cells(held, hours)])
-        total = totals.setdefault(resource, dict.fromkeys(_COLUMNS, 0.0))
+        total = totals.setdefault(resource, dict.fromkeys(report.columns, 0.0))
         for column, amount in hours.items():
             total[column] += amount
     if not totals:
         return "Nobody held devices.\n"
     for resource, total in sorted(totals.items()):
         rows.append(["all", resource, *_cells(_held(total), total)])
-    notes = (
-        "HELD is running, starting, stopping and reserved together; LOST is the part of RUNNING "
-        "that stops made void."
-    )
+    parts = [column for column in report.columns if column != _LOST]
+    sums = f"{', '.join(parts[:-1])} and {parts[-1]}"
+    notes = f"HELD is {sums} together; LOST is the part of RUNNING that stops made void."
     return "\n".join(aligned(rows, left=2)) + f"\n\n{notes}\n"
 
 
 def _cells(held: float, hours: Mapping[str, float]) -> list[str]:
-    shares = (f"{hours[column]:.1f} ({100 * hours[column] / held:.0f} %)" for column in _COLUMNS)
+    shares = (f"{amount:.1f} ({100 * amount / held:.0f} %)" for amount in hours.values())
     return [f"{held:.1f}", *shares]
 
 
 def _csv(report: UsageReport, by: str) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([by, "resource", "held_hours", *(f"{column}_hours" for column in _COLUMNS)])
+    writer.writerow(
+        [by, "resource", "held_hours", *(f"{column}_hours" for column in report.columns)]
+    )
     for group, resource, held, hours in _lines(report):
-        numbers = (f"{amount:.4f}" for amount in (held, *(hours[c] for c in _COLUMNS)))
+        numbers = (f"{amount:.4f}" for amount in (held, *hours.values()))
         writer.writerow([group, resource, *numbers])
     return text.getvalue()
 
@@ -221,7 +255,7 @@ def _json(report: UsageReport, by: str) -> Json:
                 "resource": resource,
                 "hours": {
                     "held": round(held, 4),
-                    **{column: round(hours[column], 4) for column in _COLUMNS},
+                    **{column: round(amount, 4) for column, amount in hours.items()},
                 },
             }
             for group, resource, held, hours in _lines(report)

@@ -167,6 +167,7 @@ def _running(held: RecordedGang, nodes: NodeTable) -> RunningGang:
         resized=-math.inf if held.resized is None else held.resized,
         is_leaving=held.is_leaving,
         kept_by_budget=held.kept_by_budget,
+        is_starting=held.is_starting,
         anchor_row=nodes.row[held.anchor] if held.anchor else -1,
     )
 
@@ -189,12 +190,14 @@ class Record:
     Attributes:
         torn: Last lines that were cut off, as far as the files were read.
         place: File and line of the cycle read last.
+        run: The operator that wrote it.
         files_read: How many files were read to their end.
     """
 
     files: tuple[tuple[Path, Header], ...]
     torn: int = 0
     place: str = ""
+    run: str = ""
     files_read: int = 0
 
     @property
@@ -215,7 +218,7 @@ class Record:
     def cycles(self) -> Iterator[RecordedCycle]:
         """Yield every recorded cycle in turn. Raises RecordError where a line cannot be one."""
         for path, header in self.files:
-            decoder = Decoder(header.settings)
+            decoder, self.run = Decoder(header.settings), header.run
             with _opened(path) as text:
                 for number, line in _lines(path, text):
                     if number == 1:

@@ -50,6 +50,7 @@ class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         resized: POSIX seconds; None for never.
         anchor: Name of the node that a shrink empties last; empty for none.
+        is_starting: Not all of its replicas have run yet; False in records of earlier versions.
     """
 
     gang: Gang
@@ -59,6 +60,7 @@ class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
     is_leaving: bool = False
     anchor: str = ""
     kept_by_budget: bool = False
+    is_starting: bool = False
 
 
 class Outline(msgspec.Struct, frozen=True, omit_defaults=True):

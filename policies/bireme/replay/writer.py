@@ -245,6 +245,7 @@ def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:
         resized=running.resized if math.isfinite(running.resized) else None,
         is_leaving=running.is_leaving,
         kept_by_budget=running.kept_by_budget,
+        is_starting=running.is_starting,
         anchor=nodes.names[running.anchor_row] if running.anchor_row >= 0 else "",
     )
 

@@ -1,0 +1,109 @@
+"""Device-seconds of a record: what gangs had between its first cycle and its last.
+
+It does not say why a gang ended, nor which free places were kept: what a stop made void is told by
+gangs that ran and wait again, and what was reserved is not known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.usage import Holder, UsageMeter, devices_held
+from bireme.replay.reader import Record
+from bireme.replay.record import RecordError
+
+
+@dataclass(slots=True)
+class RecordedUsage:
+    """Device-seconds from ``begin`` to ``end``, as far as they are recorded.
+
+    Attributes:
+        begin, end: POSIX seconds; the end is that of the record.
+        known_from: The first recorded moment of the time.
+        known_seconds: How much of the time is recorded; not what lies between two operators.
+        held: Device-seconds by holder; none is reserved.
+        lost: Those of running that stops made void: since the last progress report of the run, or
+            since the run began where it reported none.
+    """
+
+    begin: float
+    end: float
+    known_from: float
+    known_seconds: float = 0.0
+    held: dict[Holder, float] = field(default_factory=dict)
+    lost: dict[Holder, float] = field(default_factory=dict)
+
+
+def usage_of(record: Record, span_seconds: float) -> RecordedUsage:
+    """Return the usage in the last ``span_seconds`` of ``record``.
+
+    Raises:
+        RecordError: it has no cycle, or cannot be read.
+    """
+    end = _last_moment(record)
+    begin = end - span_seconds
+    usage, losses = RecordedUsage(begin, end, end), _Losses()
+    meter, writer = UsageMeter(), ""
+    for cycle in record.cycles():
+        if record.run != writer:  # what lies between two operators nobody saw
+            meter, writer = UsageMeter(), record.run
+        at = max(begin, cycle.snapshot.now)
+        usage.known_from = min(usage.known_from, at)
+        lapse = meter.look(at, devices_held(cycle.snapshot, ()))
+        usage.known_seconds += lapse.seconds
+        _add(usage.held, lapse.device_seconds)
+        _add(usage.lost, losses.look(cycle.snapshot, at))
+    return usage
+
+
+def _last_moment(record: Record) -> float:
+    for file in reversed(record.files):
+        last = None
+        for cycle in Record((file,)).cycles():
+            last = cycle.snapshot.now
+        if last is not None:
+            return last
+    raise RecordError(f"{record.files[0][0]}: the record has no cycle; name a later file too")
+
+
+def _add(total: dict[Holder, float], more: Mapping[Holder, float]) -> None:
+    for holder, seconds in more.items():
+        total[holder] = total.get(holder, 0.0) + seconds
+
+
+@dataclass(slots=True)
+class _Losses:
+    """Finds gangs that ran and wait again."""
+
+    _began: dict[str, float] = field(default_factory=dict)
+    """When a gang that runs was first seen to, by uid."""
+    _stopped: dict[str, Mapping[Holder, float]] = field(default_factory=dict)
+    """What gangs that run no more lose, should they wait again; by uid."""
+    _running: dict[str, RunningGang] = field(default_factory=dict)
+    _last: ClusterSnapshot | None = None
+
+    def look(self, now: ClusterSnapshot, at: float) -> dict[Holder, float]:
+        """Return what was lost by gangs that ran and are first seen to wait or run again."""
+        lost: dict[Holder, float] = {}
+        running = {r.gang.uid: r for r in now.running if not (r.is_leaving or r.is_starting)}
+        for uid, before in self._running.items():
+            found = running.get(uid)
+            if found is None or found.started != before.started:
+                self._stopped[uid] = self._loss(before, self._began.pop(uid), at)
+            if found is not None:  # if it waited meanwhile, nobody recorded it
+                _add(lost, self._stopped.pop(uid, {}))
+        for uid in running:
+            self._began.setdefault(uid, at)
+        self._running, self._last = running, now
+        for gang in now.waiting:
+            if gang.uid not in running:
+                _add(lost, self._stopped.pop(gang.uid, {}))
+        return lost
+
+    def _loss(self, before: RunningGang, began: float, at: float) -> Mapping[Holder, float]:
+        assert self._last is not None  # noqa: S101  # it ran there
+        progress = before.gang.progress
+        since = began if progress is None else max(began, progress.reported)
+        devices = devices_held(replace(self._last, running=(before,)), ())
+        return {holder: n * max(0.0, at - since) for holder, n in devices.items()}
