@@ -159,7 +159,10 @@ def reported_progress(status: Mapping[str, Any]) -> ReportedProgress | None:
     """Return the progress in a TrainingJob's status; None if it is absent or invalid."""
     given = status.get("progress")
     try:
-        return None if given is None else ReportedProgress(ProgressStatus.model_validate(given))
+        if given is None:
+            return None
+        # A newer operator, before a rollback, may have written more than is known here.
+        return ReportedProgress(ProgressStatus.model_validate(given, extra="ignore"))
     except ValidationError:  # not written by the operator; the next report replaces it
         return None
 

@@ -184,6 +184,12 @@ def test_what_cannot_be_read_is_as_if_nothing_had_been_reported(given: Any) -> N
     assert reported_progress({"progress": given}) is None
 
 
+def test_what_a_newer_operator_wrote_beside_it_is_passed_over() -> None:
+    found = reported_progress({"progress": {"reportedTime": NOW, "step": 5, "madeLater": 1}})
+    assert found is not None
+    assert found.progress.steps == 5
+
+
 def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
     cluster = ClusterStateFeed()
     status = {"phase": "Running", **after((100, ProgressReport(50, 100_000.0, 10, 20)))}
