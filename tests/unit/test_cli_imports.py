@@ -27,6 +27,8 @@ def test_the_list_of_commands_needs_no_library() -> None:
         "list",
         "top",
         "suspend",
+        "cancel",
+        "scale",
         "explain",
         "drain",
         "release",

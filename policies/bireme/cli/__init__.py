@@ -34,6 +34,8 @@ _COMMANDS: Final = {
     "usage": "what devices were held for, by queue, namespace or pool, and how much was wasted",
     "suspend": "take the places of jobs away and keep the jobs, until they are resumed",
     "resume": "let suspended jobs start again, in their turn",
+    "cancel": "delete jobs that have not ended, with a word on what that ends",
+    "scale": "change how many replicas an elastic job asks for, while it waits",
     "explain": "what a SchedulingPolicy decides, whether it does, and how well",
     "drain": "what a drain of nodes would move, and where to; nothing is moved",
     "release": "let go of namespaces that enforce their queues, and of pods that wait for Bireme",

@@ -8,13 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from bireme.cli import cluster as common
-from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
-from bireme.cli.gangs import ENDED, line_of
+from bireme.cli.cluster import Reader, ask, refused
+from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.kube import names
 from bireme.kube.client import ApiError
-
-_PLURAL = names.PLURALS["TrainingJob"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> None:
     """Suspend or resume all of them, or none where one is not there or has ended."""
     done = "suspended" if suspends else "resumed"
-    found = [await _job(reader, name, done) for name in jobs]
+    found = [await live_job(reader, name, done) for name in jobs]
     for manifest in found:
         about = manifest["metadata"]
         key = f"{about['namespace']}/{about['name']}"
@@ -40,7 +37,7 @@ async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> Non
             state = "suspended already" if suspends else "not suspended"
             sys.stdout.write(f"TrainingJob {key} is {state}\n")
             continue
-        path = names.path(_PLURAL, about["namespace"], about["name"])
+        path = names.path(PLURAL, about["namespace"], about["name"])
         change = {
             # A job of the same name that was made anew since is another one.
             "metadata": {"uid": about["uid"]},
@@ -49,22 +46,5 @@ async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> Non
         try:
             await reader.client.merge_patch(path, change)
         except ApiError as error:
-            raise refused(error, f"patch {_PLURAL}") from error
+            raise refused(error, f"patch {PLURAL}") from error
         sys.stdout.write(f"TrainingJob {key} {done}; see: bireme why {about['name']}\n")
-
-
-async def _job(reader: Reader, argument: str, done: str) -> Json:
-    kind, _, name = argument.rpartition("/")
-    if kind.lower() not in ("", "trainingjob", _PLURAL, names.SHORT_NAMES["TrainingJob"]):
-        raise ConsoleError(
-            f"argument JOB: {argument!a} is no TrainingJob, which alone can be {done}; for others"
-            " ask their own controller"
-        )
-    manifest = await reader.get(_PLURAL, name, reader.namespace)
-    gang = line_of({**manifest, "kind": "TrainingJob"})
-    if gang.phase in ENDED:
-        raise ConsoleError(
-            f"argument JOB: {gang.key} has ended ({gang.phase}), so it cannot be {done}; create it"
-            " anew to run it again"
-        )
-    return manifest

@@ -1,0 +1,92 @@
+"""``bireme scale``: change how many replicas an elastic TrainingJob asks for when it starts.
+
+While a job holds places its size is the operator's to choose, between ``minReplicas`` and
+``maxReplicas``, and the API server keeps what it asks for as it is: only a job that waits or is
+suspended can be scaled.
+"""
+
+import argparse
+import sys
+from functools import partial
+
+import pydantic
+
+from bireme.cli import cluster as common
+from bireme.cli.arguments import Json, whole
+from bireme.cli.cluster import ConsoleError, Reader, ask, refused
+from bireme.cli.gangs import line_of
+from bireme.cli.named_jobs import PLURAL, live_job
+from bireme.kube import names
+from bireme.kube.api.training_job import TrainingJobSpec
+from bireme.kube.client import ApiError
+
+_KEEPS_ITS_SHAPE = frozenset({"Starting", "Running", "Restarting"})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="the name of an elastic TrainingJob")
+    parser.add_argument(
+        "--replicas",
+        type=partial(whole, least=1),
+        required=True,
+        metavar="N",
+        help="of its elastic task, from minReplicas to maxReplicas",
+    )
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    ask(options, lambda reader: _scale(reader, options.job, options.replicas))
+    return 0
+
+
+async def _scale(reader: Reader, job: str, replicas: int) -> None:
+    manifest = await live_job(reader, job, "scaled")
+    about, key = manifest["metadata"], line_of(manifest).key
+    at, fewest, most = _elastic_task(manifest, key)
+    task = manifest["spec"]["tasks"][at]
+    if not fewest <= replicas <= most:
+        raise ConsoleError(
+            f"argument --replicas: {replicas} is not from {fewest} to {most}, between which task"
+            f" {task['name']} of {key} is elastic; change minReplicas or maxReplicas, or N"
+        )
+    phase = line_of(manifest).phase
+    if phase in _KEEPS_ITS_SHAPE:
+        raise ConsoleError(
+            f"argument JOB: {key} is {phase}, and while it holds places Bireme chooses its size,"
+            f" from {fewest} to {most}; to change what it asks for: bireme suspend, scale, resume"
+        )
+    change = [
+        # A job of the same name that was made anew since is another one.
+        {"op": "test", "path": "/metadata/uid", "value": about["uid"]},
+        {"op": "test", "path": f"/spec/tasks/{at}/name", "value": task["name"]},
+        {"op": "replace", "path": f"/spec/tasks/{at}/replicas", "value": replicas},
+    ]
+    try:
+        path = names.path(PLURAL, about["namespace"], about["name"])
+        await reader.client.json_patch(path, change)
+    except ApiError as error:
+        raise refused(error, f"patch {PLURAL}") from error
+    sys.stdout.write(
+        f"TrainingJob {key} asks for {replicas} replicas of task {task['name']}, before for"
+        f" {task['replicas']}\n"
+    )
+
+
+def _elastic_task(manifest: Json, key: str) -> tuple[int, int, int]:
+    """Return the number of the elastic task in ``spec.tasks``, and its fewest and most replicas."""
+    try:
+        spec = TrainingJobSpec.model_validate(manifest["spec"])
+    except pydantic.ValidationError as error:
+        raise ConsoleError(
+            f"this bireme does not know all that {key} says; use the version of the operator"
+        ) from error
+    if spec.is_elastic:
+        for at, task in enumerate(spec.tasks):
+            fewest, most = task.min_replicas or task.replicas, task.max_replicas or task.replicas
+            if fewest < most:
+                return at, fewest, most
+    raise ConsoleError(
+        f"argument JOB: {key} is not elastic, so its size is fixed; with rendezvous: torch and"
+        " minReplicas below maxReplicas in its task of role worker it would be (docs/elastic.md)"
+    )

@@ -1,0 +1,122 @@
+"""Commands that change a job, against an API server in miniature."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.cli import main
+from bireme.kube import names
+from tests.support.fakeapi import FakeApi
+
+JOBS = names.path("trainingjobs")
+ELASTIC = {"name": "worker", "role": "worker", "replicas": 2, "minReplicas": 1, "maxReplicas": 4}
+
+
+async def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of the command; it has a loop of its own."""
+    status = await asyncio.to_thread(main, arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
+    return str(api.kubeconfig(tmp_path))
+
+
+def put(api: FakeApi, name: str, phase: str, *, team: str = "", **spec: Any) -> None:
+    metadata = {"name": name, "namespace": "default", "labels": {"team": team}}
+    status = {"phase": phase, "gpus": 8, "admittedTime": "2026-01-01T00:00:00Z"}
+    body: dict[str, Any] = {"metadata": metadata, "spec": spec, "status": status}
+    api.store.create(JOBS, ("default", name), body)
+
+
+def left(api: FakeApi) -> list[str]:
+    return sorted(name for _, name in api.store.collection(JOBS).objects)
+
+
+async def test_jobs_are_cancelled_with_a_word_on_what_that_ends(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "a", "Running")
+    put(api, "b", "Pending")
+    put(api, "kept", "Running")
+    end = ("--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, "cancel", "a", "b", "--dry-run", *end)
+    assert "default/a would be cancelled" in out
+    assert left(api) == ["a", "b", "kept"]
+    status, out, _ = await output(capsys, "cancel", "a", "trainingjob/b", *end)
+    assert status == 0
+    first, second = out.splitlines()
+    assert first.startswith("TrainingJob default/a cancelled: Running of 8 GPUs for ")
+    assert first.endswith(" days")
+    assert "default/b cancelled: Pending of 8 GPUs, " in second
+    assert second.endswith(" waited")
+    assert left(api) == ["kept"]
+
+
+async def test_by_labels_all_are_cancelled_that_have_not_ended(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "runs", "Running", team="nlp")
+    put(api, "done", "Succeeded", team="nlp")
+    put(api, "other", "Running", team="cv")
+    end = ("--kubeconfig", kubeconfig)
+    assert (await output(capsys, "cancel", "-l", "team=nlp", *end))[0] == 0
+    assert left(api) == ["done", "other"]
+    status, out, _ = await output(capsys, "cancel", "-l", "team=nlp", *end)
+    assert (status, out) == (0, "No job that has not ended has these labels.\n")
+    for wrong in (("a", "-l", "team=nlp"), ()):
+        status, _, err = await output(capsys, "cancel", *wrong, *end)
+        assert (status, "one of the two" in err) == (2, True)
+
+
+async def test_none_is_cancelled_where_one_name_is_wrong(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "a", "Running")
+    put(api, "ended", "Failed")
+    for wrong, words in (("ended", "has ended (Failed)"), ("podgroup/x", "is no TrainingJob")):
+        status, _, err = await output(capsys, "cancel", "a", wrong, "--kubeconfig", kubeconfig)
+        assert status == 1
+        assert words in err
+    assert left(api) == ["a", "ended"]
+
+
+def elastic(api: FakeApi, name: str, phase: str) -> None:
+    template = {"spec": {"containers": [{"name": "train", "image": "trainer"}]}}
+    put(api, name, phase, rendezvous="torch", tasks=[{**ELASTIC, "template": template}])
+
+
+async def test_an_elastic_job_that_waits_is_scaled(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elastic(api, "e", "Suspended")
+    asked = ("scale", "e", "--kubeconfig", kubeconfig, "--replicas")
+    status, out, err = await output(capsys, *asked, "4")
+    assert (status, err) == (0, "")
+    assert out == "TrainingJob default/e asks for 4 replicas of task worker, before for 2\n"
+    (task,) = api.store.get(JOBS, ("default", "e"))["spec"]["tasks"]
+    assert (task["replicas"], task["minReplicas"]) == (4, 1)
+    status, _, err = await output(capsys, *asked, "5")
+    assert status == 1
+    assert "argument --replicas: 5 is not from 1 to 4" in err
+    assert (await output(capsys, *asked, "0"))[0] == 2
+
+
+async def test_what_cannot_be_scaled_says_why_and_what_to_do(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elastic(api, "runs", "Running")
+    template = {"spec": {"containers": [{"name": "train", "image": "trainer"}]}}
+    fixed = {"name": "worker", "role": "worker", "replicas": 2, "template": template}
+    put(api, "fixed", "Pending", tasks=[fixed])
+    for job, words in (("runs", "bireme suspend, scale, resume"), ("fixed", "is not elastic")):
+        asked = ("scale", job, "--replicas", "3", "--kubeconfig", kubeconfig)
+        status, _, err = await output(capsys, *asked)
+        assert status == 1
+        assert words in err
+        (task,) = api.store.get(JOBS, ("default", job))["spec"]["tasks"]
+        assert task["replicas"] == 2
