@@ -1,4 +1,4 @@
-"""Commands that change a job, against an API server in miniature."""
+"""Commands that change a job or read what it writes, against an API server in miniature."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from bireme.cli import main
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi import FakeApi, Fault
 
 JOBS = names.path("trainingjobs")
 ELASTIC = {"name": "worker", "role": "worker", "replicas": 2, "minReplicas": 1, "maxReplicas": 4}
@@ -120,3 +120,70 @@ async def test_what_cannot_be_scaled_says_why_and_what_to_do(
         assert words in err
         (task,) = api.store.get(JOBS, ("default", job))["spec"]["tasks"]
         assert task["replicas"] == 2
+
+
+def pod(api: FakeApi, job: str, task: str, index: int, log: str | None) -> None:
+    name = names.pod_name(job, task, index)
+    labels = {names.JOB_LABEL: job, names.TASK_LABEL: task, names.INDEX_LABEL: str(index)}
+    state: dict[str, Any] = {"waiting": {}} if log is None else {"terminated": {}}
+    body = {
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"containers": [{"name": "train"}, {"name": "sidecar"}]},
+        "status": {"containerStatuses": [{"name": "train", "state": state}]},
+    }
+    api.store.create("/api/v1/pods", ("default", name), body)
+    if log is not None:
+        api.logs[f"/api/v1/namespaces/default/pods/{name}/log"] = log
+
+
+async def test_logs_stand_behind_task_and_index_in_their_order(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "j", "Running")
+    pod(api, "j", "worker", 10, "ten\n")
+    pod(api, "j", "worker", 2, "a\nb\nhalf a line")
+    pod(api, "j", "master", 0, "m\n")
+    pod(api, "other", "worker", 0, "hidden\n")
+    asked = ("logs", "j", "--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, *asked)
+    assert status == 0
+    last = ["[worker-2] half a line", "[worker-10] ten"]
+    assert out.splitlines() == ["[master-0] m", "[worker-2] a", "[worker-2] b", *last]
+    _, out, _ = await output(capsys, *asked, "--task", "worker", "--tail", "1")
+    assert out.splitlines() == last
+    _, out, _ = await output(capsys, *asked, "--task", "worker", "--index", "10")
+    assert out.splitlines() == last[1:]
+    status, _, err = await output(capsys, *asked, "--task", "ps")
+    assert status == 1
+    assert "j is Running and has no such pod" in err
+
+
+async def test_followed_logs_end_with_the_job(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "j", "Pending")
+    asked = asyncio.create_task(output(capsys, "logs", "-f", "j", "--kubeconfig", kubeconfig))
+    while not api.requests["GET", "/api/v1/pods"]:
+        await asyncio.sleep(0.05)
+    pod(api, "j", "worker", 0, "late\n")
+    await asyncio.sleep(0.1)
+    assert not asked.done()
+    api.store.update(JOBS, ("default", "j"), {"status": {"phase": "Succeeded"}}, "status")
+    status, out, _ = await asyncio.wait_for(asked, 20)
+    assert (status, out) == (0, "[worker-0] late\n")
+
+
+async def test_a_log_that_cannot_be_read_is_named(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "j", "Starting")
+    pod(api, "j", "worker", 0, None)
+    asked = ("logs", "j", "--kubeconfig", kubeconfig)
+    api.faults.add(Fault(status=400), lambda _method, path, _watch: path.endswith("/log"))
+    status, out, err = await output(capsys, *asked)
+    assert (status, out) == (1, "")
+    assert "no log of worker-0" in err
+    api.faults.add(Fault(status=403), lambda _method, path, _watch: path.endswith("/log"))
+    status, _, err = await output(capsys, *asked)
+    assert status == 1
+    assert "you may not get pods/log" in err

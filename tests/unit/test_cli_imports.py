@@ -29,6 +29,7 @@ def test_the_list_of_commands_needs_no_library() -> None:
         "suspend",
         "cancel",
         "scale",
+        "logs",
         "explain",
         "drain",
         "release",

@@ -287,15 +287,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    kind, _, name = options.job.rpartition("/")
-    plural = _PLURALS.get(kind.lower() or "trainingjob")
-    if plural is None or not name:
-        raise ConsoleError(
-            f"argument JOB: {options.job!r} is no job; write its name, or podgroup/NAME"
-        )
+    plural, name = named_gang(options.job)
     found = ask(options, lambda reader: explained(reader, plural, name))
     common.write(options.output, found.to_json(), found.text())
     return 0
+
+
+def named_gang(argument: str) -> tuple[str, str]:
+    """Return plural and name of ``argument``: a TrainingJob, or another kind before a slash."""
+    kind, _, name = argument.rpartition("/")
+    plural = _PLURALS.get(kind.lower() or "trainingjob")
+    if plural is None or not name:
+        raise ConsoleError(
+            f"argument JOB: {argument!r} is no job; write its name, or podgroup/NAME"
+        )
+    return plural, name
 
 
 async def explained(reader: Reader, plural: str, name: str) -> Explanation:

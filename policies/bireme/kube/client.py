@@ -334,16 +334,18 @@ class ApiClient:
         path: str,
         params: Params | None = None,
         *,
-        read_timeout_seconds: float = 70,
+        read_timeout_seconds: float | None = 70,
         on_open: Callable[[], None] = lambda: None,
+        with_last_part: bool = False,
     ) -> AsyncGenerator[bytes]:
-        """Yield the lines of a streamed answer (a watch), without newlines, of any length.
+        """Yield the lines of a streamed answer (a watch, a log), without newlines, of any length.
 
         ``on_open`` is called once the server has accepted the request. A last line without
-        newline was cut off and is dropped. Close the iterator (``contextlib.aclosing``) to hang up.
+        newline was cut off from a watch and is dropped, unless ``with_last_part``: of a log it is
+        what was written. Close the iterator (``contextlib.aclosing``) to hang up.
 
         Raises:
-            ApiError: refused, cut, or not one byte for ``read_timeout_seconds``.
+            ApiError: refused, cut, or not one byte for ``read_timeout_seconds`` (None: no limit).
         """
         timeout = aiohttp.ClientTimeout(
             # A watch lasts for minutes: only silence ends it.
@@ -355,7 +357,8 @@ class ApiClient:
             response = await self._respond("GET", _target(path, params), None, {}, timeout)
             on_open()
             try:
-                async for line in whole_lines(response.content.iter_any()):
+                chunks = response.content.iter_any()
+                async for line in whole_lines(chunks, with_last_part=with_last_part):
                     yield line
             finally:
                 response.close()
@@ -464,8 +467,13 @@ async def body_within(response: aiohttp.ClientResponse, most_bytes: int) -> byte
     return b"".join(parts)
 
 
-async def whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield whole lines from chunks of any size, in time linear in the bytes."""
+async def whole_lines(
+    chunks: AsyncIterator[bytes], *, with_last_part: bool = False
+) -> AsyncIterator[bytes]:
+    """Yield whole lines from chunks of any size, in time linear in the bytes.
+
+    What follows the last newline is a line only ``with_last_part``.
+    """
     parts: list[bytes] = []
     async for chunk in chunks:
         *complete, rest = chunk.split(b"\n")
@@ -474,6 +482,8 @@ async def whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             parts.clear()
         if rest:
             parts.append(rest)
+    if parts and with_last_part:
+        yield b"".join(parts)
 
 
 def _encode(body: object) -> bytes:

@@ -6,6 +6,7 @@ the discovery documents of Bireme's kinds, which kopf and kubectl ask for first.
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -88,6 +89,8 @@ class FakeApi:
         """Bearer token without which requests get 401, if any."""
         self.impersonated: set[tuple[str, ...]] = set()
         """Whom requests so far have impersonated: a user and its groups."""
+        self.logs: dict[str, str] = {}
+        """What pods have written, by path of their ``log``."""
         self.url = ""
         self._watches: list[Watch] = []
         self.answers = Answers(self.store)
@@ -172,6 +175,8 @@ class FakeApi:
         path = request.path.rstrip("/")
         if user := request.headers.get("Impersonate-User"):
             self.impersonated.add((user, *request.headers.getall("Impersonate-Group", ())))
+        if (log := self.logs.get(path)) is not None:
+            return log_answer(log, request.query)
         if (document := self.documents.get(path)) is not None:
             return json_answer(_without(document, path, self.removed))
         try:
@@ -248,6 +253,12 @@ def json_answer(body: Object, status: int = 200) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(body), status=status, content_type="application/json"
     )
+
+
+def log_answer(log: str, query: Mapping[str, str]) -> web.Response:
+    lines = log.splitlines(keepends=True)
+    wanted = int(query.get("tailLines", len(lines)))
+    return web.Response(text="".join(lines[max(0, len(lines) - wanted) :]))
 
 
 def status_answer(

@@ -321,8 +321,9 @@ class MemoryClient(ApiClient):
         path: str,
         params: Params | None = None,
         *,
-        read_timeout_seconds: float = 70,
+        read_timeout_seconds: float | None = 70,
         on_open: Callable[[], None] = lambda: None,
+        with_last_part: bool = False,  # its lines are whole
     ) -> AsyncGenerator[bytes]:
         query = {name: str(value) for name, value in (params or {}).items()}
         with connection_errors():

@@ -1,0 +1,184 @@
+"""``bireme logs``: what the replicas of a gang write, each line with its task and index before it.
+
+With ``-f`` replicas that start later are followed too: those of a job that still waits, of its next
+attempt, and those that an elastic job adds. It ends when the gang has ended.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from bireme.cli import cluster as common
+from bireme.cli.arguments import Json, UsageError, whole
+from bireme.cli.cluster import ConsoleError, Reader, ask, refused
+from bireme.cli.gangs import ENDED, line_of
+from bireme.cli.why import named_gang
+from bireme.kube import names
+from bireme.kube.client import ApiError
+from bireme.kube.conditions import cleaned
+
+_LABELS: Final = {"trainingjobs": names.JOB_LABEL, "podgroups": names.POD_GROUP_LABEL}
+_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+_MOST_FOLLOWED: Final = 60
+"""Fewer than the client has connections, so that the gang itself can still be looked at."""
+_LOOK_SECONDS: Final = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup")
+    add("-f", "--follow", action="store_true", help="go on until the gang has ended")
+    add("--tail", type=partial(whole, least=0), metavar="N", help="only the last N lines of each")
+    add("--task", action="append", metavar="NAME", help="only replicas of this task; repeatable")
+    add(
+        "--index",
+        type=partial(whole, least=0),
+        action="append",
+        metavar="N",
+        help="only replicas with this index in their task; repeatable",
+    )
+    add("-c", "--container", metavar="NAME", help="default: the pod's own choice, or its first")
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    plural, name = named_gang(options.job)
+    if plural == "podgroups" and (options.task or options.index):
+        raise UsageError("argument --task, --index: pods of a PodGroup have no task; leave it out")
+    logs = _Logs(options, plural, name)
+    return ask(options, logs.follow if options.follow else logs.show)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The log of one container."""
+
+    uid: str
+    path: str
+    container: str
+    label: str
+    """What stands before each of its lines."""
+    has_started: bool
+
+
+class _Logs:
+    """The logs that ``options`` ask for, of the gang ``name``."""
+
+    def __init__(self, options: argparse.Namespace, plural: str, name: str) -> None:
+        self._options = options
+        self._plural, self._name = plural, name
+
+    async def show(self, reader: Reader) -> int:
+        """Write what there is; return 1 if no replica has a log."""
+        phase = await self._phase(reader)
+        sources = await self._sources(reader)
+        if not sources:
+            raise ConsoleError(
+                f"{self._name} is {phase} and has no such pod; ask: bireme why {self._options.job}"
+            )
+        written = [await self._written(reader, source) for source in sources]
+        return int(not any(written))
+
+    async def follow(self, reader: Reader) -> int:
+        """Write what is written, until the gang has ended and its pods have said all."""
+        tasks: dict[str, asyncio.Task[bool]] = {}
+        try:
+            while True:
+                # Before the pods, so that none that a phase without an end still adds is missed.
+                phase = await self._phase(reader)
+                for source in await self._sources(reader):
+                    if source.uid not in tasks and source.has_started:
+                        tasks[source.uid] = asyncio.create_task(self._written(reader, source))
+                for task in tasks.values():
+                    if task.done():
+                        task.result()  # raises what ends the command: no right, nobody who reads
+                open_now = [task for task in tasks.values() if not task.done()]
+                if len(open_now) > _MOST_FOLLOWED:
+                    raise UsageError(
+                        f"argument -f: {len(open_now)} replicas run, and at most {_MOST_FOLLOWED}"
+                        " are followed at once; choose with --task or --index"
+                    )
+                if phase in ENDED and not open_now:
+                    break
+                await asyncio.sleep(_LOOK_SECONDS)
+            return int(not any([await task for task in tasks.values()]))
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _phase(self, reader: Reader) -> str:
+        return line_of(await reader.get(self._plural, self._name, reader.namespace)).phase
+
+    async def _sources(self, reader: Reader) -> list[_Source]:
+        """Return the chosen replicas' containers, by task and index."""
+        asked = self._options
+        pods = await reader.objects(
+            f"/api/v1/namespaces/{reader.namespace}/pods",
+            labelSelector=f"{_LABELS[self._plural]}={self._name}",
+        )
+        chosen = [pod for pod in pods if _is_chosen(pod, asked.task, asked.index)]
+        return [_source(pod, asked.container) for pod in sorted(chosen, key=_place)]
+
+    async def _written(self, reader: Reader, source: _Source) -> bool:
+        """Write one log; return False, and say why, if it cannot be read."""
+        params = {"container": source.container}
+        if self._options.follow:
+            params["follow"] = "true"
+        if self._options.tail is not None:
+            params["tailLines"] = str(self._options.tail)
+        try:
+            async for line in reader.client.stream(
+                source.path,
+                params,
+                # A replica may say nothing for hours.
+                read_timeout_seconds=None if self._options.follow else 70.0,
+                with_last_part=True,
+            ):
+                sys.stdout.write(f"[{source.label}] {line.decode(errors='replace')}\n")
+                if self._options.follow:
+                    sys.stdout.flush()
+        except ApiError as error:
+            if error.is_forbidden:
+                raise refused(error, "get pods/log") from error
+            why = cleaned(error.message)
+            sys.stderr.write(f"bireme: no log of {source.label}, or no more of it: {why}\n")
+            return False
+        return True
+
+
+def _is_chosen(pod: Json, tasks: Sequence[str] | None, indices: Sequence[int] | None) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    has_task = tasks is None or labels.get(names.TASK_LABEL) in tasks
+    has_index = indices is None or labels.get(names.INDEX_LABEL) in [str(n) for n in indices]
+    return has_task and has_index
+
+
+def _place(pod: Json) -> tuple[Any, ...]:
+    labels = pod["metadata"].get("labels") or {}
+    index = labels.get(names.INDEX_LABEL, "")
+    return labels.get(names.TASK_LABEL, ""), len(index), index, pod["metadata"]["name"]
+
+
+def _source(pod: Json, container: str | None) -> _Source:
+    about = pod["metadata"]
+    labels = about.get("labels") or {}
+    task, index = labels.get(names.TASK_LABEL), labels.get(names.INDEX_LABEL)
+    chosen = (
+        container
+        or (about.get("annotations") or {}).get(_DEFAULT_CONTAINER)
+        or pod["spec"]["containers"][0]["name"]
+    )
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    state: Json = next((s.get("state") or {} for s in statuses if s["name"] == chosen), {})
+    return _Source(
+        uid=about["uid"],
+        path=f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}/log",
+        container=chosen,
+        label=f"{task}-{index}" if task and index else about["name"],
+        has_started="running" in state or "terminated" in state,
+    )
