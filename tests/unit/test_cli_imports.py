@@ -30,6 +30,7 @@ def test_the_list_of_commands_needs_no_library() -> None:
         "cancel",
         "scale",
         "logs",
+        "doctor",
         "explain",
         "drain",
         "release",

@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "cancel": "delete jobs that have not ended, with a word on what that ends",
     "scale": "change how many replicas an elastic job asks for, while it waits",
     "logs": "what the replicas of a job write, with task and index before each line",
+    "doctor": "check an installation from end to end, and say what is wrong and what to do",
     "explain": "what a SchedulingPolicy decides, whether it does, and how well",
     "drain": "what a drain of nodes would move, and where to; nothing is moved",
     "release": "let go of namespaces that enforce their queues, and of pods that wait for Bireme",

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _PAGE: Final = "500"
 _ANSWER_SECONDS: Final = 30.0
+_FORM: Final = "cli.bireme.dev/v1"
 
 
 class Reader:
@@ -179,6 +180,14 @@ def add_output(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
     """Add the argument that chooses the output format."""
     formats = ("text", *(["wide"] if wide else []), "json", "yaml")
     parser.add_argument("-o", "--output", choices=formats, default="text", help="default: text")
+
+
+def versioned(kind: str, data: Json) -> Json:
+    """Return ``data`` with the version and kind of its form, by which programs read it.
+
+    A field is added within a version; one that goes or means something else makes the next.
+    """
+    return {"apiVersion": _FORM, "kind": kind, **data}
 
 
 def write(output: str, data: Json | list[Json], text: str) -> None:

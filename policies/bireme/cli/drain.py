@@ -13,13 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from bireme import settings_source
 from bireme.cli import cluster as common
+from bireme.cli import installed
 from bireme.cli.arguments import Json, naming
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.core.cycle import run_cycle
@@ -43,10 +44,6 @@ from bireme.settings_source import CONFIG_VARIABLE
 from bireme.tables import aligned
 
 # --- the policy in force ----------------------------------------------------------------------
-
-# Whatever names and namespace the chart was told to use.
-_OPERATOR: Final = "app.kubernetes.io/part-of=bireme,app.kubernetes.io/component=operator"
-_KEY: Final = "settings.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +84,19 @@ async def settings_of(reader: Reader, environ: Mapping[str, str]) -> Settings:
 
 async def _installed(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
     """Return document, source and remarks of the chart's ConfigMap; without one, the defaults."""
-    listed = await reader.objects_if_allowed("/api/v1/configmaps", labelSelector=_OPERATOR)
-    found = {
-        f"{each['metadata']['namespace']}/{each['metadata']['name']}": each["data"][_KEY]
-        for each in listed or ()
-        if _KEY in (each.get("data") or {})
-    }
-    if len(found) > 1:
+    found = await installed.settings_texts(reader)
+    if found is not None and len(found) > 1:
         raise ConsoleError(
             f"the cluster has settings of several operators, in the ConfigMaps "
-            f"{', '.join(sorted(found))}; save {_KEY} of the right one and name it by --config"
+            f"{', '.join(sorted(found))}; save {installed.SETTINGS} of the right one and name it by"
+            " --config"
         )
-    for name, text in found.items():
+    for name, text in (found or {}).items():
         source = f"ConfigMap {name}"
-        return settings_source.parse(text, f"{_KEY} of {source}"), source, ()
+        return settings_source.parse(text, f"{installed.SETTINGS} of {source}"), source, ()
     why = (
         "you may not list ConfigMaps of all namespaces"
-        if listed is None
+        if found is None
         else "the cluster has no ConfigMap of Bireme's chart"
     )
     remark = f"the operator's settings are unknown, as {why}; name their file by --config"

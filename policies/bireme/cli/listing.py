@@ -14,7 +14,6 @@ from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.tables import aligned
 
-_VERSION: Final = "cli.bireme.dev/v1"
 _NONE_LAST: Final = math.inf
 _KEYS: Final[dict[str, Callable[[GangLine], Any]]] = {
     "name": lambda gang: gang.key,
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     gangs = ask(options, lambda reader: _gangs(reader, options))
     gangs.sort(key=lambda gang: (_KEYS[options.sort_by](gang), gang.key, gang.kind))
     now = time.time()  # noqa: TID251  # a person asks now
-    data = {"apiVersion": _VERSION, "kind": "GangList", "items": [_json(gang) for gang in gangs]}
+    data = common.versioned("GangList", {"items": [_json(gang) for gang in gangs]})
     if options.output == "name":
         text = "".join(f"{_resource(gang)}/{gang.name}\n" for gang in gangs)
     else:

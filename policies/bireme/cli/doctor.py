@@ -1,0 +1,49 @@
+"""``bireme doctor``: check an installation from end to end, and say what is wrong and what to do.
+
+It reads with the caller's own rights and changes nothing. The exit status is 1 where something is
+wrong; what the caller may not see is no fault.
+"""
+
+import argparse
+from collections import Counter
+
+from bireme.cli import cluster as common
+from bireme.cli.checkup import examined
+from bireme.cli.cluster import ask, versioned
+from bireme.cli.findings import Finding, State
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_target(parser)
+    common.add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    found = ask(options, examined)
+    is_healthy = all(each.state is not State.WRONG for each in found)
+    checks = [
+        {
+            "check": each.check,
+            "state": each.state.value,
+            "message": each.message,
+            "helps": each.helps or None,
+        }
+        for each in found
+    ]
+    data = versioned("Diagnosis", {"healthy": is_healthy, "checks": checks})
+    common.write(options.output, data, _text(found))
+    return int(not is_healthy)
+
+
+def _text(found: list[Finding]) -> str:
+    width = max(len(each.check) for each in found)
+    lines = []
+    for each in found:
+        lines.append(f"{each.state.value:<7}  {each.check:<{width}}  {each.message}")
+        if each.helps:
+            lines.append(f"{'':7}  {'':{width}}  What helps: {each.helps}.")
+    count = Counter(each.state for each in found)
+    wrong, unknown = count[State.WRONG], count[State.UNKNOWN]
+    result = f"{wrong} wrong" if wrong else "Nothing is wrong"
+    hidden = f"; {unknown} could not be seen" if unknown else ""
+    return "\n".join([*lines, "", f"{result}{hidden}, of {len(found)} answers.", ""])
