@@ -8,6 +8,7 @@ import pytest
 from bireme.cli import main
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import task, training_job
+from tests.support.scenario.promises import history_of
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.stack import BiremeStack
 
@@ -44,6 +45,34 @@ def test_jobs_are_suspended_resumed_and_listed(
     # A user without rights sees nothing, and is told which right it lacks.
     assert bireme(tenant, "list", "--as=ann") == 1
     assert 'User "ann" cannot list' in capsys.readouterr().err
+
+
+def test_an_elastic_job_is_scaled_while_it_waits_and_cancelled_while_it_runs(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = task("worker", 2, minReplicas=1, maxReplicas=3)
+    tenant.create(training_job("e", shape, rendezvous="torch", runPolicy={"suspend": True}))
+    tenant.await_phase("e", "Suspended")
+    assert bireme(tenant, "scale", "e", "--replicas=3") == 0, capsys.readouterr().err
+    assert tenant.get("TrainingJob", "e")["spec"]["tasks"][0]["replicas"] == 3
+    assert bireme(tenant, "resume", "e") == 0
+    tenant.await_phase("e", "Running")
+    assert len(tenant.pods("e")) == 3
+    assert bireme(tenant, "scale", "e", "--replicas=2") == 1
+    assert "bireme suspend, scale, resume" in capsys.readouterr().err
+    # Fake nodes have no logs: the API server understands, and says that it reaches no kubelet.
+    assert bireme(tenant, "logs", "e", "--tail=1") == 1
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in said] == [
+        f"bireme: no log of worker-{index}" for index in range(3)
+    ]
+    assert not any("NotAcceptable" in line or "media type" in line for line in said)
+    if history := history_of(tenant.cluster):
+        history.forgive(tenant.namespace, "e")
+    assert bireme(tenant, "cancel", "e") == 0
+    assert "e cancelled: Running of 3 GPUs for " in capsys.readouterr().out
+    tenant.await_gone("TrainingJob", "e")
+    tenant.eventually(lambda: tenant.pods("e"), lambda pods: not pods)
 
 
 def test_manifests_of_other_kinds_are_checked_and_sent(

@@ -187,3 +187,39 @@ async def test_a_log_that_cannot_be_read_is_named(
     status, _, err = await output(capsys, *asked)
     assert status == 1
     assert "you may not get pods/log" in err
+
+
+async def test_a_watched_list_goes_on_with_what_can_be_seen_to_change(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "a", "Pending", team="nlp")
+    put(api, "hidden", "Pending", team="cv")
+    asked = ("list", "-w", "-l", "team=nlp", "--kubeconfig", kubeconfig)
+    watch = asyncio.create_task(output(capsys, *asked))
+    while not api.open_watches(JOBS):
+        await asyncio.sleep(0.05)
+    api.watch_end(JOBS)  # as a server does after some minutes
+    while api.open_watches(JOBS):
+        await asyncio.sleep(0.05)
+    for progress in (1, 2):  # which is no column
+        about = {"phase": "Running", "gpus": 8, "progress": {"percentage": progress}}
+        api.store.update(JOBS, ("default", "a"), {"status": about}, "status")
+    put(api, "b", "Pending", team="nlp")
+    while not api.open_watches(JOBS):
+        await asyncio.sleep(0.05)
+    api.store.delete(JOBS, ("default", "a"), {})
+    error = b'{"type":"ERROR","object":{"message":"too old"}}'
+    api.watch_send(JOBS, error)
+    status, out, err = await asyncio.wait_for(watch, 20)
+    assert (status, err) == (1, "bireme: the watch of trainingjobs broke off: too old; ask again\n")
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[:2] for row in rows] == [
+        ["NAME", "PHASE"],
+        ["a", "Pending"],
+        ["a", "Running"],
+        ["b", "Pending"],
+        ["a", "Deleted"],
+    ]
+    assert len({line.index("default") for line in out.splitlines()[1:]}) == 1, "aligned"
+    status, _, err = await output(capsys, *asked, "-o", "json")
+    assert (status, "argument -w: shows text, wide or name" in err) == (2, True)

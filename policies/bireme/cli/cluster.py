@@ -8,7 +8,9 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,6 +21,7 @@ from bireme.cli.arguments import Json, UsageError
 from bireme.core.errors import BiremeError
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient, ApiError
+from bireme.kube.conditions import cleaned
 from bireme.kube.credentials import CredentialsError, CredentialSource
 
 
@@ -30,6 +33,7 @@ T = TypeVar("T")
 
 _PAGE: Final = "500"
 _ANSWER_SECONDS: Final = 30.0
+_SHORT_WATCH_SECONDS: Final = 1.0
 _FORM: Final = "cli.bireme.dev/v1"
 
 
@@ -57,6 +61,10 @@ class Reader:
 
     async def objects(self, path: str, **selectors: str) -> list[Json]:
         """Return all objects of a collection; ``selectors`` as in a request: ``labelSelector``."""
+        return (await self.listed(path, **selectors))[0]
+
+    async def listed(self, path: str, **selectors: str) -> tuple[list[Json], str]:
+        """Return what :meth:`objects` does, and the version from which :meth:`changes` go on."""
         found: list[Json] = []
         # In pages: one answer with thousands of objects is a burden for the API server.
         params = {"limit": _PAGE, **selectors}
@@ -66,10 +74,40 @@ class Reader:
             except ApiError as error:
                 raise refused(error, f"list {path.rpartition('/')[2]}") from error
             found += page.get("items") or ()
-            after = (page.get("metadata") or {}).get("continue")
-            if not after:
-                return found
-            params["continue"] = after
+            about = page.get("metadata") or {}
+            if not about.get("continue"):
+                return found, str(about.get("resourceVersion", ""))
+            params["continue"] = about["continue"]
+
+    async def changes(
+        self, path: str, version: str, **selectors: str
+    ) -> AsyncIterator[tuple[str, Json]]:
+        """Yield the changes of a collection since ``version``, without end: their type and object.
+
+        Types are ADDED, MODIFIED and DELETED, as seen by the ``selectors``.
+        """
+        params = {"watch": "true", "allowWatchBookmarks": "true", **selectors}
+        resource = path.rpartition("/")[2]
+        while True:  # the server ends every watch after some minutes
+            began = time.monotonic()
+            stream = self.client.stream(path, {**params, "resourceVersion": version})
+            try:
+                async with aclosing(stream):
+                    async for line in stream:
+                        event: Json = msgspec.json.decode(line)
+                        found = event["object"]
+                        if event["type"] == "ERROR":
+                            message = cleaned(str(found.get("message")))
+                            raise ConsoleError(
+                                f"the watch of {resource} broke off: {message}; ask again"
+                            )
+                        version = found["metadata"]["resourceVersion"]
+                        if event["type"] != "BOOKMARK":
+                            yield event["type"], found
+            except ApiError as error:
+                raise refused(error, f"watch {resource}") from error
+            if time.monotonic() - began < _SHORT_WATCH_SECONDS:
+                await asyncio.sleep(_SHORT_WATCH_SECONDS)
 
     async def objects_if_allowed(self, path: str, **selectors: str) -> list[Json] | None:
         """Return what :meth:`objects` does, or None if the caller may not read them."""

@@ -1,18 +1,25 @@
-"""``bireme list``: all TrainingJobs and PodGroups of a namespace, a line each, ended ones too."""
+"""``bireme list``: all TrainingJobs and PodGroups of a namespace, a line each, ended ones too.
+
+With ``-w`` it goes on with a line for every change that can be seen in one.
+"""
 
 import argparse
+import asyncio
 import math
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from bireme.cli import cluster as common
-from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader, ask
+from bireme.cli.arguments import Json, UsageError
+from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names, quantities
-from bireme.tables import aligned
+from bireme.tables import aligned, widths
+from bireme.tasks import Tasks
 
 _NONE_LAST: Final = math.inf
 _KEYS: Final[dict[str, Callable[[GangLine], Any]]] = {
@@ -30,36 +37,133 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-l", "--selector", metavar="LABELS", help="only those with these labels, such as team=nlp")
     add("--sort-by", choices=tuple(_KEYS), default="name", help="default: name")
+    add("-w", "--watch", action="store_true", help="go on with every change, until Ctrl-C")
     formats = ("text", "wide", "name", "json", "yaml")
     add("-o", "--output", choices=formats, default="text", help="default: text")
     common.add_target(parser, all_namespaces=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    gangs = ask(options, lambda reader: _gangs(reader, options))
-    gangs.sort(key=lambda gang: (_KEYS[options.sort_by](gang), gang.key, gang.kind))
+    if options.watch:
+        if options.output in ("json", "yaml"):
+            raise UsageError("argument -w: shows text, wide or name; kubectl get -w has the rest")
+        ask(options, lambda reader: _watch(reader, options))
+        return 0
+    found = ask(options, lambda reader: _listed(reader, options))
+    gangs = _ordered([gang for _, gangs, _ in found for gang in gangs], options)
     now = time.time()  # noqa: TID251  # a person asks now
     data = common.versioned("GangList", {"items": [_json(gang) for gang in gangs]})
     if options.output == "name":
-        text = "".join(f"{_resource(gang)}/{gang.name}\n" for gang in gangs)
+        text = "".join(f"{_name(gang)}\n" for gang in gangs)
+    elif gangs:
+        rows = [_header(options), *(_cells(gang, now, options) for gang in gangs)]
+        text = "\n".join(aligned(rows, left=len(rows[0]))) + "\n"
     else:
-        text = _table(gangs, now, options)
+        text = "No job is there.\n"
     common.write(options.output, data, text)
     return 0
 
 
-async def _gangs(reader: Reader, options: argparse.Namespace) -> list[GangLine]:
+def _ordered(gangs: Sequence[GangLine], options: argparse.Namespace) -> list[GangLine]:
+    return sorted(gangs, key=lambda gang: (_KEYS[options.sort_by](gang), gang.key, gang.kind))
+
+
+def _selectors(options: argparse.Namespace) -> Mapping[str, str]:
+    return {"labelSelector": options.selector} if options.selector else {}
+
+
+async def _listed(
+    reader: Reader, options: argparse.Namespace
+) -> list[tuple[str, list[GangLine], str]]:
+    """Return kind, gangs and version of every kind of gang."""
     namespace = None if options.all_namespaces else reader.namespace
-    selectors = {"labelSelector": options.selector} if options.selector else {}
-    found: list[GangLine] = []
+    found = []
     for kind in names.GANG_KINDS:
-        listed = await reader.objects(names.path(names.PLURALS[kind], namespace), **selectors)
-        found += [line_of({**manifest, "kind": kind}) for manifest in listed]
+        path = names.path(names.PLURALS[kind], namespace)
+        manifests, version = await reader.listed(path, **_selectors(options))
+        found.append((kind, [line_of({**each, "kind": kind}) for each in manifests], version))
     return found
 
 
-def _resource(gang: GangLine) -> str:
-    return f"{gang.kind.lower()}.{names.GROUP}"
+async def _watch(reader: Reader, options: argparse.Namespace) -> None:
+    """Write all gangs, and then each that changes in what is shown of it, or is deleted."""
+    namespace = None if options.all_namespaces else reader.namespace
+    news: asyncio.Queue[tuple[str, GangLine] | ConsoleError] = asyncio.Queue()
+
+    async def feed(kind: str, version: str) -> None:
+        path = names.path(names.PLURALS[kind], namespace)
+        try:
+            async for change, manifest in reader.changes(path, version, **_selectors(options)):
+                news.put_nowait((change, line_of({**manifest, "kind": kind})))
+        except ConsoleError as error:
+            news.put_nowait(error)
+
+    found = await _listed(reader, options)
+    shown = _Shown(options)
+    shown.begin(_ordered([gang for _, gangs, _ in found for gang in gangs], options))
+    feeds = Tasks()
+    try:
+        for kind, _, version in found:
+            feeds.start(feed(kind, version))
+        while True:
+            item = await news.get()
+            if isinstance(item, ConsoleError):
+                raise item
+            shown.change(*item)
+    finally:
+        await feeds.close()
+
+
+class _Shown:
+    """The lines of a watch, as wide as those that it began with."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._widths: list[int] = []
+        self._last: dict[tuple[str, str], GangLine] = {}
+
+    def begin(self, gangs: Sequence[GangLine]) -> None:
+        now = time.time()  # noqa: TID251  # a person looks now
+        rows = [_header(self._options), *(_cells(gang, now, self._options) for gang in gangs)]
+        self._widths = [max(pair) for pair in zip(widths(rows), _room(self._options), strict=True)]
+        if self._options.output != "name":
+            self._write(rows[:1])
+        for gang in gangs:
+            self.change("ADDED", gang)
+
+    def change(self, change: str, gang: GangLine) -> None:
+        """Write the gang, unless all that is shown of it is as before."""
+        key = (gang.kind, gang.key)
+        if change == "DELETED":
+            self._last.pop(key, None)
+            gang = replace(gang, phase="Deleted", reason="", position=None)
+        else:
+            # Its age is no news.
+            before, self._last[key] = self._last.get(key), gang
+            cells = _cells(gang, 0.0, self._options)
+            if before is not None and _cells(before, 0.0, self._options) == cells:
+                return
+        now = time.time()  # noqa: TID251  # a person looks now
+        if self._options.output == "name":
+            sys.stdout.write(f"{_name(gang)}\n")
+            sys.stdout.flush()
+        else:
+            self._write([_cells(gang, now, self._options)])
+
+    def _write(self, rows: Sequence[Sequence[str]]) -> None:
+        lines = aligned(rows, left=len(rows[0]), least=self._widths)
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+
+
+def _room(options: argparse.Namespace) -> list[int]:
+    """Return the characters of what most columns will hold, before it is there."""
+    usual = {"NAME": 20, "PHASE": len("Restarting"), "REASON": len("WaitingForPreemption")}
+    return [usual.get(column, 5) for column in _header(options)]
+
+
+def _name(gang: GangLine) -> str:
+    return f"{gang.kind.lower()}.{names.GROUP}/{gang.name}"
 
 
 def _json(gang: GangLine) -> Json:
@@ -78,26 +182,24 @@ def _json(gang: GangLine) -> Json:
     }
 
 
-def _table(gangs: Sequence[GangLine], now: float, options: argparse.Namespace) -> str:
-    if not gangs:
-        return "No job is there.\n"
+def _header(options: argparse.Namespace) -> list[str]:
     head = ["NAMESPACE"] if options.all_namespaces else []
     tail = ["MESSAGE"] if options.output == "wide" else []
-    rows = [[*head, "NAME", "PHASE", "REASON", "QUEUE", "#", "READY", "GPUS", "AGE", *tail]]
-    for gang in gangs:
-        # As bireme why takes it.
-        name = gang.name if gang.kind == "TrainingJob" else f"{gang.kind.lower()}/{gang.name}"
-        cells = [
-            name,
-            gang.phase,
-            gang.reason or "-",
-            gang.queue,
-            str(gang.position or "-"),
-            gang.ready or "-",
-            str(gang.gpus) if gang.gpus is not None else "-",
-            duration(max(0.0, now - gang.created)) if gang.created is not None else "-",
-        ]
-        if options.all_namespaces:
-            cells.insert(0, gang.namespace)
-        rows.append([*cells, *([gang.message] if tail else [])])
-    return "\n".join(aligned(rows, left=len(rows[0]))) + "\n"
+    return [*head, "NAME", "PHASE", "REASON", "QUEUE", "#", "READY", "GPUS", "AGE", *tail]
+
+
+def _cells(gang: GangLine, now: float, options: argparse.Namespace) -> list[str]:
+    # As bireme why takes it.
+    name = gang.name if gang.kind == "TrainingJob" else f"{gang.kind.lower()}/{gang.name}"
+    return [
+        *([gang.namespace] if options.all_namespaces else []),
+        name,
+        gang.phase,
+        gang.reason or "-",
+        gang.queue,
+        str(gang.position or "-"),
+        gang.ready or "-",
+        str(gang.gpus) if gang.gpus is not None else "-",
+        duration(max(0.0, now - gang.created)) if gang.created is not None else "-",
+        *([gang.message] if options.output == "wide" else []),
+    ]
