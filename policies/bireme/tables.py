@@ -1,6 +1,6 @@
 """Plain-text tables in aligned columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -13,17 +13,19 @@ def aligned(
     left: int = 1,
     *,
     least: Sequence[int] | None = None,
+    paint: Callable[[str], str] = str,
 ) -> list[str]:
     """Return one line per row: the first ``left`` columns flush left, the others flush right.
 
-    Columns are as wide as their widest cell, or as ``least`` says where that is more.
+    Columns are as wide as their widest cell, or as ``least`` says where that is more. ``paint`` may
+    put what takes no room, such as colours, around the text of a cell.
     """
     own = widths(rows)
     columns = own if least is None else [max(pair) for pair in zip(own, least, strict=True)]
 
     def cell(text: str, width: int, is_left: bool) -> str:
         blank = " " * (width - len(text))
-        return text + blank if is_left else blank + text
+        return paint(text) + blank if is_left else blank + paint(text)
 
     return [
         "  ".join(

@@ -8,6 +8,7 @@ import argparse
 from collections import Counter
 
 from bireme.cli import cluster as common
+from bireme.cli import colours
 from bireme.cli.checkup import examined
 from bireme.cli.cluster import ask, versioned
 from bireme.cli.findings import Finding, State
@@ -16,6 +17,7 @@ from bireme.cli.findings import Finding, State
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_target(parser)
     common.add_output(parser)
+    colours.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,15 +33,16 @@ def run(options: argparse.Namespace) -> int:
         for each in found
     ]
     data = versioned("Diagnosis", {"healthy": is_healthy, "checks": checks})
-    common.write(options.output, data, _text(found))
+    common.write(options.output, data, _text(found, colours.painter(options)))
     return int(not is_healthy)
 
 
-def _text(found: list[Finding]) -> str:
+def _text(found: list[Finding], paint: colours.Paint) -> str:
     width = max(len(each.check) for each in found)
     lines = []
     for each in found:
-        lines.append(f"{each.state.value:<7}  {each.check:<{width}}  {each.message}")
+        state = paint(each.state.value) + " " * (7 - len(each.state.value))
+        lines.append(f"{state}  {each.check:<{width}}  {each.message}")
         if each.helps:
             lines.append(f"{'':7}  {'':{width}}  What helps: {each.helps}.")
     count = Counter(each.state for each in found)

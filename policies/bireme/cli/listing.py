@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bireme.cli import cluster as common
+from bireme.cli import colours
 from bireme.cli.arguments import Json, UsageError
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, line_of
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-w", "--watch", action="store_true", help="go on with every change, until Ctrl-C")
     formats = ("text", "wide", "name", "json", "yaml")
     add("-o", "--output", choices=formats, default="text", help="default: text")
+    colours.add_argument(parser)
     common.add_target(parser, all_namespaces=True)
 
 
@@ -57,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
         text = "".join(f"{_name(gang)}\n" for gang in gangs)
     elif gangs:
         rows = [_header(options), *(_cells(gang, now, options) for gang in gangs)]
-        text = "\n".join(aligned(rows, left=len(rows[0]))) + "\n"
+        paint = colours.painter(options)
+        text = "\n".join(aligned(rows, left=len(rows[0]), paint=paint)) + "\n"
     else:
         text = "No job is there.\n"
     common.write(options.output, data, text)
@@ -119,6 +122,7 @@ class _Shown:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
+        self._paint = colours.painter(options)
         self._widths: list[int] = []
         self._last: dict[tuple[str, str], GangLine] = {}
 
@@ -151,7 +155,7 @@ class _Shown:
             self._write([_cells(gang, now, self._options)])
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
-        lines = aligned(rows, left=len(rows[0]), least=self._widths)
+        lines = aligned(rows, left=len(rows[0]), least=self._widths, paint=self._paint)
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 

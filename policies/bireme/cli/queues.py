@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from bireme.cli import cluster as common
+from bireme.cli import colours
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, in_line
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only those in this queue")
     common.add_target(parser, all_namespaces=True)
     common.add_output(parser, wide=True)
+    colours.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
     if remark:
         sys.stderr.write(f"bireme: {remark}\n")
     data = [Explanation(gang, line, None, now).to_json() for gang in shown]
-    common.write(options.output, data, table(shown, now, wide=options.output == "wide"))
+    text = table(shown, now, colours.painter(options), wide=options.output == "wide")
+    common.write(options.output, data, text)
     return 0
 
 
@@ -58,13 +61,15 @@ async def all_gangs(reader: Reader, options: argparse.Namespace) -> tuple[list[J
     return own, f"you may see namespace {reader.namespace} only; positions count everybody"
 
 
-def table(gangs: Sequence[GangLine], now: float, *, wide: bool = False) -> str:
-    """Return a line per gang; ``wide`` adds its message."""
+def table(
+    gangs: Sequence[GangLine], now: float, paint: colours.Paint = str, *, wide: bool = False
+) -> str:
+    """Return a line per gang; ``wide`` adds its message, ``paint`` colours reasons."""
     if not gangs:
         return "Nobody waits.\n"
     rows = [[*_HEADER, *(["MESSAGE"] if wide else [])]]
     rows += [[*_cells(gang, now), *([gang.message] if wide else [])] for gang in gangs]
-    return "\n".join(aligned(rows, left=len(rows[0]))) + "\n"
+    return "\n".join(aligned(rows, left=len(rows[0]), paint=paint)) + "\n"
 
 
 def _cells(gang: GangLine, now: float) -> list[str]:

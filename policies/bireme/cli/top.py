@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bireme.cli import cluster as common
+from bireme.cli import colours
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import Reader, ask
 from bireme.cli.gangs import GangLine, in_line, line_of
@@ -23,7 +24,10 @@ from bireme.kube import names, quantities
 from bireme.tables import aligned
 
 _HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
-_CLEAR: Final = "\x1b[H\x1b[J"
+_BEGIN: Final = "\x1b[?1049h\x1b[?25l"
+"""Goes to the alternate screen, which leaves what was on the terminal, and hides the cursor."""
+_END: Final = "\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,25 +40,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="such as 5s; default: 2s",
     )
     add("--once", action="store_true", help="write it once, as where there is no terminal")
+    colours.add_argument(parser)
     common.add_target(parser, all_namespaces=True)
 
 
 def run(options: argparse.Namespace) -> int:
     is_live = sys.stdout.isatty() and not options.once
 
-    async def question(reader: Reader) -> int:
-        while True:
-            text = await screen(reader, options)
-            size = shutil.get_terminal_size()
-            # A line less than there are: the last line break would scroll the first one away.
-            shown = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
-            sys.stdout.write(_CLEAR + "\n".join(shown) + "\n" if is_live else text)
-            sys.stdout.flush()
-            if not is_live:
-                return 0
-            await asyncio.sleep(options.interval)
+    async def once(reader: Reader) -> int:
+        sys.stdout.write(await screen(reader, options))
+        return 0
 
-    return ask(options, question)
+    async def live(reader: Reader) -> int:
+        text = await screen(reader, options)  # an error stays on the screen that is there
+        sys.stdout.write(_BEGIN)
+        try:
+            while True:
+                sys.stdout.write(_drawn(text, *shutil.get_terminal_size()))
+                sys.stdout.flush()
+                await asyncio.sleep(options.interval)
+                text = await screen(reader, options)
+        finally:
+            sys.stdout.write(_END)
+            sys.stdout.flush()
+
+    return ask(options, live if is_live else once)
+
+
+def _drawn(text: str, columns: int, lines: int) -> str:
+    """Return what draws ``text`` over what is shown, so that no line is empty in between."""
+    # A line less than there are: the last line break would scroll the first one away.
+    shown = [colours.cut(line, columns) for line in text.splitlines()[: lines - 1]]
+    return _HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in shown) + _REST_OF_SCREEN
 
 
 async def screen(reader: Reader, options: argparse.Namespace) -> str:
@@ -66,6 +83,7 @@ async def screen(reader: Reader, options: argparse.Namespace) -> str:
     lines = [line_of(manifest) for manifest in manifests]
     running = [line for line in lines if line.phase in _HOLDS_PLACES]
     line = in_line(manifests)
+    paint = colours.painter(options)
     parts = [_summary(running, line, nodes, now)]
     if remark:
         parts.append(f"({remark})\n")
@@ -74,8 +92,8 @@ async def screen(reader: Reader, options: argparse.Namespace) -> str:
         header = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]
         parts.append("\n".join(aligned([header, *map(_queue, queues)])) + "\n")
     if running:
-        parts.append("\n".join(aligned(list(_running(running, now)), left=3)) + "\n")
-    parts.append(table(line, now))
+        parts.append("\n".join(aligned(list(_running(running, now)), left=3, paint=paint)) + "\n")
+    parts.append(table(line, now, paint))
     return "\n".join(parts)
 
 

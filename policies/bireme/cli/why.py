@@ -6,12 +6,13 @@ and the use of its queue.
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from bireme.cli import cluster as common
+from bireme.cli import colours
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
@@ -153,10 +154,10 @@ class Explanation:
             }
         return data
 
-    def text(self) -> str:
-        """Return the text for a terminal, a fact per line."""
+    def text(self, paint: Callable[[str], str] = str) -> str:
+        """Return the text for a terminal, a fact per line; ``paint`` colours the reason."""
         lines = [f"{label:<10}{fact}" if label else fact for label, fact in self._facts()]
-        return "\n".join(line.rstrip() for line in lines) + "\n"
+        return "\n".join(paint(line.rstrip()) for line in lines) + "\n"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         gang = self.gang
@@ -284,12 +285,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     common.add_target(parser)
     common.add_output(parser)
+    colours.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     plural, name = named_gang(options.job)
     found = ask(options, lambda reader: explained(reader, plural, name))
-    common.write(options.output, found.to_json(), found.text())
+    common.write(options.output, found.to_json(), found.text(colours.painter(options)))
     return 0
 
 
