@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from bireme.cli.arguments import UsageError
 from bireme.core.errors import BiremeError
 
-_COMMANDS: Final = {
+COMMANDS: Final = {
     "simulate": "compare policies on a workload, with the scheduling cycle of the operator",
     "replay": "what other policies would have done where an operator recorded what it did",
     "outlook": "when every gang that waits should start, from what an operator recorded",
@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     "submit": "check manifests here and at the API server, send them all or none, and follow them",
     "convert": "Volcano's Jobs, PodGroups and Queues as Bireme's, with a note on all that differs",
     "policies": "list all policies, a line each",
+    "completion": "a script by which bash, zsh or fish complete the command line",
 }
 """By name: its purpose, a line in the list and the description."""
 
@@ -96,7 +97,7 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, purpose in _COMMANDS.items():
+    for name, purpose in COMMANDS.items():
         sentence = f"{purpose[0].upper()}{purpose[1:]}."
         added = commands.add_parser(name, help=purpose, description=sentence)
         if name == asked:  # the modules of all commands take a second to import
