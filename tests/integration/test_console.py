@@ -53,8 +53,18 @@ async def test_why_as_data_is_what_a_program_can_read(
 ) -> None:
     put(api, "mine", 1)
     asked = ("why", "trainingjob/mine", "--kubeconfig", kubeconfig, "-o")
-    assert json.loads((await output(capsys, *asked, "json"))[1])["position"] == 1
-    assert yaml.safe_load((await output(capsys, *asked, "yaml"))[1])["queue"] == "research"
+    found = json.loads((await output(capsys, *asked, "json"))[1])
+    assert (found["apiVersion"], found["kind"]) == ("cli.bireme.dev/v1", "GangExplanation")
+    assert found["gang"]["position"] == 1
+    assert yaml.safe_load((await output(capsys, *asked, "yaml"))[1]) == found
+    # What all listings say of a gang is one form. A real API server writes the kind as it is.
+    found["gang"]["kind"] = "TrainingJob"
+    _, listed, _ = await output(capsys, "list", "--kubeconfig", kubeconfig, "-o", "json")
+    assert json.loads(listed)["items"] == [found["gang"]]
+    _, queued, _ = await output(capsys, "queue", "--kubeconfig", kubeconfig, "-o", "json")
+    assert json.loads(queued)["kind"] == "GangExplanationList"
+    (each,) = json.loads(queued)["items"]
+    assert {**each["gang"], "kind": "TrainingJob"} == found["gang"]
 
 
 async def test_a_job_that_does_not_exist_is_named(

@@ -221,6 +221,7 @@ async def test_pods_that_a_drain_moves_are_counted_beside_gangs(cluster: Cluster
     pod_on(cluster.api, "stays", owner="DaemonSet")
     _, out, _ = await cluster.drain("n0", "-o", "json")
     data = json.loads(out)
+    assert (data["apiVersion"], data["kind"]) == ("cli.bireme.dev/v1", "DrainPreview")
     assert data["otherPods"] == 1
     assert data["decidedBy"] == {"settings": "the default settings", "policy": None}
     _, out, _ = await cluster.drain("n1")

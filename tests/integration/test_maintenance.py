@@ -61,7 +61,8 @@ async def test_it_is_announced_listed_and_called_off(
     )
     assert await command(api, tmp_path, "--list", "-o", "json") == 0
     listed = json.loads(capsys.readouterr().out)
-    found = [(each["node"], each["state"]) for each in listed]
+    assert (listed["apiVersion"], listed["kind"]) == ("cli.bireme.dev/v1", "MaintenanceList")
+    found = [(each["node"], each["state"]) for each in listed["items"]]
     assert found == [("n2", "under way"), ("n0", "ahead"), ("n1", "ahead")]
     assert await command(api, tmp_path, "n0", "n1", "n2", "--cancel") == 0
     capsys.readouterr()

@@ -228,7 +228,7 @@ def versioned(kind: str, data: Json) -> Json:
     return {"apiVersion": _FORM, "kind": kind, **data}
 
 
-def write(output: str, data: Json | list[Json], text: str) -> None:
+def write(output: str, data: Json, text: str) -> None:
     """Write ``data`` as JSON or YAML, or else ``text``, to standard output."""
     if output == "json":
         text = json.dumps(data, indent=2) + "\n"

@@ -264,6 +264,7 @@ def run(options: argparse.Namespace) -> int:
         "decidedBy": {"settings": settings.source, "policy": decider.name or None},
         "remarks": remarks,
     }
+    data = common.versioned("DrainPreview", data)
     common.write(options.output, data, _text(moves, beside))
     if moves:
         named = f" and SchedulingPolicy {decider.name}" if decider.name else ""

@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     policy = ask(options, lambda reader: reader.get("schedulingpolicies", options.policy))
     data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
+    data = common.versioned("PolicyExplanation", data)
     common.write(options.output, data, "\n".join(_lines(policy)) + "\n")
     return 0
 

@@ -74,6 +74,22 @@ class GangLine:
         end = now if self.parked is None else min(now, self.parked)
         return self.waited_before_seconds + (max(0.0, end - since) if since is not None else 0.0)
 
+    def to_json(self) -> Json:
+        """Return what every listing says of it as data; times as RFC 3339."""
+        return {
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "phase": self.phase,
+            "reason": self.reason or None,
+            "message": self.message or None,
+            "queue": self.queue,
+            "position": self.position,
+            "ready": self.ready or None,
+            "gpus": self.gpus,
+            "created": None if self.created is None else quantities.format_timestamp(self.created),
+        }
+
 
 _COUNTERS = ("restarts", "interruptions", "preemptions")
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from bireme.cli import cluster as common
 from bireme.cli import colours
-from bireme.cli.arguments import Json, UsageError
+from bireme.cli.arguments import UsageError
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, line_of
 from bireme.core.times import duration
-from bireme.kube import names, quantities
+from bireme.kube import names
 from bireme.tables import aligned, widths
 from bireme.tasks import Tasks
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     found = ask(options, lambda reader: _listed(reader, options))
     gangs = _ordered([gang for _, gangs, _ in found for gang in gangs], options)
     now = time.time()  # noqa: TID251  # a person asks now
-    data = common.versioned("GangList", {"items": [_json(gang) for gang in gangs]})
+    data = common.versioned("GangList", {"items": [gang.to_json() for gang in gangs]})
     if options.output == "name":
         text = "".join(f"{_name(gang)}\n" for gang in gangs)
     elif gangs:
@@ -168,22 +168,6 @@ def _room(options: argparse.Namespace) -> list[int]:
 
 def _name(gang: GangLine) -> str:
     return f"{gang.kind.lower()}.{names.GROUP}/{gang.name}"
-
-
-def _json(gang: GangLine) -> Json:
-    return {
-        "kind": gang.kind,
-        "namespace": gang.namespace,
-        "name": gang.name,
-        "phase": gang.phase,
-        "reason": gang.reason or None,
-        "message": gang.message or None,
-        "queue": gang.queue,
-        "position": gang.position,
-        "ready": gang.ready or None,
-        "gpus": gang.gpus,
-        "created": None if gang.created is None else quantities.format_timestamp(gang.created),
-    }
 
 
 def _header(options: argparse.Namespace) -> list[str]:

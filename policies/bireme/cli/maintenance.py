@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     now = time.time()  # noqa: TID251  # a person asks now
     if options.list:
         found = ask(options, lambda reader: _announced(reader, options.node))
-        data = [
+        items = [
             {
                 "node": each.node,
                 "from": clock_time(each.begins),
@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
             }
             for each in found
         ]
+        data = common.versioned("MaintenanceList", {"items": items})
         common.write(options.output, data, _table(found, now))
         return 0
     if not options.node:

@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     shown = [gang for gang in line if options.queue in (None, gang.queue)]
     if remark:
         sys.stderr.write(f"bireme: {remark}\n")
-    data = [Explanation(gang, line, None, now).to_json() for gang in shown]
+    items = [Explanation(gang, line, None, now).to_json() for gang in shown]
+    data = common.versioned("GangExplanationList", {"items": items})
     text = table(shown, now, colours.painter(options), wide=options.output == "wide")
     common.write(options.output, data, text)
     return 0

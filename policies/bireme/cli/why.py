@@ -125,14 +125,8 @@ class Explanation:
         """Return everything as data; times as RFC 3339, lengths in seconds."""
         gang = self.gang
         data: Json = {
-            "kind": gang.kind,
-            "namespace": gang.namespace,
-            "name": gang.name,
-            "phase": gang.phase,
-            "reason": gang.reason or None,
-            "message": gang.message or None,
+            "gang": gang.to_json(),
             "helps": remedy(gang.reason) or None,
-            "queue": gang.queue,
             "priority": gang.score,
             "factors": [
                 {"name": f.name, "value": f.value, "weight": f.weight, "adds": f.contribution}
@@ -142,7 +136,6 @@ class Explanation:
         }
         if gang.waits:
             data |= {
-                "position": gang.position,
                 "waiting": None if self.line is None else len(self.line),
                 "waitSeconds": round(gang.waiting_seconds(self.now)),
                 "ahead": [other.key for other in self.ahead],
@@ -291,7 +284,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     plural, name = named_gang(options.job)
     found = ask(options, lambda reader: explained(reader, plural, name))
-    common.write(options.output, found.to_json(), found.text(colours.painter(options)))
+    data = common.versioned("GangExplanation", found.to_json())
+    common.write(options.output, data, found.text(colours.painter(options)))
     return 0
 
 

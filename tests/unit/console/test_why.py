@@ -122,7 +122,7 @@ def test_where_others_may_not_be_seen_the_own_place_is_still_shown() -> None:
 
 def test_the_data_says_the_same() -> None:
     shown = explained(waiting("b", 2, preemptions=1), waiting("a", 1)).to_json()
-    assert (shown["position"], shown["waiting"], shown["ahead"]) == (2, 2, ["team/a"])
+    assert (shown["gang"]["position"], shown["waiting"], shown["ahead"]) == (2, 2, ["team/a"])
     assert (shown["waitSeconds"], shown["preemptions"]) == (1800, 1)
     assert shown["helps"] == remedy("WaitingForCapacity")
 
