@@ -208,14 +208,11 @@ class Collections:
 async def check(reader: Reader, manifests: Sequence[Json], collections: Collections) -> None:
     """Print all findings; raise ConsoleError if there are errors among them."""
     queues = await reader.objects_if_allowed(names.path("queues"))
+    linted = [(manifest, lint(manifest)) for manifest in manifests]
     if queues is not None:  # with those that would be made
-        queues = [
-            *queues,
-            *(each for each in manifests if _is_queue(each) and not lint(each).errors),
-        ]
+        queues += [each for each, found in linted if _is_queue(each) and not found.errors]
     wrong = 0
-    for manifest in manifests:
-        found = lint(manifest)
+    for manifest, found in linted:
         # The API server would only repeat what is wrong with a manifest on its own.
         if not found.errors:
             queue = await _queue_of(reader, manifest) if _is_gang(manifest) else ""
