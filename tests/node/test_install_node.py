@@ -13,6 +13,7 @@ from typing import Final, Self
 
 import pytest
 
+from bireme.cli import main as bireme
 from tests.node.real_pods import is_ready, python_spec
 from tests.support.scenario.helm import NAMESPACE, RELEASE, Helm, config_map, install, uninstall
 from tests.support.scenario.manifests import Manifest, task, training_job
@@ -123,6 +124,14 @@ def test_all_of_it_runs_from_its_own_images_where_only_the_restricted_may(
     assert {operator["spec"]["nodeName"], scheduler["spec"]["nodeName"]} == {
         release.cluster.node.name
     }
+
+
+def test_doctor_finds_nothing_wrong(release: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    for component in ("operator", "scheduler"):
+        pod_of(release, component)
+    asked = ["doctor", f"--kubeconfig={release.cluster.kubeconfig}"]
+    release.eventually(lambda: bireme(asked), lambda status: status == 0, 60)
+    assert "Nothing is wrong" in capsys.readouterr().out
 
 
 def test_helm_test_passes(release: Tenant, helm: Helm) -> None:
