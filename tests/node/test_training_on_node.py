@@ -7,10 +7,12 @@ import inspect
 import re
 import sys
 import sysconfig
+import threading
 from typing import Any, Final
 
 import pytest
 
+from bireme.cli import main as bireme
 from tests.node import parameter_server
 from tests.node.real_pods import logs
 from tests.support.scenario.helm import Helm, install
@@ -75,7 +77,7 @@ def losses(log: str) -> list[float]:
 
 
 def test_parameter_servers_chief_and_worker_train_and_say_how_far_they_are(
-    reporting: Tenant, tenant: Tenant, images: Images
+    reporting: Tenant, tenant: Tenant, images: Images, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = {"STEPS": "150", "STEP_SECONDS": "0.05"}
     env = [{"name": name, "value": value} for name, value in steps.items()]
@@ -85,6 +87,9 @@ def test_parameter_servers_chief_and_worker_train_and_say_how_far_they_are(
     running = tenant.await_phase("regression", "Running")
     assert set(nodes_of(tenant.pods("regression")).values()) == {tenant.cluster.node.name}
     assert running["attempt"] == 0
+    where = [f"--kubeconfig={tenant.cluster.kubeconfig}", f"--namespace={tenant.namespace}"]
+    follower = threading.Thread(target=bireme, args=(["logs", "-f", "regression", *where],))
+    follower.start()
     progress = tenant.eventually(lambda: tenant.status("regression").get("progress"))
     assert progress["loss"] < 10
     done = tenant.await_phase("regression", "Succeeded", LONGEST_SECONDS)
@@ -92,6 +97,12 @@ def test_parameter_servers_chief_and_worker_train_and_say_how_far_they_are(
     found = losses(logs(tenant, "regression-chief-0"))
     assert len(found) == 150
     assert found[-1] < 1e-3 < found[0]
+    follower.join(30)
+    followed = capsys.readouterr().out.splitlines()
+    chief = [line.partition("] ")[2] for line in followed if line.startswith("[chief-0] ")]
+    assert losses("\n".join(chief)) == found
+    assert bireme(["logs", "regression", "--task=chief", "--tail=1", *where]) == 0
+    assert capsys.readouterr().out == f"[chief-0] {chief[-1]}\n"
     tenant.eventually(
         lambda: {pod["metadata"]["name"] for pod in tenant.pods("regression")},
         lambda left: left == {"regression-chief-0", "regression-worker-0"},
