@@ -25,7 +25,7 @@ horizon, or after ``cycles``. Gangs that were not reached by then have a positio
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -105,6 +105,55 @@ class Outlook:
     cut: Cut
 
 
+class Play:
+    """A snapshot played forward: iterated, the moments of it, each with the decision made then.
+
+    The first is the decision that it begins with, at the moment of the snapshot. ``policy`` is
+    asked as in a cycle, so it must not learn from being asked.
+
+    Attributes:
+        until: How far it has come, POSIX seconds.
+        cycles: How many cycles were played so far.
+        cut: Why it goes no further; Cycles while it could.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        policy: Policy,
+        bounds: Bounds = Bounds(),
+    ) -> None:
+        self._snapshot, self._decision = snapshot, decision
+        self._policy, self._bounds = policy, bounds
+        self.until = snapshot.now
+        self.cycles = 0
+        self.cut = Cut.CYCLES
+
+    def __iter__(self) -> Iterator[tuple[float, Decision]]:
+        snapshot, bounds, told = self._snapshot, self._bounds, self._decision
+        world = _World(snapshot, next((h for h in told.held if h.reservation is not None), None))
+        while True:
+            yield world.now, told
+            world.apply(told)
+            if not world.waiting:
+                self.cut = Cut.ALL_STARTED
+                return
+            moment = world.next_moment(told, bounds)
+            if moment is None:
+                self.cut = Cut.NOTHING_ENDS
+                return
+            if moment > snapshot.now + bounds.horizon_seconds:
+                self.cut = Cut.HORIZON
+                return
+            if self.cycles >= bounds.cycles:
+                return
+            world.advance(moment)
+            told = run_cycle(world.snapshot(), self._policy, explain=False)
+            self.until = world.now
+            self.cycles += 1
+
+
 def look_ahead(
     snapshot: ClusterSnapshot,
     decision: Decision,
@@ -115,30 +164,11 @@ def look_ahead(
 
     ``policy`` is asked as in a cycle, so it must not learn from being asked.
     """
-    world = _World(snapshot, next((h for h in decision.held if h.reservation is not None), None))
-    told, starts, cycles = decision, dict[str, float](), 0
-    world.apply(told)
-    while True:
-        if not world.waiting:
-            cut = Cut.ALL_STARTED
-            break
-        moment = world.next_moment(told, bounds)
-        if moment is None:
-            cut = Cut.NOTHING_ENDS
-            break
-        if moment > snapshot.now + bounds.horizon_seconds:
-            cut = Cut.HORIZON
-            break
-        if cycles >= bounds.cycles:
-            cut = Cut.CYCLES
-            break
-        world.advance(moment)
-        told = run_cycle(world.snapshot(), policy, explain=False)
-        cycles += 1
+    play, starts = Play(snapshot, decision, policy, bounds), dict[str, float]()
+    for moment, told in play:
         for admit in told.admitted:
-            starts.setdefault(admit.gang.uid, world.now)  # the first, if it is stopped again
-        world.apply(told)
-    return Outlook(snapshot.now, world.now, _prospects(decision, starts), cycles, cut)
+            starts.setdefault(admit.gang.uid, moment)  # the first, if it is stopped again
+    return Outlook(snapshot.now, play.until, _prospects(decision, starts), play.cycles, play.cut)
 
 
 def _prospects(decision: Decision, starts: Mapping[str, float]) -> tuple[Prospect, ...]:
