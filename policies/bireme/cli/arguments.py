@@ -68,6 +68,58 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
         sys.stdout.write(text)
 
 
+# --- arguments of several commands --------------------------------------------------------------
+
+
+def add_record(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
+    """Add the arguments that choose a record, and where the checkpoints lie that decided then."""
+    what = "files record-*.jsonl that follow each other, plain or gzipped, or their folder"
+    add = parser.add_argument
+    if is_option:
+        add(
+            "--record",
+            action="append",
+            default=[],
+            type=Path,
+            metavar="RECORD",
+            help=f"what an operator recorded: {what}; once for each",
+        )
+    else:
+        add("record", nargs="+", type=Path, metavar="RECORD", help=what)
+    add(
+        "--checkpoints",
+        default="",
+        metavar="FOLDER",
+        help="where the checkpoints lie that decided when it was recorded; those that come with "
+        "Bireme are found without",
+    )
+
+
+def add_what_if(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that ``why --what-if`` and ``submit --dry-run`` share."""
+    add = parser.add_argument
+    add(
+        "--try",
+        dest="tries",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="KEY=VALUE",
+        help="a change to try, whether it makes the start sooner: replicas=8 or replicas.TASK=8, "
+        "queue=NAME, class=NAME or estimate=2h; once for each",
+    )
+    add(
+        "--priority-class",
+        dest="priority_classes",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=VALUE",
+        help="the value of a PriorityClass, as a record holds none; once for each",
+    )
+    add_record(parser, is_option=True)
+
+
 # --- types of arguments: each raises ArgumentTypeError for a text that has not its form ---------
 
 

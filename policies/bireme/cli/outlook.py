@@ -6,10 +6,20 @@ The last cycle of the record is played forward with the scheduling cycle itself
 
 import argparse
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
 
-from bireme.cli.arguments import Json, UsageError, check_target, naming, whole, write_results
+from bireme.cli.arguments import (
+    Json,
+    UsageError,
+    add_record,
+    check_target,
+    naming,
+    whole,
+    write_results,
+)
 from bireme.cli.experiment import as_set, contenders
-from bireme.cli.replay import add_record, recorded_name
+from bireme.cli.replay import recorded_name
 from bireme.cli.simulate import policy_names
 from bireme.core.cycle import run_cycle
 from bireme.core.gpus import GPU
@@ -47,13 +57,9 @@ def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     if len(options.policy) > 1:
         raise UsageError("argument --policy: name one policy; it is played alone")
-    with naming("RECORD"):
-        record = open_record(options.record)
-        last = deque(record.cycles(), maxlen=1)
-    if not last:
-        raise UsageError("argument RECORD: it has no cycle; has anything waited since it began?")
-    name, policy = _policy(options, record.settings, last[0])
-    snapshot = last[0].snapshot
+    settings, cycle = last_cycle(options.record, "RECORD")
+    name, policy = _policy(options, settings, cycle)
+    snapshot = cycle.snapshot
     found = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
     write_results(options, _numbers(found, name), _text(found, name, options.limit))
     return 0
@@ -66,14 +72,42 @@ def _policy(
     if options.policy:
         ((name, (made, _)),) = contenders(options.policy, settings).items()
         return name, made
+    remedy = "see --checkpoints, or name another by --policy"
+    return policy_that_decided(settings, cycle, options.checkpoints, "RECORD", remedy)
+
+
+def last_cycle(paths: Sequence[Path], argument: str) -> tuple[SchedulingSettings, RecordedCycle]:
+    """Return the settings and the last cycle of the record that ``argument`` names."""
+    with naming(argument):
+        record = open_record(paths)
+        last = deque(record.cycles(), maxlen=1)
+    if not last:
+        raise UsageError(
+            f"argument {argument}: it has no cycle; has anything waited since it began?"
+        )
+    return record.settings, last[0]
+
+
+def policy_that_decided(
+    settings: SchedulingSettings,
+    cycle: RecordedCycle,
+    checkpoints: str,
+    argument: str,
+    remedy: str = "see --checkpoints",
+) -> tuple[str, Policy]:
+    """Return the policy that decided a cycle of the record that ``argument`` names, and its name.
+
+    Its checkpoint is looked for below the folder ``checkpoints`` too; ``remedy`` is what to do
+    where it cannot be made again.
+    """
     recorded = recorded_name(settings)
-    own, _ = as_set(settings, "RECORD", recorded)
-    policies = RecordedPolicies(own, settings, options.checkpoints)
+    own, _ = as_set(settings, argument, recorded)
+    policies = RecordedPolicies(own, settings, checkpoints)
     decided = policies.policy(cycle.source)
     if decided is None:
         raise UsageError(
-            f"argument RECORD: the policy that decided it cannot be made again: "
-            f"{policies.faults[cycle.source]}; see --checkpoints, or name another by --policy"
+            f"argument {argument}: the policy that decided it cannot be made again: "
+            f"{policies.faults[cycle.source]}; {remedy}"
         )
     return cycle.source.name or recorded, decided
 

@@ -9,9 +9,8 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
-from bireme.cli.arguments import check_target, naming, write_results
+from bireme.cli.arguments import add_record, check_target, naming, write_results
 from bireme.cli.experiment import as_set, contenders
 from bireme.cli.simulate import policy_names
 from bireme.core.settings import SchedulingSettings
@@ -35,25 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a name leaves out is as recorded; default: only check the record",
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
-
-
-def add_record(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose a record, and where the checkpoints lie that decided then."""
-    add = parser.add_argument
-    add(
-        "record",
-        nargs="+",
-        type=Path,
-        metavar="RECORD",
-        help="files record-*.jsonl that follow each other, plain or gzipped, or their folder",
-    )
-    add(
-        "--checkpoints",
-        default="",
-        metavar="FOLDER",
-        help="where the checkpoints lie that decided when it was recorded; those that come with "
-        "Bireme are found without",
-    )
 
 
 def recorded_name(settings: SchedulingSettings) -> str:
