@@ -4,6 +4,8 @@ All manifests are checked first, here and by a dry run of the API server; one er
 them from being sent. Any kind that the cluster serves may be among them; TrainingJobs and PodGroups
 are checked here too. Errors are what the API server or the operator would refuse. Hints are allowed
 but seldom meant: a template that chooses its node, a job without an estimated duration.
+
+With ``--dry-run`` nothing is sent: it says where and when the jobs would start.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import pydantic
 
 from bireme.cli import cluster as common
 from bireme.cli import manifest_files
-from bireme.cli.arguments import Json, naming
+from bireme.cli.arguments import Json, UsageError, add_what_if, naming
 from bireme.cli.cluster import ConsoleError, Reader, ask, refused
 from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.core.times import duration
@@ -138,6 +140,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("manifest", nargs="+", metavar="MANIFEST", help="YAML files; - for standard input")
     add("--check", action="store_true", help="check only, and send nothing")
     add(
+        "--dry-run",
+        action="store_true",
+        help="send nothing, and say where and when TrainingJobs would start, behind whom, whom "
+        "they would stop, and what would make them start sooner",
+    )
+    add(
         "--wait",
         nargs="?",
         type=common.duration,
@@ -146,7 +154,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="follow every TrainingJob and PodGroup, at most so long, such as 10m; default: 24h",
     )
     add("--until", choices=tuple(_UNTIL), default="running", help="with --wait; default: running")
+    add_what_if(parser)
     common.add_target(parser)
+    common.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -157,6 +167,16 @@ def run(options: argparse.Namespace) -> int:
     if not manifests:
         empty = ", ".join(map(repr, options.manifest))
         raise ConsoleError(f"argument MANIFEST: {empty} holds no manifest; name a file with one")
+
+    if options.dry_run:
+        return _dry_run(options, manifests)
+    for name, given in (
+        ("--output", options.output != "text"),
+        ("--record", options.record),
+        ("--try", options.tries),
+    ):
+        if given:
+            raise UsageError(f"argument {name}: has a meaning with --dry-run alone; add that")
 
     async def question(reader: Reader) -> int:
         collections = Collections(reader)
@@ -171,6 +191,32 @@ def run(options: argparse.Namespace) -> int:
         return await follow(reader, gangs, options.wait, options.until)
 
     return ask(options, question)
+
+
+def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
+    from bireme.cli import what_if  # it loads all that decides
+
+    wrong = 0
+    for manifest in manifests:
+        found = lint(manifest)
+        if manifest["kind"] != "TrainingJob" or not _is_gang(manifest):
+            found.hints.append("is not minded: only TrainingJobs are asked about")
+        wrong += _report(manifest, found)
+    if wrong:
+        raise ConsoleError(f"nothing was asked: {wrong} error{'s' * (wrong != 1)} above")
+    jobs = [each for each in manifests if each["kind"] == "TrainingJob" and _is_gang(each)]
+    if not jobs:
+        raise ConsoleError(
+            "argument MANIFEST: holds no TrainingJob to ask about; name a file with one"
+        )
+    classes = what_if.classes_of(options)
+    question = what_if.Question(
+        manifests=tuple(jobs),
+        namespace=options.namespace or "",
+        tries=tuple(what_if.change_of([each], "--try", classes) for each in options.tries),
+    )
+    what_if.write(options, what_if.answers(options, question), is_list=True)
+    return 0
 
 
 class Collections:
@@ -218,15 +264,20 @@ async def check(reader: Reader, manifests: Sequence[Json], collections: Collecti
             queue = await _queue_of(reader, manifest) if _is_gang(manifest) else ""
             found.errors += lint_queue(queue, queues) if queue and queues is not None else ()
             found.errors += await _refusal(reader, manifest, collections)
-        wrong += len(found.errors)
-        about = manifest.get("metadata") or {}
-        name = about.get("name") or about.get("generateName") or "?"
-        for severity, problems in (("error", found.errors), ("hint", found.hints)):
-            for problem in problems:
-                what = cleaned(f"{manifest['kind']} {name}")
-                sys.stderr.write(f"{severity}: {what}: {problem}\n")
+        wrong += _report(manifest, found)
     if wrong:
         raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
+
+
+def _report(manifest: Json, found: Findings) -> int:
+    """Print what was found about a manifest, and return the number of errors."""
+    about = manifest.get("metadata") or {}
+    name = about.get("name") or about.get("generateName") or "?"
+    for severity, problems in (("error", found.errors), ("hint", found.hints)):
+        for problem in problems:
+            what = cleaned(f"{manifest['kind']} {name}")
+            sys.stderr.write(f"{severity}: {what}: {problem}\n")
+    return len(found.errors)
 
 
 async def _queue_of(reader: Reader, manifest: Json) -> str:

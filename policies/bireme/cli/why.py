@@ -1,7 +1,7 @@
 """``bireme why``: explain where a gang is, the dominant reason first.
 
 Then follow its position, every factor of its priority, the gangs ahead of it, its estimated start
-and the use of its queue.
+and the use of its queue. With ``--what-if``: when it would start if something were different.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import Final
 
 from bireme.cli import cluster as common
 from bireme.cli import colours
-from bireme.cli.arguments import Json
+from bireme.cli.arguments import Json, add_what_if, pair
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
 from bireme.core.reasons import Reason
@@ -276,6 +276,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup"
     )
+    parser.add_argument(
+        "--what-if",
+        dest="changes",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="KEY=VALUE",
+        help="when, where and behind whom it would start, and what would make it sooner, if it had "
+        "replicas=8 or replicas.TASK=8, queue=NAME, class=NAME or estimate=2h; once for each",
+    )
+    add_what_if(parser)
     common.add_target(parser)
     common.add_output(parser)
     colours.add_argument(parser)
@@ -283,6 +294,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     plural, name = named_gang(options.job)
+    if options.changes or options.tries or options.record:
+        _write_what_if(options, plural, name)
+        return 0
     found = ask(options, lambda reader: explained(reader, plural, name))
     data = common.versioned("GangExplanation", found.to_json())
     common.write(options.output, data, found.text(colours.painter(options)))
@@ -298,6 +312,20 @@ def named_gang(argument: str) -> tuple[str, str]:
             f"argument JOB: {argument!r} is no job; write its name, or podgroup/NAME"
         )
     return plural, name
+
+
+def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
+    from bireme.cli import what_if  # it loads all that decides, which no other question needs
+
+    classes = what_if.classes_of(options)
+    question = what_if.Question(
+        kind=next(kind for kind in names.GANG_KINDS if names.PLURALS[kind] == plural),
+        name=name,
+        namespace=options.namespace or "",
+        change=what_if.change_of(options.changes, "--what-if", classes),
+        tries=tuple(what_if.change_of([each], "--try", classes) for each in options.tries),
+    )
+    what_if.write(options, what_if.answers(options, question), is_list=False)
 
 
 async def explained(reader: Reader, plural: str, name: str) -> Explanation:
