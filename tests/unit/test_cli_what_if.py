@@ -1,7 +1,9 @@
 """``bireme why --what-if`` and ``bireme submit --dry-run`` from a record to their words."""
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,6 +145,17 @@ def test_a_new_job_is_read_as_the_operator_reads_it(ask: Asker) -> None:
         "spec.queue names none: default is assumed, as for namespaces without a label",
         "what its claims of volumes and devices ask of nodes is not minded",
     ]
+
+
+def test_once_the_time_is_over_the_answer_says_what_it_lacks(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 25)  # every look at it finds 25 s later
+    monkeypatch.setattr("bireme.cli.what_if.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    _, out, _ = ask("submit", ask.file(job()), "--dry-run", "--seconds", "60")
+    assert "starts    in 10 min, 2001-09-09T01:57:40Z" in out
+    assert "no sooner" not in out
+    assert "There was no time to try everything; allow more with --seconds." in out
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,13 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="the value of a PriorityClass, as a record holds none; once for each",
     )
+    add(
+        "--seconds",
+        type=whole,
+        default=60,
+        metavar="N",
+        help="the longest that is tried what would be sooner; default: 60",
+    )
     add_record(parser, is_option=True)
 
 

@@ -6,6 +6,7 @@ more source is one more function like ``_of_record``.
 
 import argparse
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -173,8 +174,16 @@ def _of_record(options: argparse.Namespace, question: Question) -> list[Told]:
         for each in question.tries:
             with naming("--try"):
                 changed(asked, each, snapshot)
+    until = time.monotonic() + options.seconds
     return [
-        Told(ask(snapshot, policy, gang, question.change, question.tries), name, remarks)
+        Told(
+            ask(
+                *(snapshot, policy, gang, question.change, question.tries),
+                is_time_left=lambda: time.monotonic() < until,
+            ),
+            name,
+            remarks,
+        )
         for gang, remarks in gangs
     ]
 
@@ -282,7 +291,7 @@ def _facts(told: Told) -> Iterator[tuple[str, str]]:
     if answer.no_sooner:
         yield "no sooner", "with " + ", ".join(map(_change, answer.no_sooner))
     if answer.is_cut_short:
-        yield "", "There was no time to try everything."
+        yield "", "There was no time to try everything; allow more with --seconds."
     for remark in told.remarks:
         yield "but", remark
 

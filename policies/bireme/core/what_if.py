@@ -312,10 +312,10 @@ def ask(
     sooner: list[Alternative] = []
     no_sooner: list[Change] = []
     if foreseen.begins is not Begins.AT_ONCE:
-        fewer = [each for each in _fewer_replicas(asked) if each not in named]
-        tried += [(each, changed(asked, each, snapshot), True) for each in fewer]
         estimates = _shorter_estimates(asked, decision, snapshot)
         tried += [(each, changed(asked, each, snapshot), False) for each in estimates]
+        fewer = [each for each in _fewer_replicas(asked) if each not in named]
+        tried += [(each, changed(asked, each, snapshot), True) for each in fewer]
         best = foreseen
         for each, as_tried, is_rung in tried[:MOST_TRIES]:
             if question.is_cut_short:
