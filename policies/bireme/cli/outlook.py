@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     settings, cycle = last_cycle(options.record, "RECORD")
     name, policy = _policy(options, settings, cycle)
     snapshot = cycle.snapshot
-    found = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
+    # Explained, as only then the first reservation says when it should come true.
+    found = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
     write_results(options, _numbers(found, name), _text(found, name, options.limit))
     return 0
 

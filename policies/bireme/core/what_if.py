@@ -302,8 +302,13 @@ def ask(
         is_time_left: Asked after every cycle; False ends the answer with what is known by then.
 
     Raises:
-        WhatIfError: A change cannot be made, or the gang's name is another's.
+        WhatIfError: A change cannot be made, the gang's name is another's, or its namespace may not
+            be read: messages name gangs of that.
     """
+    if readable is not None and gang.namespace not in readable:
+        raise WhatIfError(
+            f"namespace: {gang.namespace!r} may not be read; ask for the right, or about another"
+        )
     asked = changed(gang, change, snapshot)
     named = [_with_names(asked, each) for each in tries]
     tried = [(each, changed(asked, each, snapshot), False) for each in named]

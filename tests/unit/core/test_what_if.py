@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -242,6 +243,22 @@ def test_no_part_of_an_answer_holds_the_name_of_a_gang_that_may_not_be_read() ->
     )
 
 
+def test_nothing_is_answered_about_a_namespace_that_may_not_be_read() -> None:
+    # Its messages name the gangs of that namespace, and its name may be taken there.
+    gang = lasting("r0", 60.0, arrived=NOW, namespace="team-0")
+    with pytest.raises(WhatIfError, match="namespace: 'team-0' may not be read"):
+        asked(cluster(ends=[600.0]), gang, readable={"default"})
+
+
+def test_an_answer_can_be_sent_and_read_again() -> None:
+    class_ = Change(priority_class=HIGH)
+    snapshot = cluster(lasting("first", 100.0, arrived=1.0), ends=[600.0])
+    found = asked(snapshot, lasting("new", 5000.0, 16, arrived=NOW), class_)
+    assert found.sooner
+    assert class_ in found.no_sooner
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Answer) == found
+
+
 def test_where_nothing_says_when_it_ends_no_time_is_promised() -> None:
     found = asked(cluster(ends=[None]), lasting("new", 60.0, arrived=NOW))
     assert found.foreseen.begins is Begins.AFTER_ENDS
@@ -293,6 +310,16 @@ def test_a_size_needs_the_name_of_its_task_where_several_could_be_meant() -> Non
     workers = a_task(4), a_task(2, name="other")
     with pytest.raises(WhatIfError, match="has tasks worker, other; say of which"):
         changed(a_gang("job", *workers), Change(replicas={"": 1}), cluster(ends=[600.0]))
+
+
+def test_replicas_of_pods_that_others_make_are_not_asked_about() -> None:
+    group = lasting("g", 60.0, 16, arrived=NOW, kind="PodGroup")
+    snapshot = cluster(ends=[600.0, 900.0])
+    found = asked(snapshot, group)
+    assert not any(each.change.replicas for each in found.sooner)
+    assert not any(each.replicas for each in found.no_sooner)
+    with pytest.raises(WhatIfError, match="replicas: the pods of PodGroup g are made by another"):
+        asked(snapshot, group, Change(replicas={"worker": 8}))
 
 
 def test_only_gangs_that_wait_and_may_be_read_are_found() -> None:
