@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
 from bireme.core.errors import BiremeError, nearest
@@ -380,7 +382,7 @@ class _Question:
         shrunk: dict[str, Gang] = {}
         admit: tuple[float, Admit] | None = None
         for moment, told in play:
-            for made in _made_room(told, gang.uid):
+            for made in _made_room(told, gang.uid, self._begun(moment)):
                 (stopped if isinstance(made, Preempt) else shrunk)[made.gang.uid] = made.gang
             starts = (each for each in told.admitted if each.gang.uid == gang.uid)
             if (found := next(starts, None)) is not None:
@@ -413,6 +415,12 @@ class _Question:
             return Begins.LATER
         is_made = hold.reason is Reason.WAITING_FOR_PREEMPTION
         return Begins.AFTER_STOPS if is_made else Begins.AFTER_ENDS
+
+    def _begun(self, moment: float) -> list[int]:
+        """Return the rows of nodes under maintenance at ``moment``."""
+        nodes = self._snapshot.nodes
+        windows = nodes.windows.items()
+        return [nodes.row[name] for name, w in windows if w.begins <= moment < w.ends]
 
     def _places(self, admit: Admit) -> dict[str, dict[str, int]]:
         by_task = admit.placement.by_task(self._snapshot.nodes)
@@ -463,14 +471,19 @@ class _Question:
 _ORDER: Final = tuple(Begins)
 
 
-def _made_room(decision: Decision, uid: str) -> Iterator[Preempt | Resize]:
-    """Yield what stops or shrinks for the gang ``uid``: it comes right before that is held."""
+def _made_room(decision: Decision, uid: str, begun: Sequence[int]) -> Iterator[Preempt | Resize]:
+    """Yield what stops or shrinks for the gang ``uid``: it comes right before that is held.
+
+    What holds places on the rows ``begun`` shrinks for the maintenance there, before all others.
+    """
     run: list[Preempt | Resize] = []
     for action in decision.actions:
-        if isinstance(action, Preempt) or (
-            isinstance(action, Resize) and action.reason is Reason.SHRUNK
-        ):
+        if isinstance(action, Preempt):
             run.append(action)
+            continue
+        if isinstance(action, Resize):
+            if not np.isin(action.running.placement.node_rows(), begun).any():
+                run.append(action)
             continue
         is_for_it = isinstance(action, Hold) and action.reason is Reason.WAITING_FOR_PREEMPTION
         if is_for_it and action.gang.uid == uid:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
+from bireme.core.nodes import Window
 from bireme.core.outlook import Bounds, Cut, look_ahead
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
@@ -38,6 +39,7 @@ from bireme.testing import (
     GPU,
     a_gang,
     a_node,
+    a_running,
     a_running_gang,
     a_snapshot,
     a_task,
@@ -226,6 +228,34 @@ def test_a_higher_class_stops_others_and_only_those_the_reader_may_see_are_named
     assert every.named == ("team-0/r0", "team-1/r1")
     never = Change(priority_class=replace(HIGH, may_preempt=False))
     assert never in asked(snapshot, gang, never, policy=COMBINED).no_sooner
+
+
+def test_what_shrinks_for_the_gang_is_told_and_what_a_maintenance_moves_is_not() -> None:
+    window = Window(NOW - 10, NOW + 9000)
+    nodes = [replace(a_node("n0"), maintenance=window), a_node("n1"), a_node("n2")]
+    empty = a_snapshot(nodes, now=NOW, settings=PREEMPTING)
+    old = NOW - 4000
+    task = a_task(8, min_replicas=2)
+    moved = a_gang("moved", task, is_elastic=True, priority=2000)
+    shrinks = a_gang("shrinks", task, is_elastic=True)
+    snapshot = with_running(
+        empty,
+        a_running(moved, empty.nodes, {"n0": 4, "n1": 4}, started=old),
+        a_running(shrinks, empty.nodes, {"n2": 8}, started=old),
+    )
+    gang = lasting("new", 60.0, 6, arrived=NOW, priority=1000)
+    found = asked(snapshot, gang, policy=COMBINED).foreseen
+    assert found.begins is Begins.AFTER_STOPS
+    assert (found.stops, found.shrinks) == (Others(), Others(1, ("default/shrinks",)))
+
+
+def test_an_estimate_is_proposed_that_ends_before_a_maintenance_begins() -> None:
+    node = replace(a_node("n0"), maintenance=Window(NOW + 7200, NOW + 9000))
+    found = asked(a_snapshot([node], now=NOW), lasting("new", None, arrived=NOW))
+    assert found.foreseen.reason is Reason.MAINTENANCE_AHEAD
+    assert found.foreseen.start == NOW + 9000
+    assert found.sooner[0].change == Change(estimated_seconds=7200.0)
+    assert found.sooner[0].foreseen.begins is Begins.AT_ONCE
 
 
 def test_no_part_of_an_answer_holds_the_name_of_a_gang_that_may_not_be_read() -> None:
