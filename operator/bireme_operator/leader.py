@@ -45,6 +45,7 @@ from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
 from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.outlooks import Outlooks
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.policies import CycleRunner, LoadedPolicy, Policies, Shadows
 from bireme_operator.preemptions import Preemptions
@@ -105,13 +106,15 @@ class Deciding:
 
     Attributes:
         last: Keeps the last cycles for the debug dump; None where none is served.
+        outlooks: Renews the outlook; None where there is none.
         closing: What is to be closed after the term, in this order.
     """
 
     cycles: CycleRunner
     heartbeat: Heartbeat
     last: LastCycles | None
-    closing: tuple[Policies | Shadows | Recording, ...]
+    outlooks: Outlooks | None
+    closing: tuple[Policies | Shadows | Recording | Outlooks, ...]
 
     @classmethod
     def of(cls, given: TermContext, name: str, policies: Policies) -> "Deciding":
@@ -120,6 +123,7 @@ class Deciding:
         shadows = Shadows(policies, metrics.policies, clock)
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
         last = LastCycles(name, given.scheduling) if settings.debug_dump else None
+        outlooks = Outlooks.begin(name, settings, given.scheduling, metrics.outlook, clock)
         heartbeat = Heartbeat(clock)
         cycles = CycleRunner(
             *(policies, shadows, recording, metrics, given.fence),
@@ -127,9 +131,11 @@ class Deciding:
             beat=heartbeat.beat,
             clock=clock,
             last=last,
+            outlooks=outlooks,
         )
-        recordings = () if recording is None else (recording,)
-        return cls(cycles, heartbeat, last, (policies, shadows, *recordings))
+        given_parts = (policies, shadows, recording, outlooks)
+        closing = tuple(part for part in given_parts if part is not None)
+        return cls(cycles, heartbeat, last, outlooks, closing)
 
 
 class LeaderTerm:
@@ -204,6 +210,7 @@ class LeaderTerm:
         # 4. Decisions: cycles, and what carries them out.
         deciding = Deciding.of(given, f"{given.identity}/{given.epoch}", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
+        self.outlooks = deciding.outlooks
         self.executor = DecisionExecutor(
             *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
             troubles=troubles,

@@ -56,6 +56,7 @@ MOST_HOLDERS: Final = 512
 OTHER: Final = "(other)"
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
 _STARTS: Final = (1, 3, 10, 30, 60, 120, 300, 900)
+_RENEWALS: Final = (0.3, 1, 3, 10, 30, 60, 120)
 _COMPLETIONS: Final = (60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800, 1_209_600)
 
 
@@ -376,6 +377,7 @@ class OperatorMetrics:
             "outcome",
         )
         self.recorded = make.counter("recorded_cycles", "Cycles with news, by outcome", "outcome")
+        self.outlook = OutlookMetrics(make)
 
     def show_observed(self, actions: Mapping[str, int]) -> None:
         """Show what a cycle would have done, by kind of action."""
@@ -435,6 +437,24 @@ class PolicyMetrics:
         )
         self.shadow_cycles = make.counter(
             "shadow_cycles", "Cycles of shadows, by outcome", "outcome"
+        )
+
+
+class OutlookMetrics:
+    """Metrics about the outlook, which is renewed in the background."""
+
+    def __init__(self, make: MetricMaker) -> None:
+        self.renewals = make.counter(
+            "outlook_renewals",
+            "Renewals of the outlook: renewed; or kept as it was, because the process that looks"
+            " ahead died, was late or unreadable, or the snapshot could not be recorded",
+            "outcome",
+        )
+        self.seconds = make.seconds(
+            "outlook_renewal", "How long a renewal of the outlook takes", _RENEWALS
+        )
+        self.made = make.gauge(
+            "outlook_timestamp_seconds", "Moment of the snapshot of the outlook, POSIX seconds"
         )
 
 

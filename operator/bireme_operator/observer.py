@@ -187,6 +187,7 @@ class ObserverTerm:
         )
         deciding = Deciding.of(given, f"{given.identity}/observer", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
+        self.outlooks = deciding.outlooks
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
         cycles = deciding.cycles
         self.loop = Observation(pacing, self.state, observed, cycles, metrics, given.now)

@@ -28,6 +28,7 @@ from bireme.rl.shadow import Difference
 from bireme.tasks import Tasks
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
+from bireme_operator.outlooks import Outlooks
 from bireme_operator.recording import Recording
 
 # A policy that was overruled counts as degraded until so many of its cycles went well.
@@ -265,6 +266,7 @@ class CycleRunner:
         beat: Called from the thread of the cycle before each gang's turn.
         clock: Monotonic seconds.
         last: Keeps the last cycles for the debug dump; None where none is served.
+        outlooks: Renews the outlook; None where there is none.
     """
 
     policies: Policies
@@ -276,6 +278,7 @@ class CycleRunner:
     beat: Callable[[], None]
     clock: Callable[[], float]
     last: LastCycles | None = None
+    outlooks: Outlooks | None = None
     _turns: Turns = field(default_factory=Turns)
     _meter: UsageMeter = field(default_factory=UsageMeter)
 
@@ -310,6 +313,8 @@ class CycleRunner:
     def _observe(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         if self.recording is not None:
             self.recording.submit(snapshot, decision, source)
+        if self.outlooks is not None:
+            self.outlooks.submit(snapshot, decision, source)
         if decision.unreached:
             self.metrics.cycles_cut.inc()
         else:

@@ -121,6 +121,21 @@ class OperatorSettings:
     debug_dump: bool = False
     """Serve /debug/dump on the metrics port, for whom the API server allows it."""
 
+    outlook: bool = False
+    """Keep an outlook of when everybody who waits should start, serve it as /outlook on the metrics
+    port, each reader the namespaces whose jobs they may list, and put it into the statuses of the
+    heads of queues."""
+
+    outlook_interval_seconds: Annotated[float, Within(0)] = 30.0
+    """Least time between two renewals of the outlook, which follow changes of the line alone."""
+
+    outlook_limit_seconds: Annotated[float, Above(0)] = 120.0
+    """A renewal that takes longer is ended, and the outlook before stays."""
+
+    outlook_memory_bytes: Annotated[int, Within(0)] = 536_870_912
+    """The most memory of the process that looks ahead, beside that of the operator; 0 for no
+    bound."""
+
     log_level: LogLevel = "info"
     """Least severity that is logged: debug, info, warning or error."""
 

@@ -1,0 +1,90 @@
+"""Asks long questions about a snapshot of a process of their own, one at a time.
+
+What takes many seconds of processor time must not run in this process: its threads would take the
+interpreter from the loop, which also renews the lease.
+"""
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from bireme.replay.questions import Call, Question
+
+Outcome: TypeAlias = Literal["died", "late", "unreadable"]
+_T = TypeVar("_T")
+_PROGRAM: Final = (sys.executable, "-P", "-m", "bireme.replay.questions")
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_MOST_WORDS: Final = 500
+
+
+class QuestionFailed(Exception):  # noqa: N818  # an outcome, not a malfunction
+    """A question was not answered; ``outcome`` says how that came."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome: Outcome = outcome
+
+
+@dataclass(slots=True)
+class Questions:
+    """Asks questions, one after another.
+
+    Attributes:
+        limit_seconds: The most time, by the clock and of the processor, for an answer.
+        memory_bytes: The most memory of the process that answers; 0 for no bound.
+        checkpoints: Folder in which a SchedulingPolicy's checkpoint is looked for first.
+    """
+
+    limit_seconds: float
+    memory_bytes: int
+    checkpoints: str
+    program: tuple[str, ...] = _PROGRAM
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def ask(self, question: Question, record: bytes, kind: type[_T]) -> _T:
+        """Return the answer, of type ``kind``, about the last cycle of ``record``.
+
+        Raises QuestionFailed where the process dies, takes too long or answers something else.
+        Cancelled, it ends the process.
+        """
+        seconds = max(1, int(self.limit_seconds))
+        call = Call(question, os.getpid(), seconds, self.memory_bytes, self.checkpoints)
+        async with self._one:
+            text = await self._run(msgspec.json.encode(call) + b"\n" + record)
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except msgspec.DecodeError as error:
+            raise QuestionFailed("unreadable", f"its answer is none: {error}") from error
+
+    async def _run(self, given: bytes) -> bytes:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.program,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env={**os.environ, **_ONE_THREAD},
+            )
+        except OSError as error:
+            raise QuestionFailed("died", f"the process cannot be started: {error}") from error
+        try:
+            async with asyncio.timeout(self.limit_seconds):
+                text, words = await process.communicate(given)
+        except TimeoutError:
+            message = f"no answer within {self.limit_seconds:g} s; the process was killed"
+            raise QuestionFailed("late", message) from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            told = words.decode(errors="replace").strip()[-_MOST_WORDS:]
+            raise QuestionFailed(
+                "died", f"the process ended with status {process.returncode}: {told}"
+            )
+        return text
