@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,15 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator import cluster_version, debug_dump
+from bireme_operator import cluster_version, debug_dump, outlook_endpoint
 from bireme_operator.debug_dump import DebugDump, LastCycles
 from bireme_operator.http_server import HealthEndpoint
-from bireme_operator.leader import LeaderTerm, TermContext
+from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
+from bireme_operator.outlook_endpoint import OutlookEndpoint
+from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.settings import OperatorSettings
@@ -108,17 +110,25 @@ class Operator:
         self._metrics.show_errors([each.error_counts for each in self._clients])
         if self._settings.metrics_port:
             where = (self._settings.metrics_host, self._settings.metrics_port)
-            await self._endpoint.start(*where, self._debug_dump())
+            await self._endpoint.start(*where, *self._answering())
         if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
 
-    def _debug_dump(self) -> DebugDump | None:
-        if not self._settings.debug_dump:
-            return None
+    def _answering(self) -> Iterator[DebugDump | OutlookEndpoint]:
+        """Yield what answers those whom the API server allows it."""
+        if not (self._settings.debug_dump or self._settings.outlook):
+            return
         # Neither fenced, as reviews change nothing, nor in the way of renewals.
         client = ApiClient(self._clients[0].credentials)
         self._clients.append(client)
-        return debug_dump.make(client, self._last_cycles, self._facts, time.monotonic)
+        clock = time.monotonic
+        if self._settings.debug_dump:
+            yield debug_dump.make(client, self._last_cycles, self._facts, clock)
+        if self._settings.outlook:
+            yield outlook_endpoint.make(client, self._outlooks, clock, wall_clock)
+
+    def _outlooks(self) -> Outlooks | None:
+        return self._term.outlooks if self._term is not None else None
 
     def _last_cycles(self) -> LastCycles | None:
         return self._term.last if self._term is not None else None

@@ -21,22 +21,20 @@ from bireme.core.decision import Decision, Hold
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time
-from bireme.kube.client import ApiClient, ApiError, NotLeader
+from bireme.kube.client import ApiClient
 from bireme.replay.record import RecordError
 from bireme.replay.writer import stated
 from bireme.rl.lookup import PolicySource
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
+from bireme_operator.reviews import Reviews, bearer
 
 PATH: Final = "/debug/dump"
 MOST_BYTES: Final = 64 * 2**20
 """A snapshot that takes more is left out."""
 _MOST_ACTIONS: Final = 1000
 _MOST_CYCLES: Final = 20
-_LONGEST_TOKEN: Final = 8192
 _SECONDS_EACH: Final = 5.0
-_TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
-_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _log = structlog.get_logger(__name__)
 
 
@@ -96,25 +94,11 @@ class LastCycles:
         return told
 
 
-class _Status(msgspec.Struct, frozen=True):
-    authenticated: bool = False
-    allowed: bool = False
-    user: dict[str, Any] = {}
-    error: str = ""
-
-
-class _Review(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
-
-
 @dataclass(slots=True)
 class DebugDump:
-    """Serves the dump; ``last`` gives the cycles of this process, None where it does not lead.
+    """Serves the dump; ``last`` gives the cycles of this process, None where it does not lead."""
 
-    ``client`` must not be fenced: a review changes nothing in the cluster.
-    """
-
-    client: ApiClient
+    reviews: Reviews
     last: Callable[[], LastCycles | None]
     facts: Callable[[], Mapping[str, Any]]
     per_address: RateLimiter
@@ -143,34 +127,15 @@ class DebugDump:
 
     async def _admitted(self, authorization: str, address: str) -> str:
         """Return who asks. Raises RequestRefused for whoever may not."""
-        kind, _, token = authorization.partition(" ")
-        if kind.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
-            raise RequestRefused(401, "send a bearer token of the cluster")
+        token = bearer(authorization)
         if self.per_address.take(address) or self.in_all.take("all"):
             raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again")
-        found = await self._review(_TOKENS, "authentication", "TokenReview", {"token": token})
-        if not found.authenticated:
-            raise RequestRefused(401, "the API server does not accept the token")
-        name = str(found.user.get("username") or "")
-        access = {
-            "user": name,
-            "uid": found.user.get("uid") or "",
-            "groups": found.user.get("groups") or [],
-            "extra": found.user.get("extra") or {},
-            "nonResourceAttributes": {"path": PATH, "verb": "get"},
-        }
-        may = await self._review(_ACCESS, "authorization", "SubjectAccessReview", access)
-        if not may.allowed:
-            raise RequestRefused(403, f"{name} may not get {PATH}: ask for that nonResourceURL")
-        return name
-
-    async def _review(self, path: str, group: str, kind: str, spec: Mapping[str, Any]) -> _Status:
-        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
-        try:
-            answer = await self.client.create(path, body)
-            return msgspec.json.decode(answer, type=_Review).status
-        except (ApiError, NotLeader, msgspec.DecodeError) as error:
-            raise RequestRefused(503, f"the API server cannot be asked: {error}") from error
+        user = await self.reviews.user(token)
+        if not await self.reviews.may(user, nonResourceAttributes={"path": PATH, "verb": "get"}):
+            raise RequestRefused(
+                403, f"{user.name} may not get {PATH}: ask for that nonResourceURL"
+            )
+        return user.name
 
 
 def make(
@@ -179,6 +144,6 @@ def make(
     facts: Callable[[], Mapping[str, Any]],
     clock: Callable[[], float],
 ) -> DebugDump:
-    """Return the endpoint; ``clock`` gives monotonic seconds."""
+    """Return the endpoint; ``client`` must not be fenced, ``clock`` gives monotonic seconds."""
     per_address = RateLimiter(1 / _SECONDS_EACH, 5, clock)
-    return DebugDump(client, last, facts, per_address, RateLimiter(10, 10, clock))
+    return DebugDump(Reviews(client), last, facts, per_address, RateLimiter(10, 10, clock))

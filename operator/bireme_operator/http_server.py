@@ -9,6 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from bireme.connections import ConnectionLimiter
 from bireme_operator.debug_dump import DebugDump
+from bireme_operator.outlook_endpoint import OutlookEndpoint
 
 
 class HttpServer:
@@ -51,11 +52,11 @@ class HealthEndpoint:
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._server = HttpServer()
 
-    async def start(self, host: str, port: int, dump: DebugDump | None = None) -> None:
-        """Listen on ``host:port``, with the debug dump if there is one; raises OSError."""
+    async def start(self, host: str, port: int, *parts: DebugDump | OutlookEndpoint) -> None:
+        """Listen on ``host:port``, with ``parts`` beside what it serves itself; raises OSError."""
         app = web.Application()
-        if dump is not None:
-            dump.add_to(app)
+        for part in parts:
+            part.add_to(app)
         for path in self._checks:
             app.router.add_get(path, self._check)
         app.router.add_get("/metrics", self._metrics)

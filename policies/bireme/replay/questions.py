@@ -82,7 +82,8 @@ def answer(question: Question, snapshot: ClusterSnapshot, policy: Policy) -> Out
     """Return the answer on ``snapshot`` where ``policy`` decides."""
     match question:
         case OutlookQuestion():
-            found = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
+            # Explained: only then the first reservation says when it should come true.
+            found = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
             prospects = [
                 ProspectAnswer(each.gang.uid, each.position, each.reason, each.start)
                 for each in found.prospects

@@ -192,6 +192,7 @@ def _spend(store: Store, budget: Key) -> None:
 # one; it is good as long as the pod with this uid exists.
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _MOST_PAGES = 64
 _SIGNED = "signed"
 
@@ -300,6 +301,8 @@ class Answers:
         """Discovery documents by path."""
         self.counts_remaining = True
         """Lists give the number of items that follow a page."""
+        self.readers: dict[str, set[str]] = {}
+        """By token, which is the user's name as well, where they may list; "" for everywhere."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 
@@ -319,8 +322,13 @@ class Answers:
         match call.method:
             case "POST" if at.subresource == "eviction":
                 return 201, evict(store, at.key, content)
+            case "POST" if at.resource == REVIEWS and content["spec"]["token"] in self.readers:
+                user = {"username": content["spec"]["token"], "groups": ["readers"]}
+                return 201, {**content, "status": {"authenticated": True, "user": user}}
             case "POST" if at.resource == REVIEWS:
                 return 201, review(store, content)
+            case "POST" if at.resource == ACCESS_REVIEWS:
+                return 201, {**content, "status": {"allowed": self._may_list(content["spec"])}}
             case "POST":
                 # Kinds with a status subresource ignore a status at creation.
                 content.pop("status", None)
@@ -335,6 +343,13 @@ class Answers:
                 wanted, grace = content.get("preconditions", {}), content.get("gracePeriodSeconds")
                 return 200, store.delete(at.resource, at.key, wanted, grace)
         raise Refusal(405, "MethodNotAllowed", f"{call.method} is not supported")
+
+    def _may_list(self, spec: Object) -> bool:
+        asked = spec["resourceAttributes"]
+        kind = {"verb": "list", "group": "bireme.dev", "resource": "trainingjobs"}
+        where = asked.get("namespace", "")
+        is_known = {**asked, "namespace": where} == {**kind, "namespace": where}
+        return is_known and bool(self.readers[spec["user"]] & {"", where})
 
     def _document(self, path: str) -> Object:
         if path not in self.documents:

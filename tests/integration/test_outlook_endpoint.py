@@ -1,0 +1,155 @@
+"""The outlook of a leading operator, asked for over HTTP by readers of different rights."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from bireme.kube import names
+from bireme.kube.client import ApiClient
+from bireme.testing import ManualClock
+from bireme_operator import outlook_endpoint
+from bireme_operator.leader import LeaderTerm, wall_clock
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import furnish, leading, status, submit, until
+from tests.support.scenario.manifests import Manifest, task, training_job
+
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+def whole(name: str, namespace: str = "default") -> Manifest:
+    job = training_job(name, task("worker", 8), estimatedDuration="1h")
+    return {**job, "metadata": {**job["metadata"], "namespace": namespace}}
+
+
+class Endpoint:
+    """The endpoint of ``term``, None for a standby, and requests to it."""
+
+    def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
+        self.api, self.term, self.clock = api, term, ManualClock()
+        self._made = outlook_endpoint.make(client, self._outlooks, self.clock, wall_clock)
+        self._session = aiohttp.ClientSession()
+        self._url = ""
+
+    def _outlooks(self) -> Any:
+        return None if self.term is None else self.term.outlooks
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator["Endpoint"]:
+        app = web.Application()
+        self._made.add_to(app)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0]
+        self._url = f"http://{host}:{port}{outlook_endpoint.PATH}"
+        try:
+            yield self
+        finally:
+            await self._session.close()
+            await runner.cleanup()
+
+    async def ask(
+        self, who: str, *namespaces: str, header: str = outlook_endpoint.TOKEN_HEADER
+    ) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the answer to ``who``, as whom ``header`` is sent."""
+        self.clock.advance(1.0)  # one in a second
+        sent = {header: who} if who else {}
+        params = [("namespace", name) for name in namespaces]
+        async with self._session.get(self._url, params=params, headers=sent) as answer:
+            return answer.status, await answer.json()
+
+    async def gangs(self, who: str, *namespaces: str) -> list[str]:
+        code, body = await self.ask(who, *namespaces)
+        assert code == 200, body
+        return [f"{gang['namespace']}/{gang['name']}" for gang in body["gangs"]]
+
+
+@asynccontextmanager
+async def serving(api: FakeApi, folder: Path, term: LeaderTerm | None) -> AsyncIterator[Endpoint]:
+    client = await ApiClient.connect(api.kubeconfig(folder))
+    try:
+        async with Endpoint(api, client, term).served() as endpoint:
+            yield endpoint
+    finally:
+        await client.close()
+
+
+async def test_each_reader_sees_the_namespaces_whose_jobs_they_may_list(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    api.answers.readers = {"root": {""}, "ann": {"red"}, "bob": {"red", "blue"}, "eve": set()}
+    settings: dict[str, Any] = {"outlook": True, "outlook_interval_seconds": 0.0}
+    async with FakeKubelets(api, runs), leading(api, tmp_path, **settings) as term:
+        submit(api, whole("runs"))
+        await until(lambda: status(api, "runs").get("phase") == "Running")
+        async with serving(api, tmp_path, term) as endpoint:
+            for name, namespace in (("first", "red"), ("second", "blue")):
+                path = names.path("trainingjobs", namespace, name)
+                api.put(path, whole(name, namespace))
+
+            def foresees_both() -> bool:
+                latest = term.outlooks.latest if term.outlooks is not None else None
+                return latest is not None and len(latest.outlook.prospects) == 2
+
+            await until(foresees_both)
+            assert sorted(await endpoint.gangs("root")) == ["blue/second", "red/first"]
+            assert await endpoint.gangs("root", "blue") == ["blue/second"]
+            assert await endpoint.gangs("ann") == ["red/first"]
+            assert len(await endpoint.gangs("bob")) == 2
+            assert await endpoint.gangs("bob", "blue") == ["blue/second"]
+            assert await endpoint.gangs("eve") == []
+            code, refused = await endpoint.ask("Bearer ann", "blue", header="Authorization")
+            assert (code, refused["reason"]) == (403, "Forbidden")
+            assert "ann may not list trainingjobs in namespace 'blue'" in refused["message"]
+
+            code, told = await endpoint.ask("Bearer ann", header="Authorization")
+            (gang,) = told["gangs"]
+            assert (told["apiVersion"], told["namespaces"]) == ("outlook.bireme.dev/v1", ["red"])
+            assert 0 <= told["ageSeconds"] < 600
+            assert (gang["reason"], gang["gpus"]) == ("WaitingForCapacity", 8)
+            assert gang["estimatedStart"]["earliest"] == gang["start"] > told["time"]
+
+            reviews = api.requests["POST", ACCESS]
+            await endpoint.gangs("ann")
+            assert api.requests["POST", ACCESS] == reviews, "answers are remembered"
+            api.answers.readers["ann"] = set()
+            endpoint.clock.advance(61.0)
+            assert await endpoint.gangs("ann") == [], "for a minute"
+
+
+async def test_who_may_not_or_cannot_be_answered_is_told_why(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnish(api, 1)
+    api.answers.readers = {"ann": {"red"}, "root": {""}}
+    monkeypatch.setattr(outlook_endpoint, "MOST_NAMESPACES", 1)
+    async with leading(api, tmp_path, outlook=True) as term, serving(api, tmp_path, term) as asked:
+        assert (await asked.ask(""))[0] == 401
+        assert (await asked.ask("Basic x", header="Authorization"))[0] == 401
+        await until(lambda: term.outlooks is not None and term.outlooks.latest is not None)
+        code, body = await asked.ask("ann", "a", "b")
+        assert (code, "name up to 1" in body["message"]) == (403, True)
+        api.faults.add(Fault(status=500), lambda _, path, __: path == REVIEWS, times=None)
+        assert (await asked.ask("new"))[0] == 503
+        api.faults.clear()
+        assert term.outlooks is not None
+        term.outlooks.latest = None
+        code, body = await asked.ask("root")
+        assert (code, "no outlook has been made yet" in body["message"]) == (503, True)
+        asked.term = None
+        code, body = await asked.ask("root")
+        assert (code, "does not lead" in body["message"]) == (503, True)
+        codes = []
+        for _ in range(12):
+            asked.clock.advance(-1.0)
+            codes.append((await asked.ask("root"))[0])
+        assert codes[-1] == 429
