@@ -19,6 +19,7 @@ from bireme_operator import pod_groups, status
 from bireme_operator.admission import JobAdmission, is_same_demand
 from bireme_operator.metrics import GangMetrics
 from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.outlooks import Outlooks
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.reconcile import ReconcileErrors
@@ -52,6 +53,7 @@ class DecisionExecutor:
     troubles: NodeTroubles
     metrics: GangMetrics
     now: Callable[[], float]
+    outlooks: Outlooks | None = None
     start_ranges: StartRanges = field(default_factory=StartRanges)
     _told: dict[str, tuple[JobFacts | GroupFacts, Reason]] = field(default_factory=dict)
     """By uid, objects that wait as they were when they had been told this reason."""
@@ -75,12 +77,15 @@ class DecisionExecutor:
             with self.errors.isolated(resize.gang.key):
                 self.resizes.carry_out(resize, basis.snapshot, basis.jobs)
         # 4. Reports: why the others wait, and when they should start.
-        starts = self.start_ranges.update(basis.snapshot, decision)
+        reserved = self.start_ranges.update(basis.snapshot, decision)
+        starts = self._foreseen(basis.snapshot.now) | reserved
+        firsts = reserved.keys() | _heads(decision)
         waiting = {gang.uid for gang in basis.snapshot.waiting}
         self._told = {uid: told for uid, told in self._told.items() if uid in waiting}
         for hold in (hold for hold in decision.held if free(hold.gang.key)):
             with self.errors.isolated(hold.gang.key):
-                self._hold(hold, starts.get(hold.gang.uid), basis)
+                uid = hold.gang.uid
+                self._hold(hold, starts.get(uid), basis, is_first=uid in firsts)
 
     def _admit(self, admit: Admit, basis: Basis) -> None:
         key, snapshot = admit.gang.key, basis.snapshot
@@ -96,7 +101,19 @@ class DecisionExecutor:
             self.metrics.count_admission(admit, snapshot)
             self.admission.admit(job, admit, snapshot)
 
-    def _hold(self, hold: Hold, start: StartRange | None, basis: Basis) -> None:
+    def _foreseen(self, now: float) -> Mapping[str, StartRange]:
+        """Return the ranges of the outlook that can still come true, by uid."""
+        latest = self.outlooks.latest if self.outlooks is not None else None
+        if latest is None:
+            return {}
+        # What has passed by now was wrong, and the next outlook says something else.
+        return {
+            uid: found
+            for uid, found in latest.ranges.items()
+            if (found.earliest if found.latest is None else found.latest) > now
+        }
+
+    def _hold(self, hold: Hold, start: StartRange | None, basis: Basis, *, is_first: bool) -> None:
         key, now = hold.gang.key, basis.snapshot.now
         if hold.reason is Reason.NEVER_FITS and self.troubles.exempt(hold.gang):
             return  # it may fit on nodes that it was kept from: the next cycle says
@@ -110,7 +127,8 @@ class DecisionExecutor:
             return
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
-            if start is not None or self._is_news(job, hold):
+            # Of those further back an estimate is written with their other numbers.
+            if (is_first and start is not None) or self._is_news(job, hold):
                 wanted = status.waiting(job, hold, now, start)
                 self._note(job, hold, self.reports.submit_job(job, wanted))
             self.admission.dry_runs.check(job, hold)
@@ -127,3 +145,14 @@ class DecisionExecutor:
     def _note(self, facts: JobFacts | GroupFacts, hold: Hold, how_urgent: Urgency) -> None:
         if how_urgent <= Urgency.NUMBERS and hold.reason not in status.TELLING:
             self._told[facts.uid] = facts, hold.reason
+
+
+def _heads(decision: Decision) -> set[str]:
+    """Return the uids of the gangs that are the first in line of their queues."""
+    heads: dict[str, Hold] = {}
+    for hold in decision.held:
+        if hold.position is not None:
+            first = heads.setdefault(hold.gang.queue, hold)
+            if hold.position < (first.position or 0):
+                heads[hold.gang.queue] = hold
+    return {hold.gang.uid for hold in heads.values()}

@@ -216,6 +216,7 @@ class LeaderTerm:
             troubles=troubles,
             metrics=metrics.gangs,
             now=now,
+            outlooks=deciding.outlooks,
         )
 
         # 5. Node pools, and what administrators look at.

@@ -33,8 +33,10 @@ from bireme_operator.lifecycle import ACTIVE, Transition, retry_time
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
 _STEADY_SECONDS = 30.0
-# An estimate that moved by no more than this, or this share of what is left, stays as written.
+# An estimate that moved by no more than this, or this share of what is left, or this share of its
+# width, stays as written.
 _STEADY_SHARE = 0.05
+_STEADY_WIDTH = 0.2
 
 
 class Urgency(IntEnum):
@@ -136,13 +138,19 @@ def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: 
     """Return whether two estimates differ so little that the second is not worth a write."""
     if before is None or before.keys() != wanted.keys():
         return False
-    for name in wanted.keys() & {"earliest", "latest"}:
-        was, is_now = map(quantities.parse_timestamp, (before[name], wanted[name]))
-        if was is None or is_now is None:
-            return False
-        if abs(was - is_now) > max(_STEADY_SECONDS, _STEADY_SHARE * (is_now - now)):
-            return False
-    return True
+    ends = [
+        tuple(map(quantities.parse_timestamp, (before[name], wanted[name])))
+        for name in ("earliest", "latest")
+        if name in wanted
+    ]
+    moves = [(was, to) for was, to in ends if was is not None and to is not None]
+    if len(moves) < len(ends):
+        return False
+    width = moves[-1][1] - moves[0][1]
+    return all(
+        abs(was - to) <= max(_STEADY_SECONDS, _STEADY_SHARE * (to - now), _STEADY_WIDTH * width)
+        for was, to in moves
+    )
 
 
 def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot) -> Status:

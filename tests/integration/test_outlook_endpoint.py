@@ -17,14 +17,15 @@ from bireme_operator.leader import LeaderTerm, wall_clock
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import furnish, leading, status, submit, until
-from tests.support.scenario.manifests import Manifest, task, training_job
+from tests.support.scenario.manifests import Manifest, queue, task, training_job
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-def whole(name: str, namespace: str = "default") -> Manifest:
-    job = training_job(name, task("worker", 8), estimatedDuration="1h")
+def whole(name: str, namespace: str = "default", **spec: Any) -> Manifest:
+    """A job that fills the node, and says it runs for an hour."""
+    job = training_job(name, task("worker", 8), estimatedDuration="1h", **spec)
     return {**job, "metadata": {**job["metadata"], "namespace": namespace}}
 
 
@@ -124,6 +125,39 @@ async def test_each_reader_sees_the_namespaces_whose_jobs_they_may_list(
             api.answers.readers["ann"] = set()
             endpoint.clock.advance(61.0)
             assert await endpoint.gangs("ann") == [], "for a minute"
+
+
+@pytest.mark.parametrize("outlook", [True, False])
+async def test_only_by_the_outlook_those_behind_the_first_have_an_estimate_in_their_status(
+    api: FakeApi, tmp_path: Path, outlook: bool
+) -> None:
+    furnish(api, 1)
+    api.put(f"{names.path('queues')}/other", queue("other"))
+    settings: dict[str, Any] = {"outlook": outlook, "status_refresh_seconds": 0.1}
+    async with FakeKubelets(api, runs), leading(api, tmp_path, **settings) as term:
+        submit(api, whole("runs"))
+        await until(lambda: status(api, "runs").get("phase") == "Running")
+        submit(api, whole("first"), whole("second"), whole("head", queue="other"))
+
+        def estimated() -> set[str]:
+            waiting = {"first", "second", "head"}
+            return {name for name in waiting if status(api, name).get("estimatedStart")}
+
+        if outlook:
+            await until(lambda: len(estimated()) == 3)
+            assert term.outlooks is not None
+            assert term.outlooks.latest is not None
+            foreseen = {
+                each.gang.name: each.start for each in term.outlooks.latest.outlook.prospects
+            }
+            second, head = sorted((foreseen["second"] or 0.0, foreseen["head"] or 0.0))
+            assert second + 3599 < head, "one after another"
+        else:
+            await until(lambda: len(estimated()) == 1)
+            await until(
+                lambda: all(status(api, n).get("queuePosition") for n in ("second", "head"))
+            )
+            assert len(estimated()) == 1
 
 
 async def test_who_may_not_or_cannot_be_answered_is_told_why(

@@ -68,6 +68,16 @@ def test_an_estimate_of_minutes_is_written_anew_if_it_moves_by_more_than_half_a_
     assert body == status.estimated_start(after if is_written else before)
 
 
+@pytest.mark.parametrize(("moved", "is_written"), [(-2000, False), (2000, False), (3000, True)])
+def test_a_wide_range_is_written_anew_only_if_it_moves_by_a_fifth_of_its_width(
+    moved: int, is_written: bool
+) -> None:
+    before = StartRange(NOW + 60, NOW + 10_060, 0.9)
+    after = StartRange(NOW + 60 + moved, NOW + 10_060 + moved, 0.9)
+    body = written(after, before)["estimatedStart"]
+    assert body == status.estimated_start(after if is_written else before)
+
+
 @pytest.mark.parametrize("after", [StartRange(SOON, None), LEARNED])
 def test_an_estimate_that_says_less_or_more_than_before_is_written_anew(after: StartRange) -> None:
     assert written(after, FORESEEN)["estimatedStart"] == status.estimated_start(after)

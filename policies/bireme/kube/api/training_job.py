@@ -143,7 +143,7 @@ class PlacementSummary(ApiModel):
 
 
 class EstimatedStart(ApiModel):
-    """The expected start of a job that has a reservation.
+    """The expected start of a job that has a reservation, or that the operator's outlook foresees.
 
     With ``coveragePercent`` it is a range learned from the errors of earlier estimates; without, it
     follows from the estimated ends of the gangs that run there.
