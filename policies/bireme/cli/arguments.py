@@ -71,7 +71,9 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
 # --- arguments of several commands --------------------------------------------------------------
 
 
-def add_record(parser: argparse.ArgumentParser, *, is_option: bool = False) -> None:
+def add_record(
+    parser: argparse.ArgumentParser, *, is_option: bool = False, is_needed: bool = True
+) -> None:
     """Add the arguments that choose a record, and where the checkpoints lie that decided then."""
     what = "files record-*.jsonl that follow each other, plain or gzipped, or their folder"
     add = parser.add_argument
@@ -85,7 +87,7 @@ def add_record(parser: argparse.ArgumentParser, *, is_option: bool = False) -> N
             help=f"what an operator recorded: {what}; once for each",
         )
     else:
-        add("record", nargs="+", type=Path, metavar="RECORD", help=what)
+        add("record", nargs="+" if is_needed else "*", type=Path, metavar="RECORD", help=what)
     add(
         "--checkpoints",
         default="",

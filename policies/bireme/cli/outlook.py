@@ -1,6 +1,7 @@
-"""``bireme outlook``: when every gang that waits should start, from what an operator recorded.
+"""``bireme outlook``: when every gang that waits should start, by the leader or by a record.
 
-The last cycle of the record is played forward with the scheduling cycle itself
+Without a record it is the outlook that the leader keeps (:mod:`bireme.cli.leader_outlook`). Of a
+record the last cycle is played forward with the scheduling cycle itself
 (:mod:`bireme.core.outlook`), by the policy that decided it or by another one.
 """
 
@@ -9,6 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from bireme.cli import cluster as common
+from bireme.cli import leader_outlook
 from bireme.cli.arguments import (
     Json,
     UsageError,
@@ -23,7 +26,7 @@ from bireme.cli.replay import recorded_name
 from bireme.cli.simulate import policy_names
 from bireme.core.cycle import run_cycle
 from bireme.core.gpus import GPU
-from bireme.core.outlook import Cut, Outlook, Prospect, look_ahead
+from bireme.core.outlook import Outlook, Prospect, look_ahead
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.times import clock_time, duration
@@ -31,16 +34,9 @@ from bireme.replay.decisions import RecordedPolicies
 from bireme.replay.reader import RecordedCycle, open_record
 from bireme.tables import aligned
 
-_CUTS = {
-    Cut.ALL_STARTED: "all that can start are foreseen to",
-    Cut.NOTHING_ENDS: "what still waits would wait on, though all that runs had ended",
-    Cut.HORIZON: "nothing later than 30 days is foreseen",
-    Cut.CYCLES: "what starts later was not played",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_record(parser)
+    add_record(parser, is_needed=False)
     add = parser.add_argument
     add(
         "--policy",
@@ -50,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="orderer, orderer/placer or orderer/placer/sizer to play with; default: who decided",
     )
     add("--limit", type=whole, metavar="N", help="show the first N gangs; default: all")
+    common.add_target(parser)
+    leader_outlook.add_leader(parser)
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 
 
@@ -57,12 +55,27 @@ def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     if len(options.policy) > 1:
         raise UsageError("argument --policy: name one policy; it is played alone")
+    if not options.record:
+        return _run_of_leader(options)
     settings, cycle = last_cycle(options.record, "RECORD")
     name, policy = _policy(options, settings, cycle)
     snapshot = cycle.snapshot
     # Explained, as only then the first reservation says when it should come true.
     found = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
     write_results(options, _numbers(found, name), _text(found, name, options.limit))
+    return 0
+
+
+def _run_of_leader(options: argparse.Namespace) -> int:
+    if options.policy:
+        raise UsageError("argument --policy: the leader plays its own; name a RECORD for another")
+    wanted = [options.namespace] if options.namespace else []
+    found = common.ask(
+        options, lambda reader: leader_outlook.fetch(reader, options, namespaces=wanted)
+    )
+    write_results(
+        options, leader_outlook.numbers_of(found), leader_outlook.text_of(found, options.limit)
+    )
     return 0
 
 
@@ -148,7 +161,7 @@ def _text(found: Outlook, policy: str, limit: int | None) -> str:
     what = f"{len(found.prospects)} gangs wait at {at}; {starts} have a start by {policy}"
     return "\n".join(
         (
-            f"{what}: {_CUTS[found.cut]}.",
+            f"{what}: {leader_outlook.CUTS[found.cut]}.",
             "Nobody arrives in this, nothing fails, and all run as long as estimated.",
             "",
             *lines,

@@ -308,8 +308,9 @@ class ApiClient:
         accept: str = JSON,
         timeout_seconds: float | None = None,
         most_bytes: int = _MOST_ANSWER_BYTES,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Send one request and return the body of a 2xx answer.
+        """Send one request, with ``headers`` too, and return the body of a 2xx answer.
 
         Raises:
             AnswerTooLargeError: it is longer than ``most_bytes``.
@@ -318,11 +319,11 @@ class ApiClient:
         """
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         timeout = aiohttp.ClientTimeout(total=seconds or None)
-        headers = {} if body is None else {"Content-Type": content_type}
+        sent = dict(headers or {}) | ({} if body is None else {"Content-Type": content_type})
         if accept != JSON:
-            headers["Accept"] = accept
+            sent["Accept"] = accept
         with self._counted(_VERBS.get(method, "get")):
-            response = await self._respond(method, _target(path, params), body, headers, timeout)
+            response = await self._respond(method, _target(path, params), body, sent, timeout)
             async with response:
                 body = await body_within(response, most_bytes)
         if body is None:

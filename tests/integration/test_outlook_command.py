@@ -1,0 +1,96 @@
+"""``bireme outlook`` without a record: the leader's, through the API server's proxy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_console import output
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.server import kubeconfig_of
+
+PATH = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/outlook"
+RANGE = {
+    "earliest": "2030-01-01T01:00:00Z",
+    "latest": "2030-01-01T02:00:00Z",
+    "coveragePercent": 90,
+}
+
+
+def gang(name: str, position: int | None, estimate: dict[str, Any] | None) -> dict[str, Any]:
+    start = estimate["earliest"] if estimate else None
+    waits = {"position": position, "reason": "WaitingForCapacity", "start": start}
+    about = {"kind": "TrainingJob", "namespace": "red", "name": name, "queue": "q", "gpus": 8}
+    return {**about, **waits, "estimatedStart": estimate}
+
+
+ANSWER = {
+    "apiVersion": "outlook.bireme.dev/v1",
+    "kind": "Outlook",
+    "time": "2030-01-01T00:00:00Z",
+    "ageSeconds": 40,
+    "until": "2030-01-02T00:00:00Z",
+    "cut": "AllStarted",
+    "policy": "",
+    "namespaces": ["red"],
+    "gangs": [gang("first", 1, RANGE), gang("last", None, None)],
+}
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
+    """Credentials with a token."""
+    api.token = "ann"
+    path = tmp_path / "ann.json"
+    path.write_text(json.dumps(kubeconfig_of(api.url, api.token)))
+    return str(path)
+
+
+async def test_positions_reasons_and_ranges_are_told(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.documents[PATH] = ANSWER
+    code, out, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
+    assert (code, err) == (0, "")
+    title, assumed, _, header, first, last = out.splitlines()
+    assert title == (
+        "2 gangs wait at 2030-01-01T00:00:00Z, 40 s ago; 1 have a start by the policy of the"
+        " settings: all that can start are foreseen to."
+    )
+    assert assumed.startswith("Nobody arrives in this")
+    assert header.split()[:3] == ["POS", "GANG", "QUEUE"]
+    assert first.split()[:5] == ["1", "red/first", "q", "8", "WaitingForCapacity"]
+    assert first.endswith(f"{RANGE['earliest']} to {RANGE['latest']} (90 %)")
+    assert last.split() == ["-", "red/last", "q", "8", "WaitingForCapacity", "not", "foreseen"]
+    code, out, _ = await output(capsys, "outlook", "--kubeconfig", kubeconfig, "--json", "-")
+    assert json.loads(out)["gangs"] == ANSWER["gangs"]
+    assert (await output(capsys, "outlook", "--kubeconfig", kubeconfig, "--limit", "1"))[
+        1
+    ].endswith("and 1 more; see --limit\n")
+
+
+async def test_what_cannot_be_asked_says_what_to_do(
+    api: FakeApi, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("outlook", "--kubeconfig", kubeconfig)
+    code, _, err = await output(capsys, *asked)
+    assert (code, "have operator.settings.outlook set to true" in err) == (1, True)
+    code, _, err = await output(capsys, *asked, "--policy", "fifo")
+    assert (code, "name a RECORD for another" in err) == (2, True)
+    code, _, err = await output(capsys, *asked, "--as", "bob")
+    assert (code, "argument --as" in err) == (2, True)
+    code, _, err = await output(capsys, *asked, "--outlook-service", "here")
+    assert (code, "write NAMESPACE/NAME" in err) == (2, True)
+    empty = tmp_path / "token"
+    empty.write_text("\n")
+    code, _, err = await output(capsys, *asked, "--token-file", str(empty))
+    assert (code, "holds no token" in err) == (2, True)
+    api.documents[PATH] = {**ANSWER, "apiVersion": "outlook.bireme.dev/v2"}
+    code, _, err = await output(capsys, *asked)
+    assert (code, "use that of the operator" in err) == (1, True)
+
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps(kubeconfig_of(api.url)))
+    code, _, err = await output(capsys, "outlook", "--kubeconfig", str(bare))
+    assert (code, "name a file with one by --token-file" in err) == (1, True)
