@@ -78,7 +78,7 @@ class DecisionExecutor:
                 self.resizes.carry_out(resize, basis.snapshot, basis.jobs)
         # 4. Reports: why the others wait, and when they should start.
         reserved = self.start_ranges.update(basis.snapshot, decision)
-        starts = self._foreseen(basis.snapshot.now) | reserved
+        starts = {**self._foreseen(basis.snapshot.now), **reserved}
         firsts = reserved.keys() | _heads(decision)
         waiting = {gang.uid for gang in basis.snapshot.waiting}
         self._told = {uid: told for uid, told in self._told.items() if uid in waiting}

@@ -41,7 +41,7 @@ ANSWER = {
 @pytest.fixture
 def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
     """Credentials with a token."""
-    api.token = "ann"
+    api.token = "ann"  # noqa: S105  # of the test
     path = tmp_path / "ann.json"
     path.write_text(json.dumps(kubeconfig_of(api.url, api.token)))
     return str(path)

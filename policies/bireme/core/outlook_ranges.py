@@ -41,6 +41,7 @@ _UNFORESEEN: Final = 1000.0
 """Where lengths are positions in line: far from any length in seconds."""
 _AGAIN_SECONDS: Final = 600.0
 _MOST_FORECASTS: Final = 8
+_MOST_STARTED: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class OutlookRanges:
         for admit in decision.admitted:
             self._learn(admit.gang.uid, now)
             self._started[admit.gang.uid] = now
+        while len(self._started) > _MOST_STARTED:  # where no outlook comes for long
+            del self._started[next(iter(self._started))]
 
     def _learn(self, uid: str, now: float) -> None:
         for forecast in self._waits.pop(uid, ()):

@@ -10,7 +10,7 @@ a leader's last write and the next leader's first. An answer may take any time, 
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -297,6 +297,7 @@ class MemoryClient(ApiClient):
         accept: str = JSON,  # whole objects for everybody
         timeout_seconds: float | None = 30,
         most_bytes: int = 0,  # objects are small here
+        headers: Mapping[str, str] | None = None,  # nobody reads them
     ) -> bytes:
         query = {name: str(value) for name, value in (params or {}).items()}
         with connection_errors():
@@ -311,9 +312,9 @@ class MemoryClient(ApiClient):
                 self._server.take(call, answer)
                 if method in WRITES:
                     await self._plug.pass_trap(path)
-                status, content, headers = await answer
+                status, content, told = await answer
         if status >= 300:
-            raise error_of_answer(status, content, headers)
+            raise error_of_answer(status, content, told)
         return content
 
     async def stream(
