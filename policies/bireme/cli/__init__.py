@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "forecast-pools": "forecast the demand of every NodePoolScaler, and write it into their status",
     "why": "why a job waits, or where it is: the dominant reason first, and what would help",
     "queue": "which gangs wait, over all queues, the next to start first",
+    "ui": "a page in the browser: capacity, queues, jobs, why they wait; of a cluster or a record",
     "list": "all jobs and gangs of a namespace: phase, reason, queue, place in line, size, age",
     "top": "what the cluster does now: queues, what runs, what is next; live, until Ctrl-C",
     "usage": "what devices were held for, by queue, namespace or pool, and how much was wasted",

@@ -144,7 +144,11 @@ def _waits(kind: str, phase: str, status: Json) -> bool:
 
 def in_line(manifests: Iterable[Json]) -> list[GangLine]:
     """Return the waiting gangs, the next to be admitted first; those without a position last."""
-    lines = (line_of(manifest) for manifest in manifests)
+    return in_order(line_of(manifest) for manifest in manifests)
+
+
+def in_order(lines: Iterable[GangLine]) -> list[GangLine]:
+    """Return those of ``lines`` that wait, as :func:`in_line` does."""
     return sorted(
         # Without a position: new, or held for a fault that no wait ends.
         (line for line in lines if line.waits),

@@ -1,0 +1,267 @@
+"""The board of a record: any cycle that an operator recorded, with what came before and may follow.
+
+The decision is made again by the policy that made it, because a record holds no messages.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bireme.cli.arguments import UsageError
+from bireme.cli.gangs import Factor, GangLine
+from bireme.cli.outlook import policy_that_decided
+from bireme.cli.ui.view import NodeRow, QueueRow, Span, View, in_tree, main_device, node_rows
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Decision
+from bireme.core.device_use import device_uses
+from bireme.core.gangs import Gang
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL
+from bireme.core.outlook import Outlook, look_ahead
+from bireme.core.placement import Placement, usage_of
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.replay.reader import Record, RecordedCycle, open_record
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The cycles of a record; ``name`` says which one it is.
+
+    Attributes:
+        times: When each cycle was, POSIX seconds.
+        ran: When gangs ran that had left by the last cycle, in the order in which they left.
+    """
+
+    name: str
+    record: Record
+    checkpoints: str
+    times: Sequence[float]
+    ran: Sequence[Span]
+    version: int = 0
+    """Grows when a view that was incomplete has become whole."""
+    _last: tuple[int, View] | None = field(default=None, repr=False)
+
+    def view(self, number: int) -> View:
+        """Return the view of cycle ``number``, from 0; one beyond the last is the last.
+
+        At first it says nothing of starts to come: to foresee those of thousands of gangs takes a
+        while, which nobody waits for.
+        """
+        number = max(0, min(number, len(self.times) - 1))
+        last = self._last
+        if last is None or last[0] != number:
+            cycles = enumerate(self.record.cycles())
+            cycle = next(cycle for at, cycle in cycles if at == number)
+            last = self._last = number, self._begin(number, cycle)
+        return last[1]
+
+    def _begin(self, number: int, cycle: RecordedCycle) -> View:
+        snapshot = cycle.snapshot
+        name, policy = policy_that_decided(self.record.settings, cycle, self.checkpoints, "RECORD")
+        decision = run_cycle(snapshot, policy)
+        view = self._view_of(snapshot, decision, name, None)
+
+        def foresee() -> None:
+            outlook = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
+            if self._last is not None and self._last[0] == number:  # the reader has not gone on
+                self._last = number, self._view_of(snapshot, decision, name, outlook)
+                self.version += 1
+
+        # Not a thread of a pool, which would be waited for when the board ends.
+        threading.Thread(target=foresee, daemon=True).start()
+        return view
+
+    def _view_of(
+        self, snapshot: ClusterSnapshot, decision: Decision, policy: str, outlook: Outlook | None
+    ) -> View:
+        remarks = ["Logs, events and node pools are not part of a record."]
+        remarks += [] if outlook else ["Starts to come are being foreseen."]
+        return View(
+            source=f"record {self.name}",
+            now=snapshot.now,
+            lines=[*_running(snapshot), *_waiting(snapshot, decision, outlook)],
+            capacity=tuple(device_uses(snapshot, decision.held)),
+            queues=tuple(_queues(snapshot)),
+            nodes=tuple(_nodes(snapshot, decision)),
+            spans=(
+                *(span for span in self.ran if span.end is not None and span.end <= snapshot.now),
+                *_spans(snapshot, outlook),
+            ),
+            policies=[{"metadata": {"name": policy}, "spec": {"stage": "Active"}}],
+            remarks=tuple(remarks),
+        )
+
+
+def read(paths: Sequence[Path], checkpoints: str) -> Recorded:
+    """Read a whole record once.
+
+    Raises:
+        RecordError: it cannot be read.
+        UsageError: it has no cycle.
+    """
+    record = open_record(paths)
+    times: list[float] = []
+    ran: list[Span] = []
+    before: dict[str, RunningGang] = {}
+    for cycle in record.cycles():
+        now = cycle.snapshot.now
+        times.append(now)
+        there = {each.gang.uid: each for each in cycle.snapshot.running}
+        for uid, gone in before.items():
+            if uid not in there or there[uid].started != gone.started:
+                ran.append(Span(_key(gone.gang), "ran", gone.started, now, _devices(gone.current)))
+        before = there
+    if not times:
+        raise UsageError("argument RECORD: it has no cycle; has anything waited since it began?")
+    return Recorded(", ".join(path.name for path in paths), record, checkpoints, times, ran)
+
+
+def _key(gang: Gang) -> str:
+    return f"{gang.namespace}/{gang.name}"
+
+
+def _devices(gang: Gang) -> int:
+    return gang.demand.get(GPU, 0)
+
+
+# --- gangs ---
+
+
+def _running(snapshot: ClusterSnapshot) -> Iterator[GangLine]:
+    for running in snapshot.running:
+        gang = running.gang
+        placement = running.placement
+        nodes = len(placement.node_rows()) if placement.tasks else 0
+        inside = f"{placement.level} {placement.domain}".strip()
+        report = gang.progress
+        yield _line(
+            gang,
+            phase="Running",
+            message="it is being stopped" if running.is_leaving else "",
+            gpus=_devices(running.current),
+            waits=False,
+            since=running.started,
+            nodes=f"{nodes} nodes" + (f", {inside}" if inside else ""),
+            progress=100 * report.fraction if report and report.fraction is not None else None,
+        )
+
+
+def _waiting(
+    snapshot: ClusterSnapshot, decision: Decision, outlook: Outlook | None
+) -> Iterator[GangLine]:
+    starts = {each.gang.uid: each.start for each in (outlook.prospects if outlook else ())}
+    holds = {hold.gang.uid: hold for hold in decision.held}
+    admits = {admit.gang.uid: admit for admit in decision.admitted}
+    for gang in snapshot.waiting:
+        hold, admit = holds.get(gang.uid), admits.get(gang.uid)
+        said = hold or admit
+        ranked = said.ranked if said is not None else None
+        yield _line(
+            gang,
+            phase="Pending" if admit is None else "Starting",
+            reason=said.reason.value if said is not None else "",
+            message=said.message if said is not None else "",
+            position=hold.position if hold is not None else None,
+            waits=admit is None,
+            gpus=_devices(gang),
+            score=ranked.score if ranked is not None else None,
+            factors=tuple(
+                Factor(each.name, each.value, each.weight, each.contribution)
+                for each in (ranked.factors if ranked is not None else ())
+            ),
+            earliest=starts.get(gang.uid),
+            since=snapshot.now if admit is not None else None,
+        )
+
+
+def _line(gang: Gang, **known: object) -> GangLine:
+    """Return a line with what is ``known``; of all else, a record says nothing."""
+    unknown: dict[str, object] = {
+        "reason": "",
+        "message": "",
+        "position": None,
+        "ready": "",
+        "priority_class": "",
+        "score": None,
+        "factors": (),
+        "waited_before_seconds": 0.0,
+        "earliest": None,
+        "latest": None,
+        "coverage_percent": None,
+        "since": None,
+        "nodes": "",
+        "progress": None,
+    }
+    counters = (("preemptions", gang.evictions),) if gang.evictions else ()
+    return GangLine(
+        kind=gang.kind,
+        namespace=gang.namespace,
+        name=gang.name,
+        queue=gang.queue,
+        created=gang.arrived,
+        queued=gang.arrived,
+        parked=gang.parked,
+        counters=counters,
+        **{**unknown, **known},  # type: ignore[arg-type]
+    )
+
+
+def _spans(snapshot: ClusterSnapshot, outlook: Outlook | None) -> Iterator[Span]:
+    now = snapshot.now
+    for running in snapshot.running:
+        is_known = running.gang.estimated_seconds is not None
+        end = running.expected_end(now) if is_known and not running.is_leaving else None
+        yield Span(_key(running.gang), "runs", running.started, end, _devices(running.current))
+    for each in outlook.prospects if outlook is not None else ():
+        if each.start is not None:
+            lasts = each.gang.estimated_seconds
+            end = None if lasts is None else each.start + lasts
+            yield Span(_key(each.gang), "expected", each.start, end, _devices(each.gang))
+
+
+# --- queues and nodes ---
+
+
+def _queues(snapshot: ClusterSnapshot) -> Iterator[QueueRow]:
+    pending = Counter(gang.queue for gang in snapshot.waiting)
+    admitted = Counter(running.gang.queue for running in snapshot.running)
+    parents = ((name, queue.parent) for name, queue in snapshot.queues.items())
+    for name, depth, used in in_tree(parents, snapshot.queue_usage):
+        queue = snapshot.queues[name]
+        yield QueueRow(
+            name=name,
+            depth=depth,
+            state="Open" if queue.is_open else "Closed",
+            admitted=admitted[name],
+            pending=pending[name],
+            used=used,
+            guaranteed=queue.guaranteed,
+            limit=queue.limit,
+        )
+
+
+def _nodes(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[NodeRow]:
+    nodes = snapshot.nodes
+    resource = main_device(nodes)
+    if not resource:
+        return node_rows(nodes, {}, {}, {}, (snapshot.settings.node_pool_label, GPU_MODEL_LABEL))
+    column = nodes.axis.names.index(resource)
+
+    def devices(gang: Gang, placement: Placement) -> Iterator[tuple[int, int]]:
+        rows, usage = usage_of(gang, placement, nodes.axis)
+        return zip(rows.tolist(), usage[:, column].tolist(), strict=True)
+
+    held: dict[int, Counter[str]] = {}
+    kept: Counter[int] = Counter()
+    for running in snapshot.running:
+        for row, amount in devices(running.current, running.placement):
+            held.setdefault(row, Counter())[_key(running.gang)] += amount
+    for hold in decision.held:
+        if hold.reservation is not None:
+            for row, amount in devices(hold.gang, hold.reservation.placement):
+                kept[row] += amount
+    used = dict(enumerate(snapshot.used[:, column].tolist()))
+    labels = (snapshot.settings.node_pool_label, GPU_MODEL_LABEL)
+    return node_rows(nodes, used, held, kept, labels)

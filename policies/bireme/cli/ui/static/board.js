@@ -1,0 +1,81 @@
+// Renews the page after each change of the cluster, and draws the charts.
+"use strict";
+
+const main = document.getElementById("main");
+const state = document.getElementById("state");
+let charts = [];
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function draw() {
+  charts.forEach((chart) => chart.destroy());
+  charts = [...document.querySelectorAll("[data-plot]")].map((figure) => {
+    const data = JSON.parse(figure.dataset.plot);
+    const ink = colour("--dim");
+    const axis = { stroke: ink, grid: { stroke: colour("--rule") }, ticks: { stroke: colour("--rule") } };
+    const strokes = [colour("--used"), colour("--borrowed")];
+    const series = figure.dataset.names.split("|").map((label, at) => ({ label, stroke: strokes[at % 2], width: 2 }));
+    const across = figure.dataset.across;
+    const options = {
+      width: figure.clientWidth, height: 240, axes: [axis, axis],
+      scales: { x: { time: across === "time" } },
+      series: [{ label: across }, ...series],
+    };
+    return new uPlot(options, data, figure);
+  });
+}
+
+// What the reader has opened, scrolled, typed or focused stays so.
+function replace(html) {
+  const opened = [...main.querySelectorAll("details")].map((each) => each.open);
+  const scrolled = [...main.querySelectorAll(".wide")].map((each) => each.scrollLeft);
+  const focused = document.activeElement;
+  const wasIn = main.contains(focused) && focused !== main;
+  const place = wasIn ? [...main.querySelectorAll("a, input, button, summary, [tabindex]")].indexOf(focused) : -1;
+  const href = wasIn ? focused.getAttribute("href") : null;
+  main.innerHTML = html;
+  main.querySelectorAll("details").forEach((each, at) => { each.open = Boolean(opened[at]); });
+  main.querySelectorAll(".wide").forEach((each, at) => { each.scrollLeft = scrolled[at] || 0; });
+  if (wasIn) {
+    const all = [...main.querySelectorAll("a, input, button, summary, [tabindex]")];
+    const same = href && all.find((each) => each.getAttribute("href") === href);
+    (same || all[place] || main).focus({ preventScroll: true });
+  }
+  draw();
+}
+
+let asking = false;
+async function renew() {
+  const typing = document.activeElement && document.activeElement.tagName === "INPUT";
+  const selecting = String(getSelection()).length > 0;
+  if (asking || typing || selecting || document.hidden) return;
+  asking = true;
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Board-Part": "main" } });
+    if (answer.ok) replace(await answer.text());
+  } catch {
+    // The stream of events says that the board is gone.
+  } finally {
+    asking = false;
+  }
+}
+
+function say(text) {
+  if (state.textContent !== text) state.textContent = text;
+}
+
+function follow() {
+  const events = new EventSource("/events");
+  const told = (event) => say(event.data === "live" ? "" : "The cluster does not answer; this may be old.");
+  events.addEventListener("change", (event) => { told(event); renew(); });
+  events.addEventListener("beat", told);
+  events.onerror = () => say("The board has ended; run bireme ui again.");
+  events.onopen = () => say("");
+}
+
+draw();
+follow();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+addEventListener("resize", () => charts.forEach((c) => c.setSize({ width: c.root.parentElement.clientWidth, height: 240 })));
