@@ -46,6 +46,7 @@ test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) tools.controlplane build --helm --judge --karpenter --kubeflow
 	@$(RUN) tools.controlplane build --node --where-possible
 	@$(RUN) tools.images --where-possible
+	@$(RUN) tools.browser --where-possible
 	$(BIN)/python -m pytest --numprocesses 3 --maxschedchunk 1
 
 test-fast: install ## the tiers that need no cluster
