@@ -66,7 +66,7 @@ class Visitor:
         self.page = self.browser.new_page(viewport={"width": WIDEST, "height": 900})
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("requestfailed", lambda request: self._failed(request))
+        self.page.on("requestfailed", self._failed)
         self.page.on("request", lambda request: self._asked(request.url))
         self.page.goto(self.address)
 

@@ -81,12 +81,47 @@ def down(name: str) -> None:
 def keep(name: str) -> None:
     """Run Bireme's programs on the cluster that stays; ends with it, or by SIGTERM."""
     cluster = Cluster.find(name)
+    board = Process(
+        "the board",
+        [
+            sys.executable,
+            "-m",
+            "bireme.cli",
+            "ui",
+            "--no-browser",
+            f"--kubeconfig={cluster.kubeconfig}",
+        ],
+        log_path=_file(name, "board"),
+        ready_url="",
+    )
     with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
         stack.start()
+        board.start()
         _file(name, "ready").touch()
-        with Keeper(stack.processes):
-            while cluster.kubeconfig.exists():
-                time.sleep(0.5)
+        try:
+            with Keeper(stack.processes):
+                while cluster.kubeconfig.exists():
+                    time.sleep(0.5)
+        finally:
+            board.terminate()
+
+
+def board_address(name: str) -> str:
+    """Return where the board of the cluster that stays is; its address works once.
+
+    Raises:
+        ControlPlaneError: it did not start.
+    """
+    log = _file(name, "board")
+    found: list[str] = []
+
+    def is_told() -> bool:
+        lines = log.read_text().splitlines() if log.exists() else []
+        found[:] = [line for line in lines if line.startswith("http://")]
+        return bool(found)
+
+    wait_until(is_told, 30, "the board's address", lambda: log.read_text()[-1000:])
+    return found[0]
 
 
 def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:

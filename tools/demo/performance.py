@@ -162,6 +162,8 @@ def tell_what_next(cluster: Cluster, console: Console) -> None:
         "  kubectl apply -f manifests/examples/01-single-gpu.yaml         # a job of your own",
         "  kubectl describe btj digits             # where it is, and why",
         "  make cluster-down                       # stop everything",
+        "The board, in a browser; the address works once (then: bireme ui):",
+        f"  {clusters.board_address(cluster.name)}",
     )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

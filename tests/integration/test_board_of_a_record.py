@@ -1,0 +1,104 @@
+"""``bireme ui RECORD`` in a real browser: any cycle of a record, also of thousands of gangs."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from bireme.core.settings import SchedulingSettings
+from bireme.testing import a_gang, a_node, a_task
+from tests.support.board import PAGES, Visitor, board, chromium
+from tests.support.recordings import RecordedCluster
+
+NOW = 1e9
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as launched:
+        yield launched
+
+
+def world(folder: Path, nodes: int) -> RecordedCluster:
+    folder.mkdir()
+    found = [a_node(f"n{number:03}") for number in range(nodes)]
+    settings = SchedulingSettings(preemption=False)
+    return RecordedCluster(found, settings=settings, folder=folder, now=NOW)
+
+
+def test_each_cycle_of_a_record_is_shown_with_what_came_before_and_may_follow(
+    browser: Browser, tmp_path: Path
+) -> None:
+    record = world(tmp_path / "record", nodes=1)
+    arrivals = {
+        0: (a_gang("early", a_task(8), estimated_seconds=30.0), 30.0),
+        40: (a_gang("long", a_task(8), estimated_seconds=600.0), 600.0),
+        60: (a_gang("short", a_task(8), estimated_seconds=60.0), 60.0),
+        80: (a_gang("huge", a_task(9)), 1.0),
+    }
+    record.decide()
+    for second in range(0, 100, 20):
+        record.advance(NOW + second)
+        if second in arrivals:
+            record.submit(*arrivals[second])
+        record.settle()
+    record.writer.close()
+    with board(str(tmp_path / "record"), log=tmp_path / "ui.log") as address:
+        visitor = Visitor(browser, address)
+        page = visitor.page
+        # Who waits, and when they should start: it is added once it is foreseen.
+        page.wait_for_selector("text=in 10 min", timeout=PATIENCE_MS)
+        assert (
+            "8 GPUs in use of 8 on 1 of 1 nodes; 1 jobs run, 2 wait for 17 GPUs." in visitor.text()
+        )
+        visitor.open("/timeline")
+        page.click("summary")
+        rows = page.inner_text("details").splitlines()
+        ended, runs, expected = (
+            next(r for r in rows if n in r) for n in ("early", "long", "short")
+        )
+        assert "ran from 2001-09-09T01:46:40Z to 2001-09-09T01:47:20Z" in ended
+        assert "runs since 2001-09-09T01:47:20Z, expected to end 2001-09-09T01:57:20Z" in runs
+        assert "expected to start 2001-09-09T01:57:20Z" in expected
+        visitor.open("/job/default/short")
+        assert "kept for it: node n000" in visitor.text("#why")
+        assert "Logs" in visitor.text(".remark")
+        # An earlier cycle is another page, and stays one from page to page.
+        page.click("text=first")
+        page.click("text=Running")
+        assert "cycle=0" in page.url
+        visitor.open("/running?cycle=1")
+        assert "default/early" in visitor.text()
+        for path in (*PAGES, "/job/default/short", "/job/default/gone"):
+            visitor.judge(path)
+        # The last one is a page too, and the browser says that it is not there.
+        assert visitor.faults == 4 * [
+            "Failed to load resource: the server responded with a status of 404 (Not Found)"
+        ]
+
+
+def test_a_page_of_five_thousand_gangs_takes_less_than_a_second(
+    browser: Browser, tmp_path: Path
+) -> None:
+    record = world(tmp_path / "record", nodes=100)
+    for number in range(5100):
+        gang = a_gang(f"g{number:04}", a_task(8), namespace=f"t{number % 20}")
+        record.submit(gang, 1e6)
+    record.decide()
+    record.settle()
+    record.writer.close()
+    with board(str(tmp_path / "record"), log=tmp_path / "ui.log") as address:
+        visitor = Visitor(browser, address)
+        assert "5000 wait" in visitor.text()
+
+        def seconds(path: str) -> float:
+            begun = time.monotonic()
+            visitor.open(path)
+            return time.monotonic() - begun
+
+        for path in (*PAGES, "/waiting?page=50", "/waiting?find=t7/", "/job/t0/g5000"):
+            # The best of three: other tests run beside.
+            assert min(seconds(path) for _ in range(3)) < 1.0, path
