@@ -68,14 +68,15 @@ def test_each_cycle_of_a_record_is_shown_with_what_came_before_and_may_follow(
         assert "Logs" in visitor.text(".remark")
         # An earlier cycle is another page, and stays one from page to page.
         page.click("text=first")
+        assert "No job default/short is there." in visitor.text()
         page.click("text=Running")
-        assert "cycle=0" in page.url
+        assert page.url.endswith("/running?cycle=0")
         visitor.open("/running?cycle=1")
         assert "default/early" in visitor.text()
         for path in (*PAGES, "/job/default/short", "/job/default/gone"):
             visitor.judge(path)
-        # The last one is a page too, and the browser says that it is not there.
-        assert visitor.faults == 4 * [
+        # What is not there is a page too, and the browser says that it was not found.
+        assert visitor.faults == 5 * [
             "Failed to load resource: the server responded with a status of 404 (Not Found)"
         ]
 

@@ -276,6 +276,7 @@ class Live:
             policies=_listed(self._policies),
             pools=_listed(self._pools),
             queue_manifests=self._queues,
+            version=self.version,
             remarks=tuple(self.remarks),
         )
 

@@ -54,27 +54,34 @@ class Recorded:
         if last is None or last[0] != number:
             cycles = enumerate(self.record.cycles())
             cycle = next(cycle for at, cycle in cycles if at == number)
-            last = self._last = number, self._begin(number, cycle)
+            last = self._begin(number, cycle)
         return last[1]
 
-    def _begin(self, number: int, cycle: RecordedCycle) -> View:
+    def _begin(self, number: int, cycle: RecordedCycle) -> tuple[int, View]:
         snapshot = cycle.snapshot
         name, policy = policy_that_decided(self.record.settings, cycle, self.checkpoints, "RECORD")
         decision = run_cycle(snapshot, policy)
-        view = self._view_of(snapshot, decision, name, None)
+        first = self._last = number, self._view_of(number, snapshot, decision, name, None)
 
         def foresee() -> None:
             outlook = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
             if self._last is not None and self._last[0] == number:  # the reader has not gone on
-                self._last = number, self._view_of(snapshot, decision, name, outlook)
-                self.version += 1
+                view = self._view_of(number, snapshot, decision, name, outlook)
+                # In this order: a reader who is told of the change finds it.
+                self._last = number, view
+                self.version = view.version
 
         # Not a thread of a pool, which would be waited for when the board ends.
         threading.Thread(target=foresee, daemon=True).start()
-        return view
+        return first
 
     def _view_of(
-        self, snapshot: ClusterSnapshot, decision: Decision, policy: str, outlook: Outlook | None
+        self,
+        number: int,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        policy: str,
+        outlook: Outlook | None,
     ) -> View:
         remarks = ["Logs, events and node pools are not part of a record."]
         remarks += [] if outlook else ["Starts to come are being foreseen."]
@@ -90,6 +97,8 @@ class Recorded:
                 *_spans(snapshot, outlook),
             ),
             policies=[{"metadata": {"name": policy}, "spec": {"stage": "Active"}}],
+            version=self.version + (outlook is not None),
+            cycle=number,
             remarks=tuple(remarks),
         )
 
@@ -178,22 +187,11 @@ def _waiting(
 
 def _line(gang: Gang, **known: object) -> GangLine:
     """Return a line with what is ``known``; of all else, a record says nothing."""
-    unknown: dict[str, object] = {
-        "reason": "",
-        "message": "",
-        "position": None,
-        "ready": "",
-        "priority_class": "",
-        "score": None,
-        "factors": (),
-        "waited_before_seconds": 0.0,
-        "earliest": None,
-        "latest": None,
-        "coverage_percent": None,
-        "since": None,
-        "nodes": "",
-        "progress": None,
-    }
+    unknown: dict[str, object] = dict.fromkeys(
+        ("position", "score", "earliest", "latest", "coverage_percent", "since", "progress")
+    )
+    unknown |= dict.fromkeys(("reason", "message", "ready", "priority_class", "nodes"), "")
+    unknown |= {"factors": (), "waited_before_seconds": 0.0}
     counters = (("preemptions", gang.evictions),) if gang.evictions else ()
     return GangLine(
         kind=gang.kind,

@@ -213,7 +213,9 @@ class Board:
         view = await self._view(request)
         gang = view.line_of((namespace, name))
         if gang is None:
-            return self._missing(request, f"No job {namespace}/{name} is there any more.")
+            return self._missing(
+                request, view, f"No job {cleaned(namespace)}/{cleaned(name)} is there."
+            )
         line = in_order(view.lines)
         queue = view.queue_manifests.get(gang.queue)
         explanation = Explanation(gang, line, queue, view.now)
@@ -242,21 +244,23 @@ class Board:
     async def log(self, request: Request, namespace: str, pod: str) -> Response:
         view = await self._view(request)
         if not isinstance(self.source, Live):
-            return self._missing(request, "Logs are not part of a record.")
+            return self._missing(request, view, "Logs are not part of a record.")
         try:
             text = await self.source.log(namespace, pod, _LOG_LINES)
         except ConsoleError as error:
-            return self._missing(request, str(error))
+            return self._missing(request, view, str(error))
         text = "\n".join(map(cleaned, text.splitlines()))
         return self._page(
             request, "log.html", view, namespace=namespace, pod=pod, text=text, lines=_LOG_LINES
         )
 
-    async def events(self) -> Response:
-        """Send a message after each change, at most one a second."""
+    async def events(self, request: Request) -> Response:
+        """Send a message after each change since the page was made, at most one a second."""
+        text = request.query_params.get("seen", "")
+        known = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
         async def stream() -> AsyncIterator[str]:
-            seen = self.source.version
+            seen = known
             yield "retry: 2000\n\n"
             while True:
                 waited = 0.0
@@ -282,19 +286,19 @@ class Board:
         return await asyncio.to_thread(self.source.view, at)
 
     def _page(self, request: Request, template: str, view: View, **known: Any) -> Response:
-        context = {"view": view, "now": view.now, "GPU": GPU, **self._frame(request, view), **known}
+        frame = self._frame(request, view)
+        context = {"view": view, "now": view.now, "GPU": GPU, **frame, **known}
         return self._templates.TemplateResponse(request, template, context)
 
     def _frame(self, request: Request, view: View) -> Mapping[str, Any]:
         cycles = None
         if isinstance(self.source, Recorded):
-            times = self.source.times
-            at = next(n for n in range(len(times) - 1, -1, -1) if times[n] == view.now)
-            cycles = {"at": at, "last": len(times) - 1}
+            cycles = {"at": view.cycle, "last": len(self.source.times) - 1}
         is_part = request.headers.get("x-board-part") == "main"
         return {
             "layout": "part.html" if is_part else "page.html",
             "path": request.url.path,
+            "version": view.version,
             "cycles": cycles,
             "carry": f"?cycle={cycles['at']}" if cycles else "",
         }
@@ -317,19 +321,14 @@ class Board:
             found=len(found),
         )
 
-    def _missing(self, request: Request, text: str) -> Response:
-        context = {
-            "layout": "page.html",
-            "path": request.url.path,
-            "cycles": None,
-            "carry": "",
-            "text": text,
-            "view": None,
-        }
-        return self._templates.TemplateResponse(request, "missing.html", context, status_code=404)
+    def _missing(self, request: Request, view: View, text: str) -> Response:
+        answer = self._page(request, "missing.html", view, text=text)
+        answer.status_code = 404
+        return answer
 
     async def _not_found(self, request: Request, _: Exception) -> Response:
-        return self._missing(request, f"There is no page {cleaned(request.url.path)}.")
+        view = await self._view(request)
+        return self._missing(request, view, f"There is no page {cleaned(request.url.path)}.")
 
 
 def _paged(request: Request, rows: list[Any]) -> tuple[list[Any], int, int]:

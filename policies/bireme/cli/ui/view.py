@@ -91,6 +91,8 @@ class View:
         lines: All gangs, those that have ended too.
         policies, pools: Manifests of SchedulingPolicies and NodePoolScalers; None where they may
             not be read or are not recorded.
+        version: Number of changes that had come when it was made.
+        cycle: Number of the cycle in its record, from 0; None for a cluster.
         remarks: What is not shown, and why.
     """
 
@@ -104,6 +106,8 @@ class View:
     policies: Sequence[Json] | None = None
     pools: Sequence[Json] | None = None
     queue_manifests: Mapping[str, Json] = field(default_factory=dict)
+    version: int = 0
+    cycle: int | None = None
     remarks: tuple[str, ...] = ()
 
     @property

@@ -46,12 +46,15 @@ function replace(html) {
   draw();
 }
 
+// A change waits while the reader types, has selected something, or looks at another tab.
 let asking = false;
+let changed = false;
 async function renew() {
   const typing = document.activeElement && document.activeElement.tagName === "INPUT";
   const selecting = String(getSelection()).length > 0;
-  if (asking || typing || selecting || document.hidden) return;
+  if (!changed || asking || typing || selecting || document.hidden) return;
   asking = true;
+  changed = false;
   try {
     const answer = await fetch(location.href, { headers: { "X-Board-Part": "main" } });
     if (answer.ok) replace(await answer.text());
@@ -67,9 +70,9 @@ function say(text) {
 }
 
 function follow() {
-  const events = new EventSource("/events");
+  const events = new EventSource(`/events?seen=${document.body.dataset.version}`);
   const told = (event) => say(event.data === "live" ? "" : "The cluster does not answer; this may be old.");
-  events.addEventListener("change", (event) => { told(event); renew(); });
+  events.addEventListener("change", (event) => { told(event); changed = true; renew(); });
   events.addEventListener("beat", told);
   events.onerror = () => say("The board has ended; run bireme ui again.");
   events.onopen = () => say("");
@@ -77,5 +80,6 @@ function follow() {
 
 draw();
 follow();
+setInterval(renew, 1000);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 addEventListener("resize", () => charts.forEach((c) => c.setSize({ width: c.root.parentElement.clientWidth, height: 240 })));
