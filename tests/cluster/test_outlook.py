@@ -1,57 +1,111 @@
-"""The leader's outlook, its readers judged by the real API server: each their own namespaces."""
+"""The leader's outlook through the real API server's proxy: each reader their own namespaces."""
 
 import json
-import urllib.error
-import urllib.request
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from bireme.cli import main
 from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.helm import Helm
+from tests.support.scenario.helm import Helm, account_kubeconfig
 from tests.support.scenario.manifests import task, training_job
 from tests.support.scenario.tenant import Tenant
 from tests.support.scenario.waiting import eventually
+from tools.controlplane.cluster import Cluster
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
+SYSTEM = "bireme-system"
+NAMED = {"name": "bireme-outlook", "namespace": SYSTEM}
+
+
+def own_address() -> str:
+    """An address of this machine that may be an endpoint's: not the loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        return str(probe.getsockname()[0])
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    env = {"BIREME_OUTLOOK": "true", "BIREME_OUTLOOK_INTERVAL_SECONDS": "0"}
+    env = {
+        "BIREME_OUTLOOK": "true",
+        "BIREME_OUTLOOK_INTERVAL_SECONDS": "0",
+        "BIREME_METRICS_HOST": "0.0.0.0",  # noqa: S104  # as in a pod
+    }
     with gpu_stack("outlook", tmp_path_factory.mktemp("stack"), env) as stack:
+        serve(stack.cluster, int(stack.operator().env["BIREME_METRICS_PORT"]))
         yield stack
 
 
-def asked(stack: BiremeStack, token: str, namespace: str = "") -> tuple[int, list[str], str]:
-    """Return the status of an answer, the gangs that it tells of, and why it is none."""
-    port = stack.operator().env["BIREME_METRICS_PORT"]
-    query = f"?namespace={namespace}" if namespace else ""
-    url = f"http://127.0.0.1:{port}/outlook{query}"
-    request = urllib.request.Request(url, headers={"Bireme-Token": token})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  # of the test
-            gangs = json.loads(answer.read())["gangs"]
-            return answer.status, sorted(f"{g['namespace']}/{g['name']}" for g in gangs), ""
-    except urllib.error.HTTPError as error:
-        return error.code, [], json.loads(error.read())["message"]
+def serve(cluster: Cluster, port: int) -> None:
+    """Make the Service of the chart and its Role before a process that stands for a pod.
+
+    The API server's proxy goes by Endpoints, not by EndpointSlices, and to addresses of pods alone.
+    """
+    address = own_address()
+    pod = {"name": "operator", "namespace": SYSTEM}
+    spec = {
+        "schedulingGates": [{"name": "bireme.dev/nothing-runs-it"}],
+        "containers": [{"name": "operator", "image": "none"}],
+    }
+    ports = [{"name": "outlook", "port": port}]
+    target = {"kind": "Pod", **pod}
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["services/proxy"],
+            "resourceNames": ["bireme-outlook:outlook"],
+            "verbs": ["get"],
+        }
+    ]
+    rbac = "rbac.authorization.k8s.io/v1"
+    cluster.create_namespace(SYSTEM)
+    for manifest in (
+        {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec},
+        {"apiVersion": "v1", "kind": "Service", "metadata": NAMED, "spec": {"ports": ports}},
+        {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": NAMED,
+            "subsets": [{"addresses": [{"ip": address, "targetRef": target}], "ports": ports}],
+        },
+        {"apiVersion": rbac, "kind": "Role", "metadata": NAMED, "rules": rules},
+    ):
+        cluster.kubectl("create", "-f", "-", input=json.dumps(manifest))
+    status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+    cluster.kubectl("patch", "pod", "operator", "-n", SYSTEM, *patch)
 
 
 def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
-    stack: BiremeStack, tenant: Tenant
+    stack: BiremeStack, tenant: Tenant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubectl, where = stack.cluster.kubectl, ("-n", tenant.namespace)
+    kubectl = stack.cluster.kubectl
     reads = f"reads-{tenant.namespace}"
     lists = ("--verb=list", "--resource=trainingjobs.bireme.dev")
     kubectl("create", "clusterrole", reads, *lists)
-    tokens = {}
-    for name in ("ann", "root", "nobody"):
-        kubectl("create", "serviceaccount", name, *where)
-        tokens[name] = kubectl("create", "token", name, *where).strip()
-    ann, root = (f"--serviceaccount={tenant.namespace}:{name}" for name in ("ann", "root"))
-    kubectl("create", "rolebinding", reads, f"--clusterrole={reads}", *where, ann)
+    readers = {}
+    for name in ("ann", "root", "eve", "nobody"):
+        kubectl("create", "serviceaccount", name, "-n", tenant.namespace)
+        file = tmp_path / f"{name}.yaml"
+        readers[name] = account_kubeconfig(stack.cluster, tenant.namespace, name, file)
+    ann, root, eve = (f"--serviceaccount={tenant.namespace}:{n}" for n in ("ann", "root", "eve"))
+    way = ("--role=bireme-outlook", "-n", SYSTEM)
+    kubectl("create", "rolebinding", reads, *way, ann, root, eve)
+    kubectl("create", "rolebinding", reads, f"--clusterrole={reads}", "-n", tenant.namespace, ann)
     kubectl("create", "clusterrolebinding", reads, f"--clusterrole={reads}", root)
+
+    def asked(name: str, *arguments: str) -> tuple[list[str] | None, str]:
+        """The gangs that a reader is told of, None where refused, and what is said of that."""
+        given = ("outlook", "--kubeconfig", str(readers[name]), "--json", "-", *arguments)
+        done, printed = main(given), capsys.readouterr()
+        if done:
+            return None, printed.err
+        gangs = json.loads(printed.out)["gangs"]
+        return sorted(f"{each['namespace']}/{each['name']}" for each in gangs), printed.err
 
     with Tenant.staying(stack.cluster, stack.log_tails) as other:
         tenant.create(training_job("runs", task(replicas=16), estimatedDuration="1h"))
@@ -60,13 +114,18 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
         other.create(training_job("theirs", task(replicas=16)))
         mine, theirs = f"{tenant.namespace}/mine", f"{other.namespace}/theirs"
         both = sorted([mine, theirs])
-        eventually(lambda: asked(stack, tokens["root"]), lambda found: found[1] == both)
-        assert asked(stack, tokens["ann"]) == (200, [mine], "")
-        assert asked(stack, tokens["root"], other.namespace) == (200, [theirs], "")
-        status, _, why = asked(stack, tokens["ann"], other.namespace)
-        assert (status, f"in namespace '{other.namespace}'" in why) == (403, True)
-        assert asked(stack, tokens["nobody"]) == (200, [], "")
-        assert asked(stack, "no.token.atall")[0] == 401
+        eventually(lambda: asked("root"), lambda found: found[0] == both, 40.0)
+        assert asked("ann") == ([mine], "")
+        assert asked("root", "-n", other.namespace) == ([theirs], "")
+        gangs, said = asked("ann", "-n", other.namespace)
+        assert (gangs, f"in namespace '{other.namespace}'" in said) == (None, True)
+        assert asked("eve") == ([], "")
+        gangs, said = asked("nobody")
+        assert (gangs, "services/proxy" in said) == (None, True), "the way to it is granted as well"
+        bad = tmp_path / "token"
+        bad.write_text("no.token.atall")
+        gangs, said = asked("ann", "--token-file", str(bad))
+        assert (gangs, "the credentials are refused" in said) == (None, True)
 
 
 def test_the_chart_has_the_way_to_it_and_grants_reviews_where_it_is_served_alone(
