@@ -15,7 +15,15 @@ import pytest
 
 from bireme.cli import main as bireme
 from tests.node.real_pods import is_ready, python_spec
-from tests.support.scenario.helm import NAMESPACE, RELEASE, Helm, config_map, install, uninstall
+from tests.support.scenario.helm import (
+    NAMESPACE,
+    RELEASE,
+    Helm,
+    account_kubeconfig,
+    config_map,
+    install,
+    uninstall,
+)
 from tests.support.scenario.manifests import Manifest, task, training_job
 from tests.support.scenario.pools import pool_scaler, recorded_status
 from tests.support.scenario.tenant import Tenant, uids_of
@@ -221,6 +229,37 @@ def test_the_nightly_forecast_runs_in_its_image(release: Tenant, tenant: Tenant)
     finally:  # a second attempt finds neither
         tenant.delete("NodePoolScaler", "pool")
         release.delete("Job", job)
+
+
+def test_a_tenant_reads_the_outlook_through_the_service(
+    release: Tenant,
+    tenant: Tenant,
+    helm: Helm,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    changes = ("--set=operator.settings.outlook=true",)
+    install(release.cluster, helm, *changes, wait=True)
+    kubectl, where = release.cluster.kubectl, ("-n", tenant.namespace)
+    kubectl("create", "serviceaccount", "ann", *where)
+    ann = f"--serviceaccount={tenant.namespace}:ann"
+    allowed = ("--verb=list,create", "--resource=trainingjobs.bireme.dev")
+    kubectl("create", "role", "asks", *allowed, *where)
+    kubectl("create", "rolebinding", "asks", "--role=asks", ann, *where)
+    way = ("--role=bireme-outlook", "-n", NAMESPACE)
+    kubectl("create", "rolebinding", tenant.namespace, *way, ann)
+    config = account_kubeconfig(release.cluster, tenant.namespace, "ann", tmp_path / "ann.yaml")
+    tenant.create(training_job("large", task("worker", 1, spec=python_spec(SLEEP, cpu="9k"))))
+
+    def told() -> list[str]:
+        done = bireme(["outlook", f"--kubeconfig={config}", "--json", "-"])
+        printed = capsys.readouterr()
+        return [] if done else [each["name"] for each in json.loads(printed.out)["gangs"]]
+
+    try:
+        assert release.eventually(told, bool, 60) == ["large"]
+    finally:
+        kubectl("delete", "rolebinding", tenant.namespace, "-n", NAMESPACE)
 
 
 def test_an_upgrade_to_the_next_version_leaves_running_jobs_alone(

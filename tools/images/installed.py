@@ -125,9 +125,13 @@ def _imported(name: str) -> bool:
         if importlib.util.find_spec(name.partition(".")[0]) is None:
             return False
         importlib.import_module(name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        # Some packages say in words of their own that another one is not here.
+        absent = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        if not isinstance(absent, ModuleNotFoundError):
+            raise
         # A thing inside a module, or a module of Bireme that needs a package which is not here.
-        missing = error.name or ""
+        missing = absent.name or ""
         if name.startswith(missing) or importlib.util.find_spec(missing.partition(".")[0]) is None:
             return True
         raise

@@ -80,3 +80,16 @@ def test_a_module_that_fails_stops_the_build(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="not here"):
         installed._imported("broken_one")
+
+
+def test_a_package_may_say_in_its_own_words_that_another_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = "try:\n    import missing_one\nexcept ModuleNotFoundError as error:\n"
+    (tmp_path / "wordy.py").write_text(f"{absent}    raise ImportError('install it') from error\n")
+    (tmp_path / "wrong.py").write_text("from wordless import nothing\n")
+    (tmp_path / "wordless.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed._imported("wordy")
+    with pytest.raises(ImportError, match="nothing"):
+        installed._imported("wrong")
