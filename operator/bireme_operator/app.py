@@ -20,9 +20,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator import cluster_version, debug_dump, outlook_endpoint
-from bireme_operator.debug_dump import DebugDump, LastCycles
-from bireme_operator.http_server import HealthEndpoint
+from bireme_operator import cluster_version, debug_dump, readers
+from bireme_operator.debug_dump import LastCycles
+from bireme_operator.http_server import HealthEndpoint, Part
 from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
@@ -114,7 +114,7 @@ class Operator:
         if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
 
-    def _answering(self) -> Iterator[DebugDump | OutlookEndpoint]:
+    def _answering(self) -> Iterator[Part]:
         """Yield what answers those whom the API server allows it."""
         if not (self._settings.debug_dump or self._settings.outlook):
             return
@@ -125,7 +125,7 @@ class Operator:
         if self._settings.debug_dump:
             yield debug_dump.make(client, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
-            yield outlook_endpoint.make(client, self._outlooks, clock, wall_clock)
+            yield OutlookEndpoint(readers.make(client, clock), self._outlooks, wall_clock)
 
     def _outlooks(self) -> Outlooks | None:
         return self._term.outlooks if self._term is not None else None

@@ -2,14 +2,13 @@
 
 import ssl
 from collections.abc import Callable
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from bireme.connections import ConnectionLimiter
-from bireme_operator.debug_dump import DebugDump
-from bireme_operator.outlook_endpoint import OutlookEndpoint
 
 
 class HttpServer:
@@ -42,6 +41,12 @@ class HttpServer:
             await self._runner.cleanup()
 
 
+class Part(Protocol):
+    """What answers beside the probes."""
+
+    def add_to(self, app: web.Application) -> None: ...
+
+
 class HealthEndpoint:
     """Endpoint of /healthz, /readyz and /metrics; each check returns what is wrong, or ""."""
 
@@ -52,7 +57,7 @@ class HealthEndpoint:
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._server = HttpServer()
 
-    async def start(self, host: str, port: int, *parts: DebugDump | OutlookEndpoint) -> None:
+    async def start(self, host: str, port: int, *parts: Part) -> None:
         """Listen on ``host:port``, with ``parts`` beside what it serves itself; raises OSError."""
         app = web.Application()
         for part in parts:

@@ -1,86 +1,20 @@
 """The outlook of a leading operator, asked for over HTTP by readers of different rights."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from bireme.kube import names
-from bireme.kube.client import ApiClient
-from bireme.testing import ManualClock
 from bireme_operator import outlook_endpoint
-from bireme_operator.leader import LeaderTerm, wall_clock
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.endpoint import serving, whole
 from tests.support.operator_term.term import furnish, leading, status, submit, until
-from tests.support.scenario.manifests import Manifest, queue, task, training_job
+from tests.support.scenario.manifests import queue
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-
-def whole(name: str, namespace: str = "default", **spec: Any) -> Manifest:
-    """A job that fills the node, and says it runs for an hour."""
-    job = training_job(name, task("worker", 8), estimatedDuration="1h", **spec)
-    return {**job, "metadata": {**job["metadata"], "namespace": namespace}}
-
-
-class Endpoint:
-    """The endpoint of ``term``, None for a standby, and requests to it."""
-
-    def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
-        self.api, self.term, self.clock = api, term, ManualClock()
-        self._made = outlook_endpoint.make(client, self._outlooks, self.clock, wall_clock)
-        self._session = aiohttp.ClientSession()
-        self._url = ""
-
-    def _outlooks(self) -> Any:
-        return None if self.term is None else self.term.outlooks
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator["Endpoint"]:
-        app = web.Application()
-        self._made.add_to(app)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0]
-        self._url = f"http://{host}:{port}{outlook_endpoint.PATH}"
-        try:
-            yield self
-        finally:
-            await self._session.close()
-            await runner.cleanup()
-
-    async def ask(
-        self, who: str, *namespaces: str, header: str = outlook_endpoint.TOKEN_HEADER
-    ) -> tuple[int, dict[str, Any]]:
-        """Return status and body of the answer to ``who``, as whom ``header`` is sent."""
-        self.clock.advance(1.0)  # one in a second
-        sent = {header: who} if who else {}
-        params = [("namespace", name) for name in namespaces]
-        async with self._session.get(self._url, params=params, headers=sent) as answer:
-            return answer.status, await answer.json()
-
-    async def gangs(self, who: str, *namespaces: str) -> list[str]:
-        code, body = await self.ask(who, *namespaces)
-        assert code == 200, body
-        return [f"{gang['namespace']}/{gang['name']}" for gang in body["gangs"]]
-
-
-@asynccontextmanager
-async def serving(api: FakeApi, folder: Path, term: LeaderTerm | None) -> AsyncIterator[Endpoint]:
-    client = await ApiClient.connect(api.kubeconfig(folder))
-    try:
-        async with Endpoint(api, client, term).served() as endpoint:
-            yield endpoint
-    finally:
-        await client.close()
 
 
 async def test_each_reader_sees_the_namespaces_whose_jobs_they_may_list(

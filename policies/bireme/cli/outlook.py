@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bireme.cli import cluster as common
-from bireme.cli import leader_outlook
+from bireme.cli import leader, leader_outlook
 from bireme.cli.arguments import (
     Json,
     UsageError,
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--limit", type=whole, metavar="N", help="show the first N gangs; default: all")
     common.add_target(parser)
-    leader_outlook.add_leader(parser)
+    leader.add_leader(parser)
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 
 

@@ -1,0 +1,154 @@
+"""Readers: who asks this process over HTTP, and in which namespaces they may do what.
+
+A reader sends a bearer token, in ``Bireme-Token`` where the request comes through the API server's
+proxy, which takes ``Authorization`` for itself. The API server says whose it is (TokenReview), and
+what that user may do with TrainingJobs (SubjectAccessReview). What it said is remembered for a
+minute.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+from aiohttp import web
+
+from bireme.kube import names
+from bireme.kube.client import ApiClient
+from bireme_operator.progress_auth import RequestRefused
+from bireme_operator.rate_limiter import RateLimiter
+from bireme_operator.reviews import Reviews, User, bearer
+
+TOKEN_HEADER: Final = "Bireme-Token"  # noqa: S105  # the name of a header
+MOST_NAMESPACES: Final = 100
+"""Namespaces that one request is answered for, of a reader who may not list in all of them."""
+_REMEMBERED_SECONDS: Final = 60.0
+_MOST_REMEMBERED: Final = 8192
+_REVIEWS_PER_SECOND: Final = 20
+_PER_SECOND: Final = 1.0
+_BURST: Final = 10
+_V = TypeVar("_V")
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """Answers of the API server, each for a minute."""
+
+    clock: Callable[[], float]
+    _known: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
+
+    async def get(self, key: Hashable, ask: Callable[[], Awaitable[_V]]) -> _V:
+        until, known = self._known.get(key, (float("-inf"), None))
+        if until > self.clock():
+            found: _V = known
+            return found
+        found = await ask()  # what it raises is no answer, and asked again
+        self._known[key] = (self.clock() + _REMEMBERED_SECONDS, found)
+        self._known.move_to_end(key)
+        while len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A user whom the API server has authenticated; ``digest`` is that of the token."""
+
+    digest: bytes
+    user: User
+
+    @property
+    def name(self) -> str:
+        return self.user.name
+
+
+@dataclass(slots=True)
+class Readers:
+    """Finds out who asks and what they may; ``clock`` gives monotonic seconds."""
+
+    reviews: Reviews
+    clock: Callable[[], float]
+    _users: _Remembered = field(init=False)
+    _access: _Remembered = field(init=False)
+    _asked: RateLimiter = field(init=False)
+    _in_all: RateLimiter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._users, self._access = _Remembered(self.clock), _Remembered(self.clock)
+        self._asked = RateLimiter(_PER_SECOND, _BURST, self.clock)
+        self._in_all = RateLimiter(_REVIEWS_PER_SECOND, _REVIEWS_PER_SECOND, self.clock)
+
+    async def who_sent(self, request: web.Request) -> Reader:
+        """Return who sent ``request``; RequestRefused where nobody can say, or it is too early."""
+        given = request.headers.get(TOKEN_HEADER)
+        header = request.headers.get("Authorization", "")
+        token = bearer(header if given is None else f"Bearer {given}")
+        digest = hashlib.sha256(token.encode()).digest()
+        if wait := self._asked.take(digest):
+            raise RequestRefused(429, "one in a second is enough; try again", wait)
+        return Reader(digest, await self._users.get(digest, lambda: self._reviewed(token)))
+
+    async def _reviewed(self, token: str) -> User:
+        if wait := self._in_all.take("all"):
+            raise RequestRefused(429, "too many readers ask for the first time; try again", wait)
+        return await self.reviews.user(token)
+
+    async def may(self, reader: Reader, verb: Literal["list", "create"], namespace: str) -> bool:
+        """Return whether ``reader`` may ``verb`` TrainingJobs in ``namespace``; "" for in all."""
+        asked = {"verb": verb, "group": names.GROUP, "resource": "trainingjobs"}
+        if namespace:
+            asked["namespace"] = namespace
+        return await self._access.get(
+            (reader.digest, verb, namespace),
+            lambda: self.reviews.may(reader.user, resourceAttributes=asked),
+        )
+
+    async def require(
+        self, reader: Reader, verb: Literal["list", "create"], namespace: str
+    ) -> None:
+        """Raise RequestRefused where ``reader`` may not ``verb`` in ``namespace``."""
+        if not await self.may(reader, verb, namespace):
+            raise RequestRefused(
+                403,
+                f"{reader.name} may not {verb} trainingjobs in namespace {namespace!r}; ask for a"
+                " role that may",
+            )
+
+    async def readable(self, reader: Reader, asked: Iterable[str]) -> frozenset[str]:
+        """Return those of the namespaces ``asked`` in which ``reader`` may list."""
+        return frozenset([name for name in asked if await self.may(reader, "list", name)])
+
+
+def make(client: ApiClient, clock: Callable[[], float]) -> Readers:
+    """Return them; ``client`` must not be fenced."""
+    return Readers(Reviews(client), clock)
+
+
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+}
+
+
+def refusal(refused: RequestRefused) -> web.Response:
+    """Return the answer to who is refused, as the API server's.
+
+    Through its proxy a client reads the one as the other.
+    """
+    body = {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": refused.status,
+        "reason": _REASONS.get(refused.status, "ServiceUnavailable"),
+        "message": str(refused),
+    }
+    headers = {}
+    if refused.retry_after_seconds:
+        headers["Retry-After"] = str(int(refused.retry_after_seconds) + 1)
+    return web.json_response(body, status=refused.status, headers=headers)
