@@ -32,6 +32,7 @@ from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 
 _log = structlog.get_logger(__name__)
 
@@ -125,10 +126,18 @@ class Operator:
         if self._settings.debug_dump:
             yield debug_dump.make(client, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
-            yield OutlookEndpoint(readers.make(client, clock), self._outlooks, wall_clock)
+            who = readers.make(client, clock)
+            yield OutlookEndpoint(who, self._outlooks, wall_clock)
+            yield WhatIfEndpoint(who, self._leading)
 
     def _outlooks(self) -> Outlooks | None:
         return self._term.outlooks if self._term is not None else None
+
+    def _leading(self) -> Leading | None:
+        outlooks = self._outlooks()
+        if self._term is None or outlooks is None:
+            return None
+        return Leading(outlooks, self._term.state.tenancy)
 
     def _last_cycles(self) -> LastCycles | None:
         return self._term.last if self._term is not None else None

@@ -9,7 +9,7 @@ teaches how outlooks err (:mod:`bireme.core.outlook_ranges`).
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -20,7 +20,7 @@ from bireme.core.outlook_ranges import OutlookRanges
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.replay.questions import OutlookAnswer, OutlookQuestion
+from bireme.replay.questions import OutlookAnswer, OutlookQuestion, Question
 from bireme.replay.record import RecordError
 from bireme.replay.writer import stated
 from bireme.rl.lookup import PolicySource
@@ -32,6 +32,7 @@ from bireme_operator.settings import OperatorSettings
 # After an outlook of t seconds the next one comes in _REST * t at the earliest: they get a fifth of
 # a core at most.
 _REST: Final = 4.0
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
@@ -44,6 +45,15 @@ class Foreseen:
     policy: str
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A cycle: what was known, what was decided, and what decided it."""
+
+    snapshot: ClusterSnapshot
+    decision: Decision
+    source: PolicySource
+
+
 @dataclass(slots=True)
 class Outlooks:
     """Renews the outlook of one term, one at a time; ``clock`` gives monotonic seconds.
@@ -51,6 +61,7 @@ class Outlooks:
     Attributes:
         run: Names the term.
         latest: The latest outlook; None before the first.
+        current: The last cycle; None before the first.
     """
 
     run: str
@@ -60,8 +71,9 @@ class Outlooks:
     metrics: OutlookMetrics
     clock: Callable[[], float]
     latest: Foreseen | None = None
+    current: Decided | None = None
     _ranges: OutlookRanges = field(default_factory=OutlookRanges)
-    _pending: tuple[ClusterSnapshot, Decision, PolicySource] | None = None
+    _pending: Decided | None = None
     _line: object = None
     """What the latest outlook, or the one that is being made, depends on."""
     _seen: float = 0.0
@@ -91,6 +103,7 @@ class Outlooks:
         Must see every cycle of the term.
         """
         self._seen = snapshot.now
+        self.current = Decided(snapshot, decision, source)
         self._ranges.see(snapshot.now, decision)
         line = _line_of(snapshot, source)
         if line == self._line:
@@ -100,7 +113,7 @@ class Outlooks:
             self._pending = None  # there is nothing to ask
             self._tell(Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source)
             return
-        self._pending = snapshot, decision, source
+        self._pending = self.current
         if not self._tasks:
             self._tasks.start(self._renew())
 
@@ -115,7 +128,7 @@ class Outlooks:
                 return
             self._pending, began = None, self.clock()
             try:
-                await self._ask(*pending)
+                await self._look_ahead(pending)
             except (QuestionFailed, RecordError) as error:
                 outcome = error.outcome if isinstance(error, QuestionFailed) else "unrecorded"
                 _log.error("outlook not renewed", outcome=outcome, error=str(error))
@@ -130,16 +143,21 @@ class Outlooks:
         self.metrics.renewals.labels(outcome).inc()
         self._line = None  # the next cycle asks again, changed or not
 
-    async def _ask(
-        self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource
-    ) -> None:
+    async def ask(self, question: Question, decided: Decided, kind: type[_T]) -> _T:
+        """Return the answer, of type ``kind``, about a cycle; one question is answered at a time.
+
+        Raises QuestionFailed, and RecordError where the cycle cannot be stated.
+        """
+        # In a thread: it takes a twentieth of a second in a large cluster.
+        record = await asyncio.to_thread(
+            stated, self.run, self.scheduling, decided.snapshot, decided.decision, decided.source
+        )
+        return await self.questions.ask(question, record, kind)
+
+    async def _look_ahead(self, decided: Decided) -> None:
         with self.metrics.seconds.time():
-            # In a thread: it takes a twentieth of a second in a large cluster.
-            record = await asyncio.to_thread(
-                stated, self.run, self.scheduling, snapshot, decision, source
-            )
-            answer = await self.questions.ask(OutlookQuestion(), record, OutlookAnswer)
-        self._tell(_outlook_of(answer, snapshot), source)
+            answer = await self.ask(OutlookQuestion(), decided, OutlookAnswer)
+        self._tell(_outlook_of(answer, decided.snapshot), decided.source)
         self.metrics.renewals.labels("renewed").inc()
 
     def _tell(self, outlook: Outlook, source: PolicySource) -> None:

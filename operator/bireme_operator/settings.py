@@ -123,14 +123,15 @@ class OperatorSettings:
 
     outlook: bool = False
     """Keep an outlook of when everybody who waits should start, serve it as /outlook on the metrics
-    port, each reader the namespaces whose jobs they may list, and put it into the statuses of the
-    heads of queues."""
+    port, each reader the namespaces whose jobs they may list, put it into the statuses of the heads
+    of queues, and answer what-if questions as /what-if."""
 
     outlook_interval_seconds: Annotated[float, Within(0)] = 30.0
     """Least time between two renewals of the outlook, which follow changes of the line alone."""
 
     outlook_limit_seconds: Annotated[float, Above(0)] = 120.0
-    """A renewal that takes longer is ended, and the outlook before stays."""
+    """A renewal that takes longer is ended, and the outlook before stays; so is the answer to a
+    what-if question."""
 
     outlook_memory_bytes: Annotated[int, Within(0)] = 536_870_912
     """The most memory of the process that looks ahead, beside that of the operator; 0 for no

@@ -1,4 +1,4 @@
-"""The leader's outlook through the real API server's proxy: each reader their own namespaces."""
+"""What the leader foresees, through the real API server's proxy: to each what they may read."""
 
 import json
 import socket
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bireme.cli import main
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.helm import Helm, account_kubeconfig
-from tests.support.scenario.manifests import task, training_job
+from tests.support.scenario.manifests import Manifest, task, training_job
 from tests.support.scenario.tenant import Tenant
 from tests.support.scenario.waiting import eventually
 from tools.controlplane.cluster import Cluster
@@ -18,7 +19,11 @@ from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 SYSTEM = "bireme-system"
+SWITCHED_ON = "--set=operator.settings.outlook=true"
 NAMED = {"name": "bireme-outlook", "namespace": SYSTEM}
+
+
+IF_SHORT = ("--what-if", "estimate=1m", "-o", "json")
 
 
 def own_address() -> str:
@@ -36,12 +41,18 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         "BIREME_METRICS_HOST": "0.0.0.0",  # noqa: S104  # as in a pod
     }
     with gpu_stack("outlook", tmp_path_factory.mktemp("stack"), env) as stack:
-        serve(stack.cluster, int(stack.operator().env["BIREME_METRICS_PORT"]))
+        chart = Helm(tmp_path_factory.mktemp("helm")).template(SWITCHED_ON)
+        (role,) = (
+            each
+            for each in yaml.safe_load_all(chart)
+            if (each["kind"], each["metadata"]["name"]) == ("Role", NAMED["name"])
+        )
+        serve(stack.cluster, int(stack.operator().env["BIREME_METRICS_PORT"]), role)
         yield stack
 
 
-def serve(cluster: Cluster, port: int) -> None:
-    """Make the Service of the chart and its Role before a process that stands for a pod.
+def serve(cluster: Cluster, port: int, role: Manifest) -> None:
+    """Make the Service of the chart before a process that stands for a pod, and the chart's Role.
 
     The API server's proxy goes by Endpoints, not by EndpointSlices, and to addresses of pods alone.
     """
@@ -53,15 +64,6 @@ def serve(cluster: Cluster, port: int) -> None:
     }
     ports = [{"name": "outlook", "port": port}]
     target = {"kind": "Pod", **pod}
-    rules = [
-        {
-            "apiGroups": [""],
-            "resources": ["services/proxy"],
-            "resourceNames": ["bireme-outlook:outlook"],
-            "verbs": ["get"],
-        }
-    ]
-    rbac = "rbac.authorization.k8s.io/v1"
     cluster.create_namespace(SYSTEM)
     for manifest in (
         {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec},
@@ -72,7 +74,7 @@ def serve(cluster: Cluster, port: int) -> None:
             "metadata": NAMED,
             "subsets": [{"addresses": [{"ip": address, "targetRef": target}], "ports": ports}],
         },
-        {"apiVersion": rbac, "kind": "Role", "metadata": NAMED, "rules": rules},
+        role,
     ):
         cluster.kubectl("create", "-f", "-", input=json.dumps(manifest))
     status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
@@ -88,24 +90,35 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
     lists = ("--verb=list", "--resource=trainingjobs.bireme.dev")
     kubectl("create", "clusterrole", reads, *lists)
     readers = {}
-    for name in ("ann", "root", "eve", "nobody"):
+    for name in ("ann", "joe", "root", "eve", "nobody"):
         kubectl("create", "serviceaccount", name, "-n", tenant.namespace)
         file = tmp_path / f"{name}.yaml"
         readers[name] = account_kubeconfig(stack.cluster, tenant.namespace, name, file)
-    ann, root, eve = (f"--serviceaccount={tenant.namespace}:{n}" for n in ("ann", "root", "eve"))
+    who = {name: f"--serviceaccount={tenant.namespace}:{name}" for name in readers}
+    where = ("-n", tenant.namespace)
     way = ("--role=bireme-outlook", "-n", SYSTEM)
-    kubectl("create", "rolebinding", reads, *way, ann, root, eve)
-    kubectl("create", "rolebinding", reads, f"--clusterrole={reads}", "-n", tenant.namespace, ann)
-    kubectl("create", "clusterrolebinding", reads, f"--clusterrole={reads}", root)
+    asking = [who[name] for name in ("ann", "joe", "root", "eve")]
+    kubectl("create", "rolebinding", reads, *way, *asking)
+    list_here = (f"--clusterrole={reads}", *where, who["ann"], who["joe"])
+    kubectl("create", "rolebinding", reads, *list_here)
+    kubectl("create", "clusterrolebinding", reads, f"--clusterrole={reads}", who["root"])
+    creates = ("--verb=create", "--resource=trainingjobs.bireme.dev")
+    kubectl("create", "role", "creates", *creates, *where)
+    kubectl("create", "rolebinding", "creates", "--role=creates", *where, who["joe"])
+
+    def run(name: str, *arguments: str) -> tuple[int, str, str]:
+        """Status, output and errors of a command of a reader."""
+        done = main([*arguments, "--kubeconfig", str(readers[name])])
+        printed = capsys.readouterr()
+        return done, printed.out, printed.err
 
     def asked(name: str, *arguments: str) -> tuple[list[str] | None, str]:
         """The gangs that a reader is told of, None where refused, and what is said of that."""
-        given = ("outlook", "--kubeconfig", str(readers[name]), "--json", "-", *arguments)
-        done, printed = main(given), capsys.readouterr()
+        done, out, said = run(name, "outlook", "--json", "-", *arguments)
         if done:
-            return None, printed.err
-        gangs = json.loads(printed.out)["gangs"]
-        return sorted(f"{each['namespace']}/{each['name']}" for each in gangs), printed.err
+            return None, said
+        gangs = json.loads(out)["gangs"]
+        return sorted(f"{each['namespace']}/{each['name']}" for each in gangs), said
 
     with Tenant.staying(stack.cluster, stack.log_tails) as other:
         tenant.create(training_job("runs", task(replicas=16), estimatedDuration="1h"))
@@ -127,13 +140,30 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
         gangs, said = asked("ann", "--token-file", str(bad))
         assert (gangs, "the credentials are refused" in said) == (None, True)
 
+        done, out, said = run("ann", "why", "mine", "-n", tenant.namespace, *IF_SHORT)
+        assert (done, said) == (0, "")
+        found = json.loads(out)
+        assert found["gang"]["estimatedSeconds"] == 60.0
+        assert (found["begins"], found["ahead"]["named"]) == ("Later", [])
+        done, _, said = run("ann", "why", "theirs", "-n", other.namespace, *IF_SHORT)
+        assert (done, f"list trainingjobs in namespace '{other.namespace}'" in said) == (1, True)
+        new = tmp_path / "new.json"
+        new.write_text(json.dumps(training_job("new", task(replicas=16))))
+        dry_run = ("submit", str(new), "-n", tenant.namespace, "--dry-run", "-o", "json")
+        done, _, said = run("ann", *dry_run)
+        assert (done, "may not create trainingjobs in namespace" in said) == (1, True)
+        done, out, said = run("joe", *dry_run)
+        assert done == 0, said
+        (found,) = json.loads(out)["items"]
+        assert (found["begins"], found["position"]) == ("Later", 3)
+        assert found["ahead"] == {"count": 2, "named": [mine]}, "behind one that is not named"
+
 
 def test_the_chart_has_the_way_to_it_and_grants_reviews_where_it_is_served_alone(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     helm = Helm(tmp_path_factory.mktemp("helm"))
     assert "bireme-outlook" not in helm.template()
-    text = helm.template("--set=operator.settings.outlook=true")
+    text = helm.template(SWITCHED_ON)
     assert "resources: [subjectaccessreviews]" in text
     assert "outlook: true" in text
-    assert 'resourceNames: ["bireme-outlook:outlook"]' in text

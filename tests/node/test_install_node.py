@@ -231,7 +231,7 @@ def test_the_nightly_forecast_runs_in_its_image(release: Tenant, tenant: Tenant)
         release.delete("Job", job)
 
 
-def test_a_tenant_reads_the_outlook_through_the_service(
+def test_a_tenant_reads_the_outlook_and_asks_what_if_through_the_service(
     release: Tenant,
     tenant: Tenant,
     helm: Helm,
@@ -258,6 +258,13 @@ def test_a_tenant_reads_the_outlook_through_the_service(
 
     try:
         assert release.eventually(told, bool, 60) == ["large"]
+        small = tmp_path / "small.json"
+        small.write_text(json.dumps(gang("small", SLEEP)))
+        asked = ["submit", str(small), "--dry-run", "-n", tenant.namespace, "-o", "json"]
+        assert bireme([*asked, f"--kubeconfig={config}"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)["items"]
+        assert found["begins"] == "AtOnce"
+        assert found["nodes"] == {"worker": {release.cluster.node.name: 2}}
     finally:
         kubectl("delete", "rolebinding", tenant.namespace, "-n", NAMESPACE)
 

@@ -84,7 +84,7 @@ def add_record(
             default=[],
             type=Path,
             metavar="RECORD",
-            help=f"what an operator recorded: {what}; once for each",
+            help=f"ask what an operator recorded, not the one that leads: {what}; once for each",
         )
     else:
         add("record", nargs="+" if is_needed else "*", type=Path, metavar="RECORD", help=what)
@@ -117,7 +117,7 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=pair,
         metavar="NAME=VALUE",
-        help="the value of a PriorityClass, as a record holds none; once for each",
+        help="the value of a PriorityClass, with --record, which holds none; once for each",
     )
     add(
         "--seconds",

@@ -5,7 +5,7 @@ them from being sent. Any kind that the cluster serves may be among them; Traini
 are checked here too. Errors are what the API server or the operator would refuse. Hints are allowed
 but seldom meant: a template that chooses its node, a job without an estimated duration.
 
-With ``--dry-run`` nothing is sent: it says where and when the jobs would start.
+With ``--dry-run`` nothing is created: it says where and when the jobs would start.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import msgspec
 import pydantic
 
 from bireme.cli import cluster as common
-from bireme.cli import manifest_files
+from bireme.cli import leader, manifest_files
 from bireme.cli.arguments import Json, UsageError, add_what_if, naming
 from bireme.cli.cluster import ConsoleError, Reader, ask, refused
 from bireme.cli.gangs import ENDED, GangLine, line_of
@@ -32,6 +32,7 @@ from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.training_job import TrainingJob
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
+from bireme.kube.tenancy import fault_of_queue
 
 MODELS: Final[dict[str, type[ApiModel]]] = {"TrainingJob": TrainingJob, "PodGroup": PodGroup}
 _VERSION: Final = re.compile(r"(?:[a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+")
@@ -70,12 +71,10 @@ def lint(manifest: Json) -> Findings:
 
 def lint_queue(name: str, queues: list[Json]) -> Iterator[str]:
     """Yield why a gang would not start in the queue ``name``."""
-    queue = next((q for q in queues if q["metadata"]["name"] == name), None)
-    if queue is None:
-        known = ", ".join(sorted(q["metadata"]["name"] for q in queues)[:5]) or "none exist"
-        yield f"spec.queue: there is no queue {name!r}; name one of: {known}"
-    elif (queue.get("spec") or {}).get("state") == "Closed":
-        yield f"spec.queue: queue {name!r} is closed and admits nothing; name another one"
+    states = {q["metadata"]["name"]: (q.get("spec") or {}).get("state") for q in queues}
+    problem = fault_of_queue(name, {each: state != "Closed" for each, state in states.items()})
+    if problem:
+        yield problem
 
 
 def _fault_of_kind_or_name(manifest: Json) -> str:
@@ -155,6 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--until", choices=tuple(_UNTIL), default="running", help="with --wait; default: running")
     add_what_if(parser)
+    leader.add_leader(parser)
     common.add_target(parser)
     common.add_output(parser)
 
@@ -194,7 +194,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
-    from bireme.cli import what_if  # it loads all that decides
+    # They load all that decides.
+    from bireme.cli import what_if
+    from bireme.replay.what_if import Asked
 
     wrong = 0
     for manifest in manifests:
@@ -209,11 +211,11 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
         raise ConsoleError(
             "argument MANIFEST: holds no TrainingJob to ask about; name a file with one"
         )
-    classes = what_if.classes_of(options)
-    question = what_if.Question(
-        manifests=tuple(jobs),
+    question = Asked(
+        manifests=jobs,
         namespace=options.namespace or "",
-        tries=tuple(what_if.change_of([each], "--try", classes) for each in options.tries),
+        tries=[what_if.change_of([each], "--try") for each in options.tries],
+        seconds=options.seconds,
     )
     what_if.write(options, what_if.answers(options, question), is_list=True)
     return 0

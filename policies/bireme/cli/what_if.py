@@ -1,45 +1,33 @@
-"""What-if questions of ``bireme why`` and ``bireme submit``: asked of a record, told in words.
+"""What-if questions of ``bireme why`` and ``bireme submit``: asked, and told in words.
 
-:mod:`bireme.core.what_if` answers them. A :class:`Question` and what comes back are plain data: one
-more source is one more function like ``_of_record``.
+The leader is asked (:mod:`bireme.cli.leader`), or the last cycle of a record is
+(:mod:`bireme.replay.what_if`). Both answer by :mod:`bireme.core.what_if`.
 """
 
 import argparse
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from bireme.cli import cluster as common
+from bireme.cli import leader
 from bireme.cli.arguments import Json, UsageError, naming, whole
-from bireme.cli.cluster import ConsoleError
-from bireme.cli.submit import lint_queue
-from bireme.core.gangs import Gang
 from bireme.core.outlook import Cut
-from bireme.core.queues import Queue
-from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
-from bireme.core.what_if import (
-    NO_CHANGE,
-    Answer,
-    Begins,
-    Change,
-    Foreseen,
-    Others,
-    PriorityClass,
-    ask,
-    changed,
-    find_waiting,
-    with_gang,
-)
-from bireme.kube import quantities, training_jobs, wire
+from bireme.core.what_if import Begins, Change, Foreseen, Others, PriorityClass
 from bireme.kube.conditions import cleaned
+from bireme.replay.what_if import Asked, Known, NamedChange, Told, check_changes, gangs_of
+from bireme.replay.what_if import answers as told_of
 
 _VERSION: Final = "cli.bireme.dev/v1"
+_LEADER_VERSION: Final = "what-if.bireme.dev/v1"
+_QUEUE_SECONDS: Final = 240.0
+"""The longest that the leader, by its defaults, answers others first."""
 _ASSUMED: Final = "Nobody arrives in this, nothing fails, and all run as long as estimated."
 _MOST_NODES: Final = 8
 _CUTS: Final = {
@@ -51,62 +39,42 @@ _CUTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a person asks: about jobs as they would be submitted, or about one that waits.
+class Answered:
+    """Answers, and the policy that gave them."""
 
-    Attributes:
-        manifests: TrainingJobs that would be submitted together, each sound on its own.
-        kind, name: Of the gang that waits, where there are no manifests.
-        namespace: That of manifests and of the gang, where they say none; "" for none given.
-        change: What would be different about it.
-        tries: Changes to try beside the usual ones.
-    """
-
-    manifests: tuple[Json, ...] = ()
-    kind: str = "TrainingJob"
-    name: str = ""
-    namespace: str = ""
-    change: Change = NO_CHANGE
-    tries: tuple[Change, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An answer, the policy that gave it, and what it leaves out, in sentences."""
-
-    answer: Answer
+    told: Sequence[Told]
     policy: str
-    remarks: tuple[str, ...] = ()
 
 
-def answers(options: argparse.Namespace, question: Question) -> list[Told]:
+def answers(options: argparse.Namespace, asked: Asked) -> Answered:
     """Return the answers: one for each manifest, or one for the gang that waits."""
     if options.record:
-        return _of_record(options, question)
-    raise UsageError(
-        "argument --record: is missing; name what an operator recorded, its files or their folder"
-    )
+        return _of_record(options, asked)
+    return _of_leader(options, asked)
 
 
-def write(options: argparse.Namespace, told: Sequence[Told], *, is_list: bool) -> None:
+def write(options: argparse.Namespace, found: Answered, *, is_list: bool) -> None:
     """Write the answers as ``--output`` asks; ``is_list`` where a person may ask for several."""
-    items = [_json(each) for each in told]
+    items = [_json(each, found.policy) for each in found.told]
     head = {"apiVersion": _VERSION}
     if is_list:
         data = {**head, "kind": "WhatIfList", "items": items}
     else:
         data = {**head, "kind": "WhatIf", **items[0]}
-    common.write(options.output, data, "\n".join(map(_text, told)) + f"\n{_ASSUMED}\n")
+    common.write(
+        options.output,
+        data,
+        "\n".join(_text(each, found.policy) for each in found.told) + f"\n{_ASSUMED}\n",
+    )
 
 
 # --- changes as they are written on a command line ---------------------------------------------
 
 
-def change_of(
-    pairs: Sequence[tuple[str, str]], argument: str, classes: Mapping[str, PriorityClass]
-) -> Change:
+def change_of(pairs: Sequence[tuple[str, str]], argument: str) -> NamedChange:
     """Return the change of KEY=VALUE ``pairs``; UsageError names ``argument``, key and remedy."""
-    change, seen = NO_CHANGE, set[str]()
+    found, seen = dict[str, Any](), set[str]()
+    replicas = dict[str, int]()
     for key, value in pairs:
         if key in seen:
             raise UsageError(f"argument {argument}: {key} is given twice; give it once")
@@ -114,31 +82,21 @@ def change_of(
         name, _, task = key.partition(".")
         try:
             if name == "replicas":
-                change = replace(change, replicas={**change.replicas, task: whole(value)})
-            elif key == "queue":
-                change = replace(change, queue=value)
-            elif key == "class":
-                change = replace(change, priority_class=_class(value, classes))
+                replicas[task] = whole(value)
+            elif key in ("queue", "class"):
+                found["priority_class" if key == "class" else key] = value
             elif key == "estimate":
-                change = replace(change, estimated_seconds=common.duration(value))
+                found["estimated_seconds"] = common.duration(value)
             else:
                 raise argparse.ArgumentTypeError(
                     "is no key; write replicas, replicas.TASK, queue, class or estimate"
                 )
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"argument {argument}: {key}: {error}") from error
-    return change
+    return NamedChange(replicas=replicas, **found)
 
 
-def _class(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass:
-    if name not in classes:
-        raise argparse.ArgumentTypeError(
-            f"a record holds no PriorityClass; state it by --priority-class {name}=VALUE"
-        )
-    return classes[name]
-
-
-def classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
+def _classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
     """Return the PriorityClasses that the options state, by name."""
     found = {}
     for name, value in options.priority_classes:
@@ -155,123 +113,96 @@ def classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
 # --- from a record -----------------------------------------------------------------------------
 
 
-def _of_record(options: argparse.Namespace, question: Question) -> list[Told]:
+def _of_record(options: argparse.Namespace, asked: Asked) -> Answered:
     # Here, as they bring the simulator with them.
     from bireme.cli.outlook import last_cycle, policy_that_decided
 
+    classes = _classes_of(options)
     settings, cycle = last_cycle(options.record, "--record")
     name, policy = policy_that_decided(settings, cycle, options.checkpoints, "--record")
-    snapshot, gangs = cycle.snapshot, list[tuple[Gang, tuple[str, ...]]]()
-    for manifest in question.manifests:
-        gang, remarks = _from_manifest(manifest, snapshot, settings, question, classes_of(options))
-        snapshot = with_gang(snapshot, gang)
-        gangs.append((gang, remarks))
-    if not question.manifests:
-        gangs.append((_waiting(snapshot, question), ()))
-    for gang, _ in gangs:
-        with naming("--what-if"):
-            asked = changed(gang, question.change, snapshot)
-        for each in question.tries:
-            with naming("--try"):
-                changed(asked, each, snapshot)
-    until = time.monotonic() + options.seconds
-    return [
-        Told(
-            ask(
-                *(snapshot, policy, gang, question.change, question.tries),
-                is_time_left=lambda: time.monotonic() < until,
-            ),
-            name,
-            remarks,
-        )
-        for gang, remarks in gangs
-    ]
+    snapshot = cycle.snapshot
+    known = Known(
+        classes=classes,
+        topology_levels=settings.topology_levels,
+        no_class="a record holds no PriorityClass; state the value of this one by"
+        " --priority-class NAME=VALUE",
+    )
+    if not asked.manifests:
+        asked = msgspec.structs.replace(asked, namespace=_namespace_of(snapshot, asked))
+    gangs, with_all = gangs_of(asked, known, snapshot)
+    with naming("--what-if"):
+        change = known.resolved(asked.change)
+        check_changes(gangs, with_all, change, ())
+    with naming("--try"):
+        tries = [known.resolved(each) for each in asked.tries]
+        check_changes(gangs, with_all, change, tries)
+    return Answered(told_of(asked, known, snapshot, policy, time.monotonic), name)
 
 
-def _waiting(snapshot: ClusterSnapshot, question: Question) -> Gang:
-    """Return the gang that is asked about; without a namespace, the only one of its name."""
-    kind, name, namespace = question.kind, question.name, question.namespace
+def _namespace_of(snapshot: ClusterSnapshot, asked: Asked) -> str:
+    """Return the namespace asked about; where none is given, that of the only gang of its name."""
+    kind, name = asked.kind, asked.name
     every = [*snapshot.waiting, *(held.gang for held in snapshot.running)]
     found = {each.namespace for each in every if (each.kind, each.name) == (kind, name)}
-    if not namespace and len(found) > 1:
+    if not asked.namespace and len(found) > 1:
         known = ", ".join(sorted(found))
         raise UsageError(f"argument JOB: {name} is in namespaces {known}; choose one by -n")
-    return find_waiting(snapshot, (namespace or next(iter(found), "default"), name), kind)
+    return asked.namespace or next(iter(found), "default")
 
 
-def _from_manifest(
-    manifest: Json,
-    snapshot: ClusterSnapshot,
-    settings: SchedulingSettings,
-    question: Question,
-    classes: Mapping[str, PriorityClass],
-) -> tuple[Gang, tuple[str, ...]]:
-    """Return the TrainingJob as it would wait from now on, and what is not minded about it."""
-    about, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
-    name = about.get("name") or f"{about.get('generateName')}xxxxx"
-    namespace = about.get("namespace") or question.namespace or "default"
-    written = {
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"{namespace}/{name}",  # a UID of Kubernetes has no slash
-            "creationTimestamp": quantities.format_timestamp(snapshot.now),
-        },
-        "spec": spec,
-    }
-    job = training_jobs.from_manifest(
-        msgspec.json.decode(msgspec.json.encode(written), type=wire.CustomObject),
-        settings.topology_levels,
-    )
-    where = f"TrainingJob {cleaned(name)}"
-    problems = list(lint_queue(job.queue, [_queue_manifest(q) for q in snapshot.queues.values()]))
-    if problems and job.queue:
-        raise ConsoleError(f"{where}: {problems[0]}")
-    class_ = job.priority_class
-    if class_ is not None and class_ not in classes:
-        raise ConsoleError(
-            f"{where}: spec.priorityClassName: a record holds no PriorityClass; state "
-            f"the value of this one by --priority-class {cleaned(class_)}=VALUE"
-        )
-    gang = job.gang(classes[class_].value if class_ is not None else 0)
-    return replace(gang, arrived=snapshot.now), tuple(_remarks(job, snapshot))
+# --- from the leader ---------------------------------------------------------------------------
 
 
-def _queue_manifest(queue: Queue) -> Json:
-    state = "Open" if queue.is_open else "Closed"
-    return {"metadata": {"name": queue.name}, "spec": {"state": state}}
+class _LeaderAnswers(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    policy: str
+    answers: list[Told]
 
 
-def _remarks(job: training_jobs.JobFacts, snapshot: ClusterSnapshot) -> Iterator[str]:
-    spec, namespace = job.spec, job.key[0]
-    if spec is not None and not spec.queue:
-        yield f"spec.queue names none: {job.queue} is assumed, as for namespaces without a label"
-    if job.is_suspended:
-        yield "spec.runPolicy.suspend is true: the answer is of the time when it is resumed"
-    if job.has_claims:
-        yield "what its claims of volumes and devices ask of nodes is not minded"
-    if any(key[0] == namespace for key in snapshot.quotas):
-        yield f"ResourceQuotas of namespace {namespace} are not minded"
+def _of_leader(options: argparse.Namespace, asked: Asked) -> Answered:
+    for name, given in (
+        ("--priority-class", options.priority_classes),
+        ("--checkpoints", options.checkpoints),
+    ):
+        if given:
+            raise UsageError(
+                f"argument {name}: has a meaning with --record alone; leave it out, as the leader"
+                " knows its own"
+            )
+    text = common.ask(options, lambda reader: _told_by_leader(reader, options, asked))
+    found = leader.decoded(text, _LeaderAnswers, _LEADER_VERSION)
+    return Answered(found.answers, cleaned(found.policy) or "the policy of the settings")
+
+
+async def _told_by_leader(
+    reader: common.Reader, options: argparse.Namespace, asked: Asked
+) -> bytes:
+    asked = msgspec.structs.replace(asked, namespace=asked.namespace or reader.namespace)
+    body = {"apiVersion": _LEADER_VERSION, "question": asked}
+    request = leader.Request("what-if", "ask what if", "ask a record by --record", body)
+    if options.request_timeout:  # it is for what is answered at once
+        request = replace(request, timeout_seconds=options.request_timeout + _QUEUE_SECONDS)
+    return await leader.fetch(reader, options, request)
 
 
 # --- words -------------------------------------------------------------------------------------
 
 
-def _text(told: Told) -> str:
+def _text(told: Told, policy: str) -> str:
     # Messages quote what tenants wrote, and a terminal obeys control characters.
-    facts = ((label, cleaned(fact)) for label, fact in _facts(told))
+    facts = ((label, cleaned(fact)) for label, fact in _facts(told, policy))
     lines = [f"{label:<10}{fact}" if label else fact for label, fact in facts]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _facts(told: Told) -> Iterator[tuple[str, str]]:
+def _facts(told: Told, policy: str) -> Iterator[tuple[str, str]]:
     answer, found = told.answer, told.answer.foreseen
     size = ", ".join(f"{count} {task}" for task, count in answer.replicas.items())
     estimate = answer.estimated_seconds
     runs = f"runs {_exact(estimate)}" if estimate is not None else "without an estimate"
     asked = f"{size or 'no tasks'}, queue {answer.queue}, priority {answer.priority}, {runs}"
     yield "", f"{answer.kind} {answer.namespace}/{answer.name}: {asked}"
-    yield "", f"at {clock_time(answer.now)}, by {told.policy}"
+    yield "", f"at {clock_time(answer.now)}, by {policy}"
     yield "", ""
     yield "starts", _start(found, answer.now)
     for number, (task, nodes) in enumerate(found.nodes.items()):
@@ -349,10 +280,10 @@ def _exact(seconds: float) -> str:
 # --- data --------------------------------------------------------------------------------------
 
 
-def _json(told: Told) -> Json:
+def _json(told: Told, policy: str) -> Json:
     answer = told.answer
     return {
-        "policy": told.policy,
+        "policy": policy,
         "time": clock_time(answer.now),
         "gang": {
             "kind": answer.kind,

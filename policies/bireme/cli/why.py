@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bireme.cli import cluster as common
-from bireme.cli import colours
+from bireme.cli import colours, leader
 from bireme.cli.arguments import Json, add_what_if, pair
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
@@ -287,6 +287,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "replicas=8 or replicas.TASK=8, queue=NAME, class=NAME or estimate=2h; once for each",
     )
     add_what_if(parser)
+    leader.add_leader(parser)
     common.add_target(parser)
     common.add_output(parser)
     colours.add_argument(parser)
@@ -315,15 +316,17 @@ def named_gang(argument: str) -> tuple[str, str]:
 
 
 def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
-    from bireme.cli import what_if  # it loads all that decides, which no other question needs
+    # They load all that decides, which no other question needs.
+    from bireme.cli import what_if
+    from bireme.replay.what_if import Asked
 
-    classes = what_if.classes_of(options)
-    question = what_if.Question(
+    question = Asked(
         kind=next(kind for kind in names.GANG_KINDS if names.PLURALS[kind] == plural),
         name=name,
         namespace=options.namespace or "",
-        change=what_if.change_of(options.changes, "--what-if", classes),
-        tries=tuple(what_if.change_of([each], "--try", classes) for each in options.tries),
+        change=what_if.change_of(options.changes, "--what-if"),
+        tries=[what_if.change_of([each], "--try") for each in options.tries],
+        seconds=options.seconds,
     )
     what_if.write(options, what_if.answers(options, question), is_list=False)
 

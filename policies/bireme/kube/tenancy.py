@@ -5,7 +5,7 @@ queue may hold, and how urgent a gang is. Queues and namespaces are read togethe
 queue's namespace selector is resolved to a set of names here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bireme.core.gangs import Key
@@ -112,6 +112,10 @@ class Tenancy:
             f"PriorityClass {name!r} does not exist; create it or change spec.priorityClassName",
         )
 
+    def priority_classes(self) -> Iterable[str]:
+        """Return the names of all PriorityClasses."""
+        return tuple(self._priorities)
+
     def may_preempt(self, name: str | None) -> bool:
         """Return whether gangs of this PriorityClass (None: the default one) may preempt others."""
         known = self._class(name)
@@ -128,6 +132,20 @@ class Tenancy:
 def queue_of(named: str | None, default_queue: str) -> str:
     """Return the queue of a gang by what its spec and its namespace name, None and "" for none."""
     return named or default_queue or names.DEFAULT_QUEUE
+
+
+def fault_of_queue(name: str, queues: Mapping[str, bool], *, names_others: bool = True) -> str:
+    """Return why a gang would not start in the queue ``name``; "" where nothing is known.
+
+    ``queues`` says of each by name whether it is open; ``names_others`` whether to name some.
+    """
+    if name not in queues:
+        known = ", ".join(sorted(queues)[:5]) or "none exist"
+        which = f"one of: {known}" if names_others else "one that exists"
+        return f"spec.queue: there is no queue {name!r}; name {which}"
+    if not queues[name]:
+        return f"spec.queue: queue {name!r} is closed and admits nothing; name another one"
+    return ""
 
 
 def queue_source(namespace: str, default_queue: str) -> str:

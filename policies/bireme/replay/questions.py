@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, TypeAlias
@@ -26,10 +27,12 @@ from bireme.core.errors import BiremeError, error_text
 from bireme.core.outlook import look_ahead
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.what_if import WhatIfError
 from bireme.registry import make_policy
 from bireme.replay.decisions import RecordedPolicies
 from bireme.replay.reader import Decoder
 from bireme.replay.record import Header, RecordError
+from bireme.replay.what_if import WhatIfAnswer, WhatIfQuestion, answers
 
 _NICE: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
@@ -39,7 +42,7 @@ class OutlookQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="outloo
     """When should everybody who waits start? Answered by an :class:`OutlookAnswer`."""
 
 
-Question: TypeAlias = OutlookQuestion
+Question: TypeAlias = OutlookQuestion | WhatIfQuestion
 
 
 class ProspectAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +81,9 @@ class Call(msgspec.Struct, frozen=True):
     checkpoints: str = ""
 
 
-def answer(question: Question, snapshot: ClusterSnapshot, policy: Policy) -> OutlookAnswer:
+def answer(
+    question: Question, snapshot: ClusterSnapshot, policy: Policy
+) -> OutlookAnswer | WhatIfAnswer:
     """Return the answer on ``snapshot`` where ``policy`` decides."""
     match question:
         case OutlookQuestion():
@@ -89,6 +94,12 @@ def answer(question: Question, snapshot: ClusterSnapshot, policy: Policy) -> Out
                 for each in found.prospects
             ]
             return OutlookAnswer(found.now, found.until, prospects, found.cycles, found.cut)
+        case WhatIfQuestion(asked, known):
+            try:
+                told = answers(asked, known, snapshot, policy, time.monotonic)
+            except WhatIfError as error:
+                return WhatIfAnswer(refusal=str(error))
+            return WhatIfAnswer(told)
 
 
 def main() -> int:

@@ -303,6 +303,8 @@ class Answers:
         """Lists give the number of items that follow a page."""
         self.readers: dict[str, set[str]] = {}
         """By token, which is the user's name as well, where they may list; "" for everywhere."""
+        self.creators: dict[str, set[str]] = {}
+        """The same of where they may create."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 
@@ -328,7 +330,7 @@ class Answers:
             case "POST" if at.resource == REVIEWS:
                 return 201, review(store, content)
             case "POST" if at.resource == ACCESS_REVIEWS:
-                return 201, {**content, "status": {"allowed": self._may_list(content["spec"])}}
+                return 201, {**content, "status": {"allowed": self._may(content["spec"])}}
             case "POST":
                 # Kinds with a status subresource ignore a status at creation.
                 content.pop("status", None)
@@ -344,12 +346,13 @@ class Answers:
                 return 200, store.delete(at.resource, at.key, wanted, grace)
         raise Refusal(405, "MethodNotAllowed", f"{call.method} is not supported")
 
-    def _may_list(self, spec: Object) -> bool:
+    def _may(self, spec: Object) -> bool:
         asked = spec["resourceAttributes"]
-        kind = {"verb": "list", "group": "bireme.dev", "resource": "trainingjobs"}
         where = asked.get("namespace", "")
-        is_known = {**asked, "namespace": where} == {**kind, "namespace": where}
-        return is_known and bool(self.readers[spec["user"]] & {"", where})
+        kind = {"group": "bireme.dev", "resource": "trainingjobs", "namespace": where}
+        known = {"list": self.readers, "create": self.creators}.get(asked["verb"], {})
+        is_known = {**asked, "namespace": where} == {**kind, "verb": asked["verb"]}
+        return is_known and bool(known.get(spec["user"], set()) & {"", where})
 
     def _document(self, path: str) -> Object:
         if path not in self.documents:

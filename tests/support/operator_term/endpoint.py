@@ -1,4 +1,4 @@
-"""What a leading operator tells readers over HTTP."""
+"""What a leading operator tells readers over HTTP: its outlook, and answers to what-if."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,9 +10,10 @@ from aiohttp import web
 
 from bireme.kube.client import ApiClient
 from bireme.testing import ManualClock
-from bireme_operator import outlook_endpoint, readers
+from bireme_operator import outlook_endpoint, readers, what_if_endpoint
 from bireme_operator.leader import LeaderTerm, wall_clock
 from bireme_operator.outlook_endpoint import OutlookEndpoint
+from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 from tests.support.fakeapi import FakeApi
 from tests.support.scenario.manifests import Manifest, task, training_job
 
@@ -29,12 +30,20 @@ class Endpoint:
     def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
         self.api, self.term, self.clock = api, term, ManualClock()
         who = readers.make(client, self.clock)
-        self._made = (OutlookEndpoint(who, self._outlooks, wall_clock),)
+        self._made = (
+            OutlookEndpoint(who, self._outlooks, wall_clock),
+            WhatIfEndpoint(who, self._leading, self.clock),
+        )
         self._session = aiohttp.ClientSession()
         self._url = ""
 
     def _outlooks(self) -> Any:
         return None if self.term is None else self.term.outlooks
+
+    def _leading(self) -> Leading | None:
+        if self.term is None or self.term.outlooks is None:
+            return None
+        return Leading(self.term.outlooks, self.term.state.tenancy)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator["Endpoint"]:
@@ -68,6 +77,14 @@ class Endpoint:
         code, body = await self.ask(who, *namespaces)
         assert code == 200, body
         return [f"{gang['namespace']}/{gang['name']}" for gang in body["gangs"]]
+
+    async def post(self, who: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the answer to a what-if question of ``who``."""
+        self.clock.advance(1.0)
+        sent = {readers.TOKEN_HEADER: who} if who else {}
+        url = self._url + what_if_endpoint.PATH
+        async with self._session.post(url, data=body, headers=sent) as answer:
+            return answer.status, await answer.json()
 
 
 @asynccontextmanager
