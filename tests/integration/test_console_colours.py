@@ -35,6 +35,11 @@ async def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def _as_in_front() -> None:
+    # Shells have programs in the background ignore Ctrl-C, and so would all that these start.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def on_a_terminal(*arguments: str, until: bytes, **env: str) -> str:
     """What a terminal of 40 columns gets from the command, interrupted after ``until``."""
     master, slave = os.openpty()
@@ -43,7 +48,7 @@ async def on_a_terminal(*arguments: str, until: bytes, **env: str) -> str:
     size = {"COLUMNS": "40", "LINES": "12", "TERM": "xterm"}
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     program = await asyncio.create_subprocess_exec(
-        *command, stdout=slave, env={**inherited, **size, **env}
+        *command, stdout=slave, env={**inherited, **size, **env}, preexec_fn=_as_in_front
     )
     os.close(slave)
     got = b""
