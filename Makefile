@@ -78,7 +78,7 @@ reference: install ## write docs/reference and the chart's README from the code
 	$(RUN) tools.docs.reference --write
 
 docs: install ## the documentation as a site in site/; a broken link fails
-	$(RUN) tools.docs.site
+	$(RUN) tools.docs.website
 
 images: install controlplane ## container images without Docker, as OCI archives (root on Debian)
 	@$(RUN) tools.images

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs.site.pages import faults, linked, page_of, rewritten, uri_of, write
+from tools.docs.website.pages import faults, linked, page_of, rewritten, uri_of, write
 
 
 @pytest.mark.parametrize(

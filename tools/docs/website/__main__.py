@@ -1,4 +1,4 @@
-"""``python -m tools.docs.site`` builds the documentation as a site in ``site``, by Zensical."""
+"""``python -m tools.docs.website`` builds the documentation as a site in ``site``, by Zensical."""
 
 import shutil
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.docs.site import pages
+from tools.docs.website import pages
 
 CONFIGURATION: Final = pages.ROOT / "mkdocs.yml"
 STAGED: Final = pages.ROOT / ".run" / "docs"
@@ -22,8 +22,8 @@ def main() -> None:
         sys.exit("\n".join(faults))
     (STAGED / CONFIGURATION.name).write_text(configuration)
     program = str(Path(sys.executable).with_name("zensical"))
-    build = [program, "build", "--clean", "--strict", f"--config-file={STAGED / CONFIGURATION.name}"]
-    done = subprocess.run(build, check=False)
+    configured = f"--config-file={STAGED / CONFIGURATION.name}"
+    done = subprocess.run([program, "build", "--clean", "--strict", configured], check=False)
     if done.returncode == 0:
         shutil.rmtree(pages.ROOT / "site", ignore_errors=True)
         shutil.move(STAGED / "site", pages.ROOT / "site")
