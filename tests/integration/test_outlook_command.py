@@ -1,13 +1,14 @@
 """``bireme outlook`` without a record: the leader's, through the API server's proxy."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.test_console import output
-from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.server import kubeconfig_of
 
 PATH = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/outlook"
@@ -68,6 +69,19 @@ async def test_positions_reasons_and_ranges_are_told(
     assert (await output(capsys, "outlook", "--kubeconfig", kubeconfig, "--limit", "1"))[
         1
     ].endswith("and 1 more; see --limit\n")
+
+
+async def test_who_asks_too_often_waits_as_long_as_the_leader_says(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.documents[PATH] = ANSWER
+    for seconds, answered in ((1, True), (600, False)):
+        api.faults.add(Fault(status=429, retry_after_seconds=seconds))
+        begun = time.monotonic()
+        code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
+        waited = time.monotonic() - begun
+        assert (code == 0, "injected fault" in err) == (answered, not answered)
+        assert answered == (waited >= seconds), "a long wait is told, and not spent"
 
 
 async def test_what_cannot_be_asked_says_what_to_do(

@@ -22,6 +22,8 @@ _TOKEN_HEADER: Final = "Bireme-Token"  # noqa: S105  # the name of a header
 # A Service answers by any replica, and those that do not lead know nothing.
 _TRIES: Final = 8
 _PAUSE_SECONDS: Final = 0.2
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+"""A longer Retry-After is told to the caller instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -
                 timeout_seconds=request.timeout_seconds,
             )
         except ApiError as error:
-            if error.status == 503 and "does not lead" in error.message and left:
-                await asyncio.sleep(_PAUSE_SECONDS)
+            if left and (pause := _pause(error)) is not None:
+                await asyncio.sleep(pause)
             elif error.is_not_found:
                 raise ConsoleError(
                     f"cannot {request.what}: there is no Service {place.namespace}/{place.service}"
@@ -105,6 +107,16 @@ async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -
             else:
                 raise refused(error, request.what) from error
     raise AssertionError("the last try returns or raises")
+
+
+def _pause(error: ApiError) -> float | None:
+    """Return after how many seconds the leader may be asked again; None where that is no use."""
+    if error.status == 503 and "does not lead" in error.message:
+        return _PAUSE_SECONDS
+    wait = error.retry_after_seconds
+    if error.status == 429 and wait is not None and wait <= _LONGEST_PAUSE_SECONDS:
+        return wait
+    return None
 
 
 class _Versioned(Protocol):

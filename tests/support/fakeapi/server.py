@@ -178,6 +178,9 @@ class FakeApi:
         if (log := self.logs.get(path)) is not None:
             return log_answer(log, request.query)
         if (document := self.documents.get(path)) is not None:
+            proxied = "/proxy/" in path and self.faults.next(request.method, path, watch)
+            if proxied and (refused := await self._misbehave(request, proxied)) is not None:
+                return refused
             return json_answer(_without(document, path, self.removed))
         try:
             at = address(request.path)

@@ -68,8 +68,8 @@ class Tenant:
         Where Bireme runs, its gangs must have come to rest by then.
         """
         tenant = cls(cluster, cluster.create_namespace(f"tenant-{secrets.token_hex(3)}"), explain)
-        yield tenant
         try:
+            yield tenant
             if history := history_of(cluster):
                 history.await_rest(tenant.namespace)
         finally:
