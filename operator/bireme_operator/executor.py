@@ -4,7 +4,7 @@ A decision was made on the objects as they were when its cycle began. A gang who
 changed since is left alone; the next cycle decides on what is new.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.core.decision import Admit, Decision, Hold
@@ -27,6 +27,11 @@ from bireme_operator.resizes import Resizes
 from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
+
+# Statuses that are made again in one cycle to see whether their numbers have changed. Few of them
+# may be written in that time, and those of 20,000 gangs took two seconds to make, in which nobody
+# else was started.
+_MOST_REFRESHED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class DecisionExecutor:
     start_ranges: StartRanges = field(default_factory=StartRanges)
     _told: dict[str, tuple[JobFacts | GroupFacts, Reason]] = field(default_factory=dict)
     """By uid, objects that wait as they were when they had been told this reason."""
+    _next_refreshed: str = ""
+    """Uid of the gang from which on the next cycle refreshes statuses."""
 
     def basis(self, snapshot: ClusterSnapshot) -> Basis:
         """Return ``snapshot`` with the objects as they are now."""
@@ -82,10 +89,22 @@ class DecisionExecutor:
         firsts = reserved.keys() | _heads(decision)
         waiting = {gang.uid for gang in basis.snapshot.waiting}
         self._told = {uid: told for uid, told in self._told.items() if uid in waiting}
-        for hold in (hold for hold in decision.held if free(hold.gang.key)):
+        held = [hold for hold in decision.held if free(hold.gang.key)]
+        refreshed = self._refreshed(held)
+        for hold in held:
             with self.errors.isolated(hold.gang.key):
                 uid = hold.gang.uid
-                self._hold(hold, starts.get(uid), basis, is_first=uid in firsts)
+                self._hold(hold, starts.get(uid), basis, uid in firsts, uid in refreshed)
+
+    def _refreshed(self, held: Sequence[Hold]) -> set[str]:
+        """Return the uids of those whose numbers may be refreshed in this cycle, in turn."""
+        uids = [hold.gang.uid for hold in held]
+        if len(uids) <= _MOST_REFRESHED:
+            return set(uids)
+        first = uids.index(self._next_refreshed) if self._next_refreshed in uids else 0
+        turned = uids[first:] + uids[:first]
+        self._next_refreshed = turned[_MOST_REFRESHED]
+        return set(turned[:_MOST_REFRESHED])
 
     def _admit(self, admit: Admit, basis: Basis) -> None:
         key, snapshot = admit.gang.key, basis.snapshot
@@ -113,14 +132,20 @@ class DecisionExecutor:
             if (found.earliest if found.latest is None else found.latest) > now
         }
 
-    def _hold(self, hold: Hold, start: StartRange | None, basis: Basis, *, is_first: bool) -> None:
+    def _hold(
+        self, hold: Hold, start: StartRange | None, basis: Basis, is_first: bool, may_refresh: bool
+    ) -> None:
         key, now = hold.gang.key, basis.snapshot.now
         if hold.reason is Reason.NEVER_FITS and self.troubles.exempt(hold.gang):
             return  # it may fit on nodes that it was kept from: the next cycle says
         hold = self.troubles.explained(hold, basis.snapshot)
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
-            if group is not None and group is basis.groups.get(key) and self._is_news(group, hold):
+            if (
+                group is not None
+                and group is basis.groups.get(key)
+                and self._is_news(group, hold, may_refresh)
+            ):
                 asked = asked_by(self.state.newcomers(group))
                 wanted = pod_groups.waiting_status(group, hold, now, asked)
                 self._note(group, hold, self.reports.submit_group(group, wanted))
@@ -128,19 +153,19 @@ class DecisionExecutor:
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
             # Of those further back an estimate is written with their other numbers.
-            if (is_first and start is not None) or self._is_news(job, hold):
+            if (is_first and start is not None) or self._is_news(job, hold, may_refresh):
                 wanted = status.waiting(job, hold, now, start)
                 self._note(job, hold, self.reports.submit_job(job, wanted))
             self.admission.dry_runs.check(job, hold)
 
-    def _is_news(self, facts: JobFacts | GroupFacts, hold: Hold) -> bool:
+    def _is_news(self, facts: JobFacts | GroupFacts, hold: Hold, may_refresh: bool) -> bool:
         """Return whether a status that says ``hold`` could be written now."""
         # To make the statuses of a long line takes longer than to decide on it.
         if not self.reports.may_write(facts.uid, facts.key[0]):
             return False
         told, reason = self._told.get(facts.uid, (None, None))
         is_new = told is not facts or reason is not hold.reason
-        return is_new or self.reports.may_refresh(facts.uid, facts.key[0])
+        return is_new or (may_refresh and self.reports.may_refresh(facts.uid, facts.key[0]))
 
     def _note(self, facts: JobFacts | GroupFacts, hold: Hold, how_urgent: Urgency) -> None:
         if how_urgent <= Urgency.NUMBERS and hold.reason not in status.TELLING:

@@ -517,7 +517,7 @@ class Gang:
         if self.parked is None:
             return self
         made = copy(self)  # with what is cached on it, but for the gang that has this one's wait
-        vars(made).pop("at_minimum", None)
+        vars(made).pop("_smallest", None)
         vars(made).update(arrived=now - self.wait_seconds(now), parked=None)
         return made
 
@@ -589,9 +589,15 @@ class Gang:
         """True if its pods would rather have some places than others."""
         return any(task.preferences != NO_PREFERENCES for task in self.tasks)
 
-    @cached_property
+    @property
     def at_minimum(self) -> "Gang":
         """The gang cut to the smallest size it may start with; ``self`` when it cannot shrink."""
+        return self._smallest or self
+
+    @cached_property
+    def _smallest(self) -> "Gang | None":
+        # None where that is the gang itself: one that held itself would be freed by the garbage
+        # collector alone.
         sizes = {task.name: task.minimum for task in self.tasks}
         short = self.min_available - sum(sizes.values())
         # Replicas above the minima, until there are min_available: the most important tasks first.
@@ -600,7 +606,7 @@ class Gang:
             sizes[task.name] += extra
             short -= extra
         if all(sizes[task.name] == task.replicas for task in self.tasks):
-            return self
+            return None
         return self.resized(sizes)
 
     def resized(self, sizes: Mapping[str, int]) -> "Gang":

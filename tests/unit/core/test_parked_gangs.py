@@ -1,5 +1,6 @@
 """Waiting that counts: a gang that could not start however long it waited has not waited."""
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +66,20 @@ def test_it_stands_in_line_from_the_decision_on_that_finds_it_could_start() -> N
     again = elastic.in_line(NOW)
     assert (again.wait_seconds(NOW), again.at_minimum.wait_seconds(NOW)) == (100.0, 100.0)
     assert again.at_minimum.arrived == NOW - 100.0
+
+
+def test_a_decision_on_parked_gangs_is_freed_without_the_garbage_collector() -> None:
+    """Thousands of them are copied in each cycle: one in a reference cycle stays until it runs."""
+    parked = [a_gang(f"g{number}", a_task(16), parked=0.0) for number in range(3)]
+    snapshot = a_snapshot(racks(1, 2), *parked, now=NOW)
+    decide(snapshot)
+    gc.collect()
+    gc.disable()
+    try:
+        assert decide(snapshot).held
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
