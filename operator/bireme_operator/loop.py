@@ -29,7 +29,7 @@ _REST = 3.0
 _LONGEST_REST_SECONDS = 10.0
 # And for a gang that is new only _SHORT_REST * t, once in the longest rest for each namespace: a
 # tenant whose thousands of jobs make turns long does not keep another's first job waiting for them.
-_SHORT_REST = 0.3
+_SHORT_REST = 0.1
 # After a sweep of t seconds the next one comes in _SWEEP_REST * t at the earliest: while nothing
 # changes, a large cluster is not decided on more often for the sake of the time alone.
 _SWEEP_REST = 20.0
