@@ -12,6 +12,7 @@ from tools.controlplane.binaries import (
     HELM,
     JUDGE,
     KARPENTER,
+    KIND,
     KUBEFLOW,
     KUEUE,
     NODE,
@@ -68,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     building.add_argument("--node", action="store_true", help="the programs of a real node as well")
     building.add_argument(
+        "--kind", action="store_true", help="kind and what its node image holds as well"
+    )
+    building.add_argument(
         "--where-possible", action="store_true", help="no error where there can be no real node"
     )
     up = commands.add_parser("up", help="start a cluster that stays until `down`")
@@ -94,6 +98,8 @@ def _build_asked(options: argparse.Namespace) -> None:
     if options.peers:
         print(_build(COSCHEDULING))
         print(_build(KUEUE))
+    if options.kind:
+        print(_build(KIND))
     if options.node:
         reason = obstacle() if options.where_possible else None
         print(f"no real node: {reason}" if reason else _build(NODE))

@@ -341,6 +341,7 @@ KUEUE: Final = Bundle(
         "config/components/webhook",
     ),
 )
+_LOCAL_PATH: Final = "github.com/rancher/local-path-provisioner"
 NODE: Final = Bundle(
     f"node-{KUBERNETES_VERSION}",
     (
@@ -358,6 +359,20 @@ NODE: Final = Bundle(
         Binary("pause", "node", "./pause"),
     ),
     packages=("gcc", "libc6-dev", "libseccomp-dev", "pkg-config"),
+)
+# What kind needs beside NODE: itself, and what its node image holds. etcd and CoreDNS have the
+# versions that this kubeadm asks for.
+KIND: Final = Bundle(
+    f"kind-{module_version('kind', 'sigs.k8s.io/kind')}",
+    (
+        Binary("kind", "kind", "sigs.k8s.io/kind"),
+        _kubernetes("kubeadm", "kubeadm"),
+        _cni("main", "ptp"),
+        _stamped("crictl", "crictl", "sigs.k8s.io/cri-tools", "pkg/version.Version"),
+        Binary("etcd", "etcd-kubeadm", "go.etcd.io/etcd/server/v3"),
+        Binary("coredns", "coredns", "./cluster-dns"),
+        Binary("local-path-provisioner", "local-path", _LOCAL_PATH),
+    ),
 )
 
 
@@ -474,11 +489,22 @@ def _build_all(bundle: Bundle, go: Path, folder: Path, report: Report) -> None:
         progress.compiled(compiled.folders.values())
         report(f"{progress.text()}: {', '.join(each.name for each in group)}")
     for manifests in bundle.manifests:
-        command = [str(go), "list", "-m", "-f", "{{.Dir}}", bundle.source]
-        source = Path(_run_go(command, bundle.binaries[0]).strip()) / manifests
+        source = _source(go, bundle.binaries[0], bundle.source) / manifests
         (folder / "manifests").mkdir(exist_ok=True)
         for file in sorted(source.iterdir()):
             shutil.copyfile(file, folder / "manifests" / file.name)  # Go's own is read-only
+
+
+def source(binary: Binary, path: str) -> Path:
+    """Return the folder with the source of the Go module ``path`` that ``binary`` is built of."""
+    go = find_go(cache_root() / "controlplane")
+    # A program may be in the cache without its source.
+    _run_go([str(go), "mod", "download", path], binary)
+    return _source(go, binary, path)
+
+
+def _source(go: Path, binary: Binary, path: str) -> Path:
+    return Path(_run_go([str(go), "list", "-m", "-f", "{{.Dir}}", path], binary).strip())
 
 
 def _listed(go: Path, group: Sequence[Binary]) -> str:

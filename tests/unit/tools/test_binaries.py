@@ -17,6 +17,7 @@ from tools.controlplane.binaries import (
     COSCHEDULING,
     JUDGE,
     KARPENTER,
+    KIND,
     KUBEFLOW,
     KUEUE,
     NODE,
@@ -89,6 +90,7 @@ def test_versions_come_from_the_wrapper_modules() -> None:
     assert module_version("runc", "github.com/opencontainers/runc") == "v1.5.2"
     assert module_version("cni", "github.com/containernetworking/plugins") == "v1.9.1"
     assert module_version("node", "github.com/coredns/coredns") == "v1.15.0"
+    assert KIND.name == "kind-v0.33.0"
     with pytest.raises(
         ControlPlaneError, match=r"go/kwok/go\.mod does not require k8s\.io/nothing"
     ):
@@ -103,6 +105,11 @@ def test_modules_beside_kubernetes_have_its_versions_so_that_packages_are_compil
         shared = {path for path in versions if path in kubernetes and not path.startswith(own)}
         assert "google.golang.org/grpc" in shared
         assert {path: versions[path] for path in shared} == {p: kubernetes[p] for p in shared}
+
+
+def test_kubeadm_is_of_the_release_that_it_sets_up_down_to_every_package() -> None:
+    kubeadm, kubernetes = required("kubeadm"), required("kubernetes")
+    assert {path: kubeadm[path] for path in kubernetes} == kubernetes
 
 
 def required(module: str) -> dict[str, str]:
