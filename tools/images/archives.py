@@ -77,18 +77,18 @@ def build(report: Report = print) -> Images:
     Raises:
         ControlPlaneError: this machine has an ``obstacle``, or a step failed.
     """
-    folder = cache() / f"images-{_hash(*_inputs(), KUBERNETES_VERSION.encode())}"
+    folder = cache() / f"images-{digest(*_inputs(), KUBERNETES_VERSION.encode())}"
     if not folder.is_dir():
         programs = binaries.build(report=report)
-        _make(folder, functools.partial(_build, programs=programs), report)
+        make(folder, functools.partial(_build, programs=programs), report)
     return images_in(folder)
 
 
 def base(report: Report = print) -> Archive:
     """Return the base that ``build`` gives the Dockerfile: Debian with Python, runs as any user."""
-    folder = cache() / f"base-{_hash((TOOLS / 'debian.py').read_bytes())}"
+    folder = cache() / f"base-{digest((TOOLS / 'debian.py').read_bytes())}"
     if not folder.is_dir():
-        _make(folder, _build_base, report)
+        make(folder, _build_base, report)
     return Archive(BASE_NAME, folder / "base.tar")
 
 
@@ -117,7 +117,7 @@ def chart(file: str) -> dict[str, Any]:
     return content
 
 
-def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: Report) -> None:
+def make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: Report) -> None:
     """Let ``work`` fill ``folder``, which is there when it is whole; one build at a time."""
     if reason := obstacle():
         raise ControlPlaneError(reason)
@@ -188,8 +188,9 @@ def _inputs() -> Iterator[bytes]:
             yield file.read_bytes()
 
 
-def _hash(*parts: bytes) -> str:
-    digest = hashlib.sha256(platform.machine().encode())
+def digest(*parts: bytes) -> str:
+    """Return what tells builds apart that are made of different parts, or on other machines."""
+    found = hashlib.sha256(platform.machine().encode())
     for part in parts:
-        digest.update(hashlib.sha256(part).digest())
-    return digest.hexdigest()[:12]
+        found.update(hashlib.sha256(part).digest())
+    return found.hexdigest()[:12]

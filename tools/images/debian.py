@@ -5,6 +5,7 @@ As ``python:3.N-slim`` it is Debian without documents, with ``python`` and pip o
 
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +32,7 @@ def make(buildah: Buildah, name: str) -> None:
     container = buildah.run("from", "scratch").strip()
     try:
         root = Path(buildah.run("mount", container).strip())
-        include = f"--include={','.join(PACKAGES)}"
-        run(["debootstrap", "--variant=minbase", include, SUITE, str(root), mirror()])
-        _clear(root)
+        install(root, PACKAGES)
         for program in ("python", "python3"):
             (root / "usr/local/bin" / program).symlink_to("/usr/bin/python3")
         buildah.run("umount", container)
@@ -41,6 +40,13 @@ def make(buildah: Buildah, name: str) -> None:
         buildah.run("commit", "--quiet", container, name)
     finally:
         buildah.run("rm", container)
+
+
+def install(root: Path, packages: Sequence[str]) -> None:
+    """Install a least Debian with ``packages`` into the empty folder ``root``."""
+    include = f"--include={','.join(packages)}"
+    run(["debootstrap", "--variant=minbase", include, SUITE, str(root), mirror()])
+    _clear(root)
 
 
 def mirror() -> str:

@@ -72,7 +72,7 @@ def test_another_source_is_another_image(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(archives, "TOOLS", tmp_path / "none")
 
     def key() -> str:
-        return archives._hash(*archives._inputs())
+        return archives.digest(*archives._inputs())
 
     keys = [key()]
     for change in ("image/pins.txt", "Dockerfile", ".dockerignore"):
