@@ -368,7 +368,7 @@ def test_the_job_that_the_notes_tell_to_try_is_one(helm: Helm) -> None:
     assert container["image"] == "registry.example.com/bireme:0.1.0"
 
 
-@pytest.mark.parametrize("profile", ["production", "openshift"])
+@pytest.mark.parametrize("profile", ["production", "openshift", "kind"])
 def test_every_line_of_a_profile_changes_something(helm: Helm, profile: str) -> None:
     path = CHART / f"values-{profile}.yaml"
     values = yaml.safe_load(path.read_text())

@@ -100,9 +100,10 @@ helm install bireme charts/bireme -n bireme-system --create-namespace \\
   --set image.registry=registry.example.com/team
 ```
 
-`values.schema.json` refuses a value it does not know. Two files of values come with the chart:
-[values-production.yaml](values-production.yaml) for a cluster that people depend on, and
-[values-openshift.yaml](values-openshift.yaml). The
+`values.schema.json` refuses a value it does not know. Three files of values come with the chart:
+[values-production.yaml](values-production.yaml) for a cluster that people depend on,
+[values-openshift.yaml](values-openshift.yaml), and
+[values-kind.yaml](values-kind.yaml) for a small machine. The
 [quick start](../../docs/quickstart.md) goes from here to a running gang,
 [operations](../../docs/operations.md) to upgrades and to what happens when a part is dead.
 
