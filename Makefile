@@ -20,7 +20,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential cluster-up cluster-down kind-up kind-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,12 @@ cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-d
 
 cluster-down: $(VENV)/demo ## stop what cluster-up or KEEP=1 left running
 	@$(RUN) tools.demo down
+
+kind-up: $(VENV)/demo ## a kind cluster with Bireme and fake GPU nodes; needs Docker or podman, kind, helm, kubectl
+	@$(RUN) tools.kind up
+
+kind-down: $(VENV)/demo ## remove all of that
+	@$(RUN) tools.kind down
 
 constraints: install ## renew constraints.txt from pyproject.toml, and all other lists after it
 	$(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv

@@ -1,6 +1,6 @@
 """Fake GPU nodes: Node manifests that kwok plays kubelet for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -18,6 +18,9 @@ BLOCK: Final = "topology.bireme.dev/block"
 RACK: Final = "topology.bireme.dev/rack"
 GPU: Final = "nvidia.com/gpu"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+# As providers taint nodes with GPUs. The admission plugin ExtendedResourceToleration gives the
+# toleration to pods that ask for GPUs, so that nothing else lands there.
+GPU_TAINT: Final = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 # Capacity beside GPUs, that of a usual machine with eight of them.
 MACHINE: Final = {"cpu": "96", "memory": "1Ti", "pods": "110", "ephemeral-storage": "2Ti"}
 
@@ -56,16 +59,19 @@ def fake_nodes(
     return nodes
 
 
-def repelling(node: dict[str, Any]) -> dict[str, Any]:
-    return {**node, "spec": {**node.get("spec", {}), "taints": [FAKE_TAINT]}}
+def repelling(node: dict[str, Any], taint: Mapping[str, str] = FAKE_TAINT) -> dict[str, Any]:
+    return {**node, "spec": {**node.get("spec", {}), "taints": [dict(taint)]}}
 
 
 def nodes_manifest() -> str:
-    """Return the demo's machines, 16 nodes of 8 GPUs in 4 racks, as a manifest file."""
+    """Return the demo's machines, 16 nodes of 8 GPUs in 4 racks, as a manifest file.
+
+    For clusters with real nodes: pods that ask for no GPU stay there.
+    """
     return (
-        "# 16 fake nodes of 8 GPUs in 4 racks. Generated, do not edit:\n"
+        "# 16 fake nodes of 8 GPUs in 4 racks, with a taint. Generated, do not edit:\n"
         "#   python -m tools.controlplane nodes > manifests/kwok/nodes.yaml\n"
-    ) + yaml.safe_dump_all(fake_nodes(16), sort_keys=False)
+    ) + yaml.safe_dump_all([repelling(node, GPU_TAINT) for node in fake_nodes(16)], sort_keys=False)
 
 
 # --- registration of fake nodes, thousands at a time --------------------------------------------
