@@ -17,8 +17,8 @@ for profile, examples in (("test", 25), ("verify", 1000)):
     )
 settings.load_profile("test")
 
-CLUSTER_FOLDERS = ("tests/cluster/", "tests/node/")
-RUN_AGAIN = (*CLUSTER_FOLDERS, "tests/integration/", "tests/performance/")
+CLUSTER_FOLDERS = ("tests/cluster/", "tests/node/", "tests/kind/")
+RUN_AGAIN = ("tests/cluster/", "tests/node/", "tests/integration/", "tests/performance/")
 NODE_FOLDER = "tests/node/"
 
 

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ import msgspec
 from benchmarks.machine import revision
 from bireme.simulator.reports.terminal import markdown_table
 from tools.controlplane.binaries import OLDER, RELEASE_VARIABLE
+from tools.kind import confined
 
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / ".run" / "verify"
@@ -48,6 +49,10 @@ _ASKED: Final = (
 )
 
 
+def _no_obstacle() -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One command; ``environment`` is added to that of the process."""
@@ -56,6 +61,8 @@ class Step:
     shows: str
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    obstacle: Callable[[], str | None] = _no_obstacle
+    """Says why it cannot run on this machine, where it is then left out."""
 
     def __str__(self) -> str:
         return " ".join([*(f"{k}={v}" for k, v in self.environment), shlex.join(self.command)])
@@ -105,6 +112,13 @@ STEPS: Final = (
             ((RELEASE_VARIABLE, release),),
         )
         for release in OLDER
+    ),
+    Step(
+        "kind",
+        "the chart and a gang of four on a cluster that kind makes of kind-config.yaml",
+        ("python", "-m", "pytest", "-q", "tests/kind"),
+        (("BIREME_KIND", "1"),),
+        confined.obstacle,
     ),
     Step(
         "differential",
@@ -200,6 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         last = results.get(step.name)
         if last and last.passed and last.revision == revision() and not options.fresh:
             print(f"{step.name}: passed on this revision")
+            continue
+        if reason := step.obstacle():
+            print(f"{step.name}: not on this machine: {reason}")
             continue
         print(f"{step.name}: {step}", flush=True)
         result = run(step)

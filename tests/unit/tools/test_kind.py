@@ -8,7 +8,7 @@ import yaml
 from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.nodes import GPU_TAINT, KWOK_ANNOTATION
 from tools.kind import __main__ as command_line
-from tools.kind import nodeimage
+from tools.kind import confined, nodeimage
 from tools.kind.installation import CONFIG, FAKE_NODES, READY_SECONDS, Installation
 from tools.kind.programs import PROVIDER_VARIABLE, Programs, find
 
@@ -102,6 +102,18 @@ def test_bireme_is_installed_and_tested_before_the_fake_nodes_and_all_of_it_is_r
 def archive_of(log: Path) -> str:
     """The file that the engine saved the image to."""
     return log.read_text().partition("save --output ")[2].partition("\n")[0]
+
+
+def test_without_podman_the_tier_says_which_packages_it_needs(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.kind.confined.realnode.obstacle", lambda: None)
+    monkeypatch.setattr("tools.kind.confined.archives.obstacle", lambda: None)
+    assert confined.obstacle() == (
+        "podman is missing: run `apt-get install podman netavark aardvark-dns` as root"
+    )
+    program(path, "podman", "exit 0")
+    assert confined.obstacle() is None
 
 
 def test_the_image_has_the_name_that_the_chart_gives_it() -> None:

@@ -46,3 +46,14 @@ def test_the_page_tells_failures_and_what_never_ran(steps: Path) -> None:
     text = verify.page(kept())
     assert "**failed** | r1" in text
     assert "never run" in text
+
+
+def test_a_step_that_this_machine_cannot_run_says_why_and_is_no_result(
+    steps: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    able = verify.STEPS[0]
+    unable = Step("far", "", ("false",), obstacle=lambda: "podman is missing")
+    monkeypatch.setattr(verify, "STEPS", (unable, able))
+    assert main([]) == 0
+    assert "far: not on this machine: podman is missing" in capsys.readouterr().out
+    assert set(kept()) == {"good"}
