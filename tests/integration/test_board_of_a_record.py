@@ -1,8 +1,11 @@
 """``bireme ui RECORD`` in a real browser: any cycle of a record, also of thousands of gangs."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser
@@ -27,6 +30,78 @@ def world(folder: Path, nodes: int) -> RecordedCluster:
     found = [a_node(f"n{number:03}") for number in range(nodes)]
     settings = SchedulingSettings(preemption=False)
     return RecordedCluster(found, settings=settings, folder=folder, now=NOW)
+
+
+def a_line(folder: Path) -> RecordedCluster:
+    """A node that ``long`` has; ``short`` and then ``small`` wait for it."""
+    record = world(folder, nodes=1)
+    record.decide()
+    for second, gang in (
+        (0, a_gang("long", a_task(8), estimated_seconds=600.0)),
+        (20, a_gang("short", a_task(8), estimated_seconds=60.0)),
+        (40, a_gang("small", a_task(4), estimated_seconds=60.0)),
+    ):
+        record.advance(NOW + second)
+        record.submit(gang, 1000.0)
+        record.settle()
+    record.writer.close()
+    return record
+
+
+def by_command(*arguments: str) -> str:
+    command = [sys.executable, "-m", "bireme.cli", *arguments]
+    # A program of its own: Playwright has taken the event loop of this one.
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_what_if_is_answered_in_the_words_of_the_command_line(
+    browser: Browser, tmp_path: Path
+) -> None:
+    folder = str(a_line(tmp_path / "record").folder)
+    with board(folder, log=tmp_path / "ui.log") as address:
+        visitor = Visitor(browser, address)
+        page = visitor.open("/job/default/short")
+        assert "Replicas of worker, now 8" in visitor.text("form.question")
+        # By the keyboard alone: a field, its value, Enter.
+        page.focus("[id='replicas.worker']")
+        page.keyboard.type("4")
+        page.focus("#try")
+        page.keyboard.type("replicas=2")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#told")
+        asked = ("why", "short", "-n", "default", "--record", folder)
+        told = by_command(*asked, "--what-if", "replicas.worker=4", "--try", "replicas=2")
+        assert visitor.text("#told").strip() == told.strip()
+        assert "TrainingJob default/short: 4 worker" in told
+        assert page.input_value("[id='replicas.worker']") == "4", "to be changed and asked again"
+        visitor.judge(urlsplit(page.url)._replace(scheme="", netloc="").geturl())
+        assert visitor.faults == []
+
+        # Without a script, and of an earlier cycle.
+        state = page.context.storage_state()
+        plain = browser.new_context(java_script_enabled=False, storage_state=state).new_page()
+        plain.goto(f"{visitor.base}/job/default/short?cycle=3")
+        plain.fill("#class", "high")
+        plain.click("form.question button")
+        fault = "class: a record holds no PriorityClass; state the value of this one"
+        assert fault in plain.inner_text("#fault")
+        plain.fill("#class-value", "1000")
+        plain.click("form.question button")
+        plain.wait_for_selector("#told")
+        assert "queue default, priority 1000" in plain.inner_text("#told")
+        assert plain.url.endswith("cycle=3")
+        for given, words in (
+            ("estimate=soon", "estimate: 'soon'"),
+            ("replicas.worker=many", "replicas.worker: 'many' is not a whole number"),
+            ("replicas.chief=1", "replicas: short has no task 'chief'"),
+            ("try=queue", "'queue' is no option; write name=value"),
+            ("class=high&class-value=top", "class-value: 'top' is no value; write a whole number"),
+            ("queue=lost", "queue: there is no queue 'lost'"),
+        ):
+            plain.goto(f"{visitor.base}/what-if/default/short?seconds=1&{given}")
+            assert words in plain.inner_text("#fault")
+        plain.goto(f"{visitor.base}/what-if/default/long?seconds=1")
+        assert "has its places already" in plain.inner_text("#fault")
 
 
 def test_each_cycle_of_a_record_is_shown_with_what_came_before_and_may_follow(

@@ -211,10 +211,12 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
         raise ConsoleError(
             "argument MANIFEST: holds no TrainingJob to ask about; name a file with one"
         )
+    with naming("--try"):
+        tries = [what_if.change_of([each]) for each in options.tries]
     question = Asked(
         manifests=jobs,
         namespace=options.namespace or "",
-        tries=[what_if.change_of([each], "--try") for each in options.tries],
+        tries=tries,
         seconds=options.seconds,
     )
     what_if.write(options, what_if.answers(options, question), is_list=True)

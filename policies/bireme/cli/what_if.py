@@ -7,7 +7,7 @@ The leader is asked (:mod:`bireme.cli.leader`), or the last cycle of a record is
 import argparse
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,9 +17,10 @@ from bireme.cli import cluster as common
 from bireme.cli import leader
 from bireme.cli.arguments import Json, UsageError, naming, whole
 from bireme.core.outlook import Cut
+from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
-from bireme.core.what_if import Begins, Change, Foreseen, Others, PriorityClass
+from bireme.core.what_if import Begins, Change, Foreseen, Others, PriorityClass, WhatIfError
 from bireme.kube.conditions import cleaned
 from bireme.replay.what_if import Asked, Known, NamedChange, Told, check_changes, gangs_of
 from bireme.replay.what_if import answers as told_of
@@ -61,23 +62,24 @@ def write(options: argparse.Namespace, found: Answered, *, is_list: bool) -> Non
         data = {**head, "kind": "WhatIfList", "items": items}
     else:
         data = {**head, "kind": "WhatIf", **items[0]}
-    common.write(
-        options.output,
-        data,
-        "\n".join(_text(each, found.policy) for each in found.told) + f"\n{_ASSUMED}\n",
-    )
+    common.write(options.output, data, text(found))
+
+
+def text(found: Answered) -> str:
+    """Return the answers in words."""
+    return "\n".join(_text(each, found.policy) for each in found.told) + f"\n{_ASSUMED}\n"
 
 
 # --- changes as they are written on a command line ---------------------------------------------
 
 
-def change_of(pairs: Sequence[tuple[str, str]], argument: str) -> NamedChange:
-    """Return the change of KEY=VALUE ``pairs``; UsageError names ``argument``, key and remedy."""
+def change_of(pairs: Sequence[tuple[str, str]]) -> NamedChange:
+    """Return the change of KEY=VALUE ``pairs``; WhatIfError names key, value and remedy."""
     found, seen = dict[str, Any](), set[str]()
     replicas = dict[str, int]()
     for key, value in pairs:
         if key in seen:
-            raise UsageError(f"argument {argument}: {key} is given twice; give it once")
+            raise WhatIfError(f"{key} is given twice; give it once")
         seen.add(key)
         name, _, task = key.partition(".")
         try:
@@ -92,7 +94,7 @@ def change_of(pairs: Sequence[tuple[str, str]], argument: str) -> NamedChange:
                     "is no key; write replicas, replicas.TASK, queue, class or estimate"
                 )
         except argparse.ArgumentTypeError as error:
-            raise UsageError(f"argument {argument}: {key}: {error}") from error
+            raise WhatIfError(f"{key}: {error}") from error
     return NamedChange(replicas=replicas, **found)
 
 
@@ -121,12 +123,7 @@ def _of_record(options: argparse.Namespace, asked: Asked) -> Answered:
     settings, cycle = last_cycle(options.record, "--record")
     name, policy = policy_that_decided(settings, cycle, options.checkpoints, "--record")
     snapshot = cycle.snapshot
-    known = Known(
-        classes=classes,
-        topology_levels=settings.topology_levels,
-        no_class="a record holds no PriorityClass; state the value of this one by"
-        " --priority-class NAME=VALUE",
-    )
+    known = known_of_record(settings, classes, "by --priority-class NAME=VALUE")
     if not asked.manifests:
         asked = msgspec.structs.replace(asked, namespace=_namespace_of(snapshot, asked))
     gangs, with_all = gangs_of(asked, known, snapshot)
@@ -137,6 +134,17 @@ def _of_record(options: argparse.Namespace, asked: Asked) -> Answered:
         tries = [known.resolved(each) for each in asked.tries]
         check_changes(gangs, with_all, change, tries)
     return Answered(told_of(asked, known, snapshot, policy, time.monotonic), name)
+
+
+def known_of_record(
+    settings: SchedulingSettings, classes: Mapping[str, PriorityClass], where: str
+) -> Known:
+    """Return what a record does not hold; ``where`` says how a reader states a class's value."""
+    return Known(
+        classes=dict(classes),
+        topology_levels=settings.topology_levels,
+        no_class=f"a record holds no PriorityClass; state the value of this one {where}",
+    )
 
 
 def _namespace_of(snapshot: ClusterSnapshot, asked: Asked) -> str:
@@ -169,20 +177,27 @@ def _of_leader(options: argparse.Namespace, asked: Asked) -> Answered:
                 f"argument {name}: has a meaning with --record alone; leave it out, as the leader"
                 " knows its own"
             )
-    text = common.ask(options, lambda reader: _told_by_leader(reader, options, asked))
-    found = leader.decoded(text, _LeaderAnswers, _LEADER_VERSION)
-    return Answered(found.answers, cleaned(found.policy) or "the policy of the settings")
+    otherwise = "ask a record by --record"
+    return common.ask(options, lambda reader: of_leader(reader, options, asked, otherwise))
 
 
-async def _told_by_leader(
-    reader: common.Reader, options: argparse.Namespace, asked: Asked
-) -> bytes:
+async def of_leader(
+    reader: common.Reader, options: argparse.Namespace, asked: Asked, otherwise: str
+) -> Answered:
+    """Return the leader's answers, with the rights of ``reader``.
+
+    ``options`` are those of :func:`bireme.cli.leader.add_leader`; ``otherwise`` says what to do
+    where there is no leader to ask. Raises ConsoleError and UsageError as
+    :func:`bireme.cli.leader.fetch`.
+    """
     asked = msgspec.structs.replace(asked, namespace=asked.namespace or reader.namespace)
     body = {"apiVersion": _LEADER_VERSION, "question": asked}
-    request = leader.Request("what-if", "ask what if", "ask a record by --record", body)
+    request = leader.Request("what-if", "ask what if", otherwise, body)
     if options.request_timeout:  # it is for what is answered at once
         request = replace(request, timeout_seconds=options.request_timeout + _QUEUE_SECONDS)
-    return await leader.fetch(reader, options, request)
+    answer = await leader.fetch(reader, options, request)
+    found = leader.decoded(answer, _LeaderAnswers, _LEADER_VERSION)
+    return Answered(found.answers, cleaned(found.policy) or "the policy of the settings")
 
 
 # --- words -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Final
 
 from bireme.cli import cluster as common
 from bireme.cli import colours, leader
-from bireme.cli.arguments import Json, add_what_if, pair
+from bireme.cli.arguments import Json, add_what_if, naming, pair
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
 from bireme.core.reasons import Reason
@@ -320,12 +320,16 @@ def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
     from bireme.cli import what_if
     from bireme.replay.what_if import Asked
 
+    with naming("--what-if"):
+        change = what_if.change_of(options.changes)
+    with naming("--try"):
+        tries = [what_if.change_of([each]) for each in options.tries]
     question = Asked(
         kind=next(kind for kind in names.GANG_KINDS if names.PLURALS[kind] == plural),
         name=name,
         namespace=options.namespace or "",
-        change=what_if.change_of(options.changes, "--what-if"),
-        tries=[what_if.change_of([each], "--try") for each in options.tries],
+        change=change,
+        tries=tries,
         seconds=options.seconds,
     )
     what_if.write(options, what_if.answers(options, question), is_list=False)

@@ -14,6 +14,7 @@ import webbrowser
 from pathlib import Path
 
 from bireme.cli import cluster as common
+from bireme.cli import leader
 from bireme.cli.arguments import UsageError, naming, whole
 from bireme.cli.cluster import ConsoleError, Reader, ask
 
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--port", type=_port, default=0, metavar="N", help="on loopback; default: a free one")
     add("--no-browser", action="store_true", help="only print the address")
+    leader.add_leader(parser)
     common.add_target(parser)
 
 
@@ -72,7 +74,7 @@ async def _show_cluster(options: argparse.Namespace, reader: Reader) -> int:
         raise _not_installed(error) from error
 
     context = f" by context {options.context}" if options.context else ""
-    source = Live(reader, f"cluster{context}, namespace {reader.namespace}")
+    source = Live(reader, options, f"cluster{context}, namespace {reader.namespace}")
     try:
         await source.start()
         await _serve(options, source)

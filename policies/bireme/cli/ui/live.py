@@ -3,6 +3,7 @@
 Where the reader may not see all namespaces, the board shows their own, and says so.
 """
 
+import argparse
 import asyncio
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from bireme.cli import what_if
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader
 from bireme.cli.gangs import ENDED, GangLine, line_of
@@ -28,6 +30,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import NodeUsage
 from bireme.kube.plans import PlanFacts
 from bireme.kube.watch import Reflector
+from bireme.replay.what_if import Asked
 from bireme.tasks import Tasks
 
 _SYNC_SECONDS: Final = 30.0
@@ -57,10 +60,13 @@ class _Gang:
 class Live:
     """What a reader sees of a cluster, kept up to date by watches; ``version`` counts the changes.
 
-    ``clock`` gives POSIX seconds.
+    Attributes:
+        options: How the leader is reached, as of :func:`bireme.cli.leader.add_leader`.
+        clock: POSIX seconds.
     """
 
     reader: Reader
+    options: argparse.Namespace
     source: str
     version: int = 0
     clock: Callable[[], float] = time.time  # noqa: TID251  # a person looks now
@@ -234,6 +240,16 @@ class Live:
         """Return spec and status of a gang that is shown."""
         gang = self._gangs[line.kind, line.namespace, line.name]
         return {"kind": line.kind, "spec": gang.spec, "status": gang.status}
+
+    def tasks(self, line: GangLine) -> dict[str, int]:
+        """Return the replicas of each task of a gang that is shown, as its status has them."""
+        gang = self._gangs[line.kind, line.namespace, line.name]
+        return {str(task["name"]): int(task["replicas"]) for task in gang.status.get("tasks") or ()}
+
+    async def answer(self, asked: Asked) -> what_if.Answered:
+        """Return the leader's answer; ConsoleError where there is none, or not for the reader."""
+        otherwise = "open a record: bireme ui RECORD"
+        return await what_if.of_leader(self.reader, self.options, asked, otherwise)
 
     def _made(self) -> View:
         gangs = _latest(self._gangs.values())

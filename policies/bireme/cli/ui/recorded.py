@@ -4,11 +4,13 @@ The decision is made again by the policy that made it, because a record holds no
 """
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bireme.cli import what_if
 from bireme.cli.arguments import UsageError
 from bireme.cli.gangs import Factor, GangLine
 from bireme.cli.outlook import policy_that_decided
@@ -22,7 +24,17 @@ from bireme.core.outlook import Outlook, look_ahead
 from bireme.core.placement import Placement, usage_of
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.what_if import PriorityClass
 from bireme.replay.reader import Record, RecordedCycle, open_record
+from bireme.replay.what_if import Asked, answers
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A cycle, and its view as far as it is made."""
+
+    cycle: RecordedCycle
+    view: View
 
 
 @dataclass(slots=True)
@@ -41,7 +53,8 @@ class Recorded:
     ran: Sequence[Span]
     version: int = 0
     """Grows when a view that was incomplete has become whole."""
-    _last: tuple[int, View] | None = field(default=None, repr=False)
+    _last: _Shown | None = field(default=None, repr=False)
+    _question: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def view(self, number: int) -> View:
         """Return the view of cycle ``number``, from 0; one beyond the last is the last.
@@ -49,26 +62,51 @@ class Recorded:
         At first it says nothing of starts to come: to foresee those of thousands of gangs takes a
         while, which nobody waits for.
         """
+        return self._shown(number).view
+
+    def tasks(self, gang: GangLine, number: int) -> dict[str, int]:
+        """Return the replicas of each task of a gang that waits in cycle ``number``."""
+        waiting = self._shown(number).cycle.snapshot.waiting
+        found = (each for each in waiting if (each.kind, _key(each)) == (gang.kind, gang.key))
+        return {task.name: task.replicas for each in found for task in each.tasks}
+
+    def answer(
+        self, asked: Asked, classes: Mapping[str, PriorityClass], number: int
+    ) -> what_if.Answered:
+        """Return the answer about cycle ``number``, by the policy that decided it.
+
+        Raises WhatIfError where the question cannot be asked.
+        """
+        settings, cycle = self.record.settings, self._shown(number).cycle
+        # Its own one, as that of the view may be foreseeing starts.
+        name, policy = policy_that_decided(settings, cycle, self.checkpoints, "RECORD")
+        known = what_if.known_of_record(settings, classes, "beside its name")
+        with self._question:  # one at a time, as each takes a whole core
+            told = answers(asked, known, cycle.snapshot, policy, time.monotonic)
+        return what_if.Answered(told, name)
+
+    def _shown(self, number: int) -> _Shown:
         number = max(0, min(number, len(self.times) - 1))
         last = self._last
-        if last is None or last[0] != number:
+        if last is None or last.view.cycle != number:
             cycles = enumerate(self.record.cycles())
             cycle = next(cycle for at, cycle in cycles if at == number)
             last = self._begin(number, cycle)
-        return last[1]
+        return last
 
-    def _begin(self, number: int, cycle: RecordedCycle) -> tuple[int, View]:
+    def _begin(self, number: int, cycle: RecordedCycle) -> _Shown:
         snapshot = cycle.snapshot
         name, policy = policy_that_decided(self.record.settings, cycle, self.checkpoints, "RECORD")
         decision = run_cycle(snapshot, policy)
-        first = self._last = number, self._view_of(number, snapshot, decision, name, None)
+        view = self._view_of(number, snapshot, decision, name, None)
+        first = self._last = _Shown(cycle, view)
 
         def foresee() -> None:
             outlook = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
-            if self._last is not None and self._last[0] == number:  # the reader has not gone on
+            if self._last is first:  # the reader has not gone on
                 view = self._view_of(number, snapshot, decision, name, outlook)
                 # In this order: a reader who is told of the change finds it.
-                self._last = number, view
+                self._last = _Shown(cycle, view)
                 self.version = view.version
 
         # Not a thread of a pool, which would be waited for when the board ends.

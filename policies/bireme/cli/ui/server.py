@@ -19,13 +19,15 @@ from fastapi.staticfiles import StaticFiles
 from fastapi.templating import Jinja2Templates
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bireme.cli import what_if
 from bireme.cli.cluster import ConsoleError
 from bireme.cli.gangs import GangLine, in_order
-from bireme.cli.ui import drawing
+from bireme.cli.ui import drawing, questions
 from bireme.cli.ui.live import Live
 from bireme.cli.ui.recorded import Recorded
 from bireme.cli.ui.view import View
 from bireme.cli.why import Explanation, starts_in
+from bireme.core.errors import BiremeError
 from bireme.core.gpus import GPU
 from bireme.core.times import clock_time, duration
 from bireme.kube.conditions import cleaned
@@ -141,6 +143,7 @@ class Board:
         page("/policies", response_class=HTMLResponse)(self.policies)
         page("/pools", response_class=HTMLResponse)(self.pools)
         page("/job/{namespace}/{name}", response_class=HTMLResponse)(self.job)
+        page("/what-if/{namespace}/{name}", response_class=HTMLResponse)(self.ask)
         page("/log/{namespace}/{pod}", response_class=HTMLResponse)(self.log)
         page("/events")(self.events)
         app.exception_handler(404)(self._not_found)
@@ -213,9 +216,7 @@ class Board:
         view = await self._view(request)
         gang = view.line_of((namespace, name))
         if gang is None:
-            return self._missing(
-                request, view, f"No job {cleaned(namespace)}/{cleaned(name)} is there."
-            )
+            return self._no_job(request, view, namespace, name)
         line = in_order(view.lines)
         queue = view.queue_manifests.get(gang.queue)
         explanation = Explanation(gang, line, queue, view.now)
@@ -226,6 +227,7 @@ class Board:
                 "events": await self.source.events(gang),
                 "pods": await self.source.pods_of(gang),
             }
+        fields = await self._fields(gang, view, {}) if gang.waits else None
         places = [(n.name, n.domain, n.held[gang.key]) for n in view.nodes if gang.key in n.held]
         return self._page(
             request,
@@ -238,8 +240,55 @@ class Board:
             places=places,
             factors=drawing.factors(gang),
             losses=drawing.losses(known.get("status") or {}),
+            fields=fields,
             **known,
         )
+
+    async def ask(self, request: Request, namespace: str, name: str) -> Response:
+        """Show the form, and the answer where it was sent."""
+        view = await self._view(request)
+        gang = view.line_of((namespace, name))
+        if gang is None:
+            return self._no_job(request, view, namespace, name)
+        given = {key: cleaned(value) for key, value in request.query_params.items()}
+        told, fault = "", ""
+        if questions.is_asked(given):
+            try:
+                told = what_if.text(await self._answered(gang, view, given))
+            except BiremeError as error:
+                fault = cleaned(str(error))
+        fields = await self._fields(gang, view, given)
+        return self._page(
+            request,
+            "what_if.html",
+            view,
+            gang=gang,
+            fields=fields,
+            told=told,
+            fault=fault,
+            is_still=True,
+        )
+
+    async def _answered(
+        self, gang: GangLine, view: View, given: Mapping[str, str]
+    ) -> what_if.Answered:
+        asked = questions.asked(gang, given)
+        if isinstance(self.source, Live):
+            return await self.source.answer(asked)
+        return await asyncio.to_thread(
+            self.source.answer, asked, questions.classes(given), view.cycle or 0
+        )
+
+    async def _fields(
+        self, gang: GangLine, view: View, given: Mapping[str, str]
+    ) -> list[questions.Field]:
+        source, queues = self.source, tuple(sorted(queue.name for queue in view.queues))
+        is_recorded = isinstance(source, Recorded)
+        if isinstance(source, Live):
+            tasks = source.tasks(gang)
+        else:
+            tasks = await asyncio.to_thread(source.tasks, gang, view.cycle or 0)
+        return list(questions.fields(gang, tasks, queues, given, is_recorded=is_recorded))
 
     async def log(self, request: Request, namespace: str, pod: str) -> Response:
         view = await self._view(request)
@@ -325,6 +374,10 @@ class Board:
         answer = self._page(request, "missing.html", view, text=text)
         answer.status_code = 404
         return answer
+
+    def _no_job(self, request: Request, view: View, namespace: str, name: str) -> Response:
+        text = f"No job {cleaned(namespace)}/{cleaned(name)} is there."
+        return self._missing(request, view, text)
 
     async def _not_found(self, request: Request, _: Exception) -> Response:
         view = await self._view(request)

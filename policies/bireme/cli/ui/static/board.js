@@ -27,10 +27,15 @@ function draw() {
   });
 }
 
+function inputs() {
+  return [...main.querySelectorAll("input[id]")];
+}
+
 // What the reader has opened, scrolled, typed or focused stays so.
 function replace(html) {
   const opened = [...main.querySelectorAll("details")].map((each) => each.open);
   const scrolled = [...main.querySelectorAll(".wide")].map((each) => each.scrollLeft);
+  const typed = new Map(inputs().map((each) => [each.id, each.value]));
   const focused = document.activeElement;
   const wasIn = main.contains(focused) && focused !== main;
   const place = wasIn ? [...main.querySelectorAll("a, input, button, summary, [tabindex]")].indexOf(focused) : -1;
@@ -38,6 +43,7 @@ function replace(html) {
   main.innerHTML = html;
   main.querySelectorAll("details").forEach((each, at) => { each.open = Boolean(opened[at]); });
   main.querySelectorAll(".wide").forEach((each, at) => { each.scrollLeft = scrolled[at] || 0; });
+  inputs().forEach((each) => { if (typed.has(each.id)) each.value = typed.get(each.id); });
   if (wasIn) {
     const all = [...main.querySelectorAll("a, input, button, summary, [tabindex]")];
     const same = href && all.find((each) => each.getAttribute("href") === href);
@@ -49,10 +55,11 @@ function replace(html) {
 // A change waits while the reader types, has selected something, or looks at another tab.
 let asking = false;
 let changed = false;
+const isStill = "still" in document.body.dataset; // an answer is of its moment
 async function renew() {
   const typing = document.activeElement && document.activeElement.tagName === "INPUT";
   const selecting = String(getSelection()).length > 0;
-  if (!changed || asking || typing || selecting || document.hidden) return;
+  if (!changed || isStill || asking || typing || selecting || document.hidden) return;
   asking = true;
   changed = false;
   try {
@@ -65,7 +72,10 @@ async function renew() {
   }
 }
 
+// What is asked may take a minute, in which the page stays as it is.
+let isAsked = false;
 function say(text) {
+  if (isAsked) return;
   if (state.textContent !== text) state.textContent = text;
 }
 
@@ -77,6 +87,13 @@ function follow() {
   events.onerror = () => say("The board has ended; run bireme ui again.");
   events.onopen = () => say("");
 }
+
+addEventListener("submit", (event) => {
+  if (!("slow" in event.target.dataset)) return;
+  say("It is being foreseen; this may take a minute.");
+  isAsked = true;
+});
+addEventListener("pageshow", () => { isAsked = false; say(""); });
 
 draw();
 follow();

@@ -1,0 +1,106 @@
+"""The what-if form of the board, and the question of what a person filled in.
+
+It asks what ``bireme why --what-if`` asks. It is sent by GET: an answer changes nothing, can be
+opened again by its address, and needs no script.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bireme.cli import what_if
+from bireme.cli.arguments import pair, whole
+from bireme.cli.gangs import GangLine
+from bireme.core.what_if import PriorityClass, WhatIfError
+from bireme.replay.what_if import Asked
+
+_USUAL_SECONDS: Final = 10
+_MOST_SECONDS: Final = 60
+_VALUE: Final = "class-value"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One input of the form.
+
+    Attributes:
+        label: What it is, with what holds now.
+        given: What the person filled in.
+        choices: Values that are proposed; others are allowed.
+        is_number: Whole numbers alone are sensible.
+    """
+
+    name: str
+    label: str
+    given: str
+    choices: tuple[str, ...] = ()
+    is_number: bool = False
+
+
+def is_asked(given: Mapping[str, str]) -> bool:
+    """Return whether the form was sent; the address alone shows it empty."""
+    return "seconds" in given
+
+
+def fields(
+    gang: GangLine,
+    tasks: Mapping[str, int],
+    queues: tuple[str, ...],
+    given: Mapping[str, str],
+    *,
+    is_recorded: bool,
+) -> Iterator[Field]:
+    """Yield the fields for ``gang``, whose ``tasks`` have so many replicas; ``given`` is in them.
+
+    Of a record a person also states the value of a PriorityClass, as it holds none.
+    """
+
+    def field(name: str, label: str, **more: object) -> Field:
+        return Field(name, label, given.get(name, ""), **more)  # type: ignore[arg-type]
+
+    if gang.kind == "TrainingJob":  # the pods of others are made by another controller
+        for task, count in tasks.items():
+            yield field(f"replicas.{task}", f"Replicas of {task}, now {count}", is_number=True)
+    yield field("queue", f"Queue, now {gang.queue}", choices=queues)
+    yield field("estimate", "Run time, such as 2h30m")
+    yield field("class", "Priority class")
+    if is_recorded:
+        yield field(_VALUE, "Value of that class", is_number=True)
+    yield field("try", "Also try, such as queue=b replicas=4")
+    seconds = given.get("seconds") or str(_USUAL_SECONDS)
+    yield Field("seconds", "Try what is sooner for, seconds", seconds, is_number=True)
+
+
+def asked(gang: GangLine, given: Mapping[str, str]) -> Asked:
+    """Return the question about ``gang``; WhatIfError names the field, its value and the remedy."""
+    filled = {name: value.strip() for name, value in given.items() if value.strip()}
+    changes = [
+        (name, value)
+        for name, value in filled.items()
+        if name in ("queue", "class", "estimate") or name.startswith("replicas.")
+    ]
+    try:
+        tries = [pair(word) for word in filled.get("try", "").split()]
+        seconds = whole(filled.get("seconds", str(_USUAL_SECONDS)))
+    except argparse.ArgumentTypeError as error:
+        raise WhatIfError(str(error)) from error
+    return Asked(
+        kind=gang.kind,
+        name=gang.name,
+        namespace=gang.namespace,
+        change=what_if.change_of(changes),
+        tries=[what_if.change_of([each]) for each in tries],
+        seconds=min(seconds, _MOST_SECONDS),
+    )
+
+
+def classes(given: Mapping[str, str]) -> dict[str, PriorityClass]:
+    """Return the PriorityClass whose value is filled in, by name; WhatIfError where it is none."""
+    name, value = given.get("class", "").strip(), given.get(_VALUE, "").strip()
+    if not value:
+        return {}
+    try:
+        return {name: PriorityClass(name, int(value))}
+    except ValueError as error:
+        raise WhatIfError(f"{_VALUE}: {value!r} is no value; write a whole number") from error
