@@ -31,6 +31,7 @@ from bireme_operator.outlook_endpoint import OutlookEndpoint
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
+from bireme_operator.reservations_endpoint import ReservationsEndpoint
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 
@@ -128,6 +129,7 @@ class Operator:
         if self._settings.outlook:
             who = readers.make(client, clock)
             yield OutlookEndpoint(who, self._outlooks, wall_clock)
+            yield ReservationsEndpoint(who, self._outlooks)
             yield WhatIfEndpoint(who, self._leading)
 
     def _outlooks(self) -> Outlooks | None:

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from bireme.core.decision import Admit, Hold
-from bireme.core.device_use import device_uses
+from bireme.core.device_use import device_uses, kept_places
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import CPU, Amounts, is_device
@@ -232,7 +232,7 @@ class GangMetrics:
         Of more pools and models than :data:`MOST_NAMES` the rest is counted together.
         """
         devices, scattered = Counts[tuple[str, ...]](), Counts[tuple[str, ...]]()
-        for number, use in enumerate(device_uses(snapshot, held)):
+        for number, use in enumerate(device_uses(snapshot, kept_places(snapshot, held))):
             is_shown = number < MOST_NAMES
             where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):

@@ -18,7 +18,7 @@ from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme_operator.outlooks import Foreseen, Outlooks
 from bireme_operator.progress_auth import RequestRefused
-from bireme_operator.readers import MOST_NAMESPACES, Reader, Readers, refusal
+from bireme_operator.readers import Reader, Readers, refusal
 
 PATH: Final = "/outlook"
 VERSION: Final = "outlook.bireme.dev/v1"
@@ -54,26 +54,9 @@ class OutlookEndpoint:
         found = outlooks.latest
         if found is None:
             raise RequestRefused(503, "no outlook has been made yet; try again in a minute")
-        may_read = await self._readable(reader, wanted, found)
-        return await asyncio.to_thread(self._encoded, found, may_read)
-
-    async def _readable(
-        self, reader: Reader, wanted: Sequence[str], found: Foreseen
-    ) -> frozenset[str] | None:
-        """Return the namespaces to answer for, None for all; RequestRefused where there is none."""
-        if await self.readers.may(reader, "list", ""):
-            return frozenset(wanted) if wanted else None
         present = {each.gang.namespace for each in found.outlook.prospects}
-        asked = wanted or sorted(present)
-        if len(asked) > MOST_NAMESPACES:
-            raise RequestRefused(
-                403,
-                f"{reader.name} may not list trainingjobs in all namespaces; name up to"
-                f" {MOST_NAMESPACES} by ?namespace=",
-            )
-        for name in wanted:
-            await self.readers.require(reader, "list", name)
-        return await self.readers.readable(reader, asked)
+        may_read = await self.readers.scope(reader, wanted, present)
+        return await asyncio.to_thread(self._encoded, found, may_read)
 
     def _encoded(self, found: Foreseen, may_read: frozenset[str] | None) -> bytes:
         outlook = found.outlook

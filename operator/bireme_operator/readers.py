@@ -8,7 +8,7 @@ minute.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -114,6 +114,27 @@ class Readers:
                 f"{reader.name} may not {verb} trainingjobs in namespace {namespace!r}; ask for a"
                 " role that may",
             )
+
+    async def scope(
+        self, reader: Reader, wanted: Sequence[str], present: Iterable[str]
+    ) -> frozenset[str] | None:
+        """Return the namespaces to answer ``reader`` for, None for all.
+
+        These are the ``wanted`` ones; where none is, those ``present`` in which they may list.
+        RequestRefused where they may not list in a wanted one, or too many are asked about.
+        """
+        if await self.may(reader, "list", ""):
+            return frozenset(wanted) if wanted else None
+        asked = wanted or sorted(present)
+        if len(asked) > MOST_NAMESPACES:
+            raise RequestRefused(
+                403,
+                f"{reader.name} may not list trainingjobs in all namespaces; name up to"
+                f" {MOST_NAMESPACES} by ?namespace=",
+            )
+        for name in wanted:
+            await self.require(reader, "list", name)
+        return await self.readable(reader, asked)
 
     async def readable(self, reader: Reader, asked: Iterable[str]) -> frozenset[str]:
         """Return those of the namespaces ``asked`` in which ``reader`` may list."""

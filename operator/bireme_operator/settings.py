@@ -124,7 +124,8 @@ class OperatorSettings:
     outlook: bool = False
     """Keep an outlook of when everybody who waits should start, serve it as /outlook on the metrics
     port, each reader the namespaces whose jobs they may list, put it into the statuses of the heads
-    of queues, and answer what-if questions as /what-if."""
+    of queues, serve the places that are kept for them as /reservations, and answer what-if
+    questions as /what-if."""
 
     outlook_interval_seconds: Annotated[float, Within(0)] = 30.0
     """Least time between two renewals of the outlook, which follow changes of the line alone."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from bireme_operator import outlook_endpoint
+from bireme_operator import readers
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.endpoint import serving, whole
@@ -99,7 +99,7 @@ async def test_who_may_not_or_cannot_be_answered_is_told_why(
 ) -> None:
     furnish(api, 1)
     api.answers.readers = {"ann": {"red"}, "root": {""}}
-    monkeypatch.setattr(outlook_endpoint, "MOST_NAMESPACES", 1)
+    monkeypatch.setattr(readers, "MOST_NAMESPACES", 1)
     async with leading(api, tmp_path, outlook=True) as term, serving(api, tmp_path, term) as asked:
         assert (await asked.ask(""))[0] == 401
         assert (await asked.ask("Basic x", header="Authorization"))[0] == 401

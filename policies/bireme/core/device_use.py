@@ -37,11 +37,10 @@ class DeviceUse:
     scattered: int
 
 
-def device_uses(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[DeviceUse]:
-    """Yield the use of the devices of ``snapshot``, with what a decision keeps for ``holds``."""
+def device_uses(snapshot: ClusterSnapshot, kept: IntArray) -> Iterator[DeviceUse]:
+    """Yield the use of the devices of ``snapshot``; ``kept`` is as of :func:`kept_places`."""
     nodes = snapshot.nodes
     pools, models = nodes.label(snapshot.settings.node_pool_label), nodes.label(GPU_MODEL_LABEL)
-    kept = _kept(snapshot, holds)
     is_open = open_nodes(nodes)
     # One number for each pair of pool and model; the code -1 of no label is the first.
     groups = (pools.codes.astype(np.int64) + 1) * (len(models.values) + 1) + models.codes + 1
@@ -73,8 +72,8 @@ def open_nodes(nodes: NodeTable) -> BoolArray:
     return nodes.is_ready & ~np.array([node.is_cordoned for node in nodes.nodes], dtype=np.bool_)
 
 
-def _kept(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> IntArray:
-    """Return what is kept for gangs that wait, shape (nodes, resources)."""
+def kept_places(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> IntArray:
+    """Return what is kept for the gangs ``holds``, shape (nodes, resources); it may be in use."""
     kept = np.zeros_like(snapshot.nodes.allocatable)
     for hold in holds:
         if hold.reservation is not None:

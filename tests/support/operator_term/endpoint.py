@@ -1,6 +1,6 @@
 """What a leading operator tells readers over HTTP: its outlook, and answers to what-if."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from aiohttp import web
 
 from bireme.kube.client import ApiClient
 from bireme.testing import ManualClock
-from bireme_operator import outlook_endpoint, readers, what_if_endpoint
+from bireme_operator import outlook_endpoint, readers, reservations_endpoint, what_if_endpoint
 from bireme_operator.leader import LeaderTerm, wall_clock
 from bireme_operator.outlook_endpoint import OutlookEndpoint
+from bireme_operator.reservations_endpoint import ReservationsEndpoint
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 from tests.support.fakeapi import FakeApi
 from tests.support.scenario.manifests import Manifest, task, training_job
@@ -32,6 +33,7 @@ class Endpoint:
         who = readers.make(client, self.clock)
         self._made = (
             OutlookEndpoint(who, self._outlooks, wall_clock),
+            ReservationsEndpoint(who, self._outlooks),
             WhatIfEndpoint(who, self._leading, self.clock),
         )
         self._session = aiohttp.ClientSession()
@@ -66,11 +68,19 @@ class Endpoint:
         self, who: str, *namespaces: str, header: str = readers.TOKEN_HEADER
     ) -> tuple[int, dict[str, Any]]:
         """Return status and body of the outlook for ``who``, as whom ``header`` is sent."""
+        return await self._get(outlook_endpoint.PATH, {header: who} if who else {}, namespaces)
+
+    async def reservations(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the reservations for ``who``."""
+        sent = {readers.TOKEN_HEADER: who}
+        return await self._get(reservations_endpoint.PATH, sent, namespaces)
+
+    async def _get(
+        self, path: str, sent: dict[str, str], namespaces: Sequence[str]
+    ) -> tuple[int, dict[str, Any]]:
         self.clock.advance(1.0)  # one in a second
-        sent = {header: who} if who else {}
         params = [("namespace", name) for name in namespaces]
-        url = self._url + outlook_endpoint.PATH
-        async with self._session.get(url, params=params, headers=sent) as answer:
+        async with self._session.get(self._url + path, params=params, headers=sent) as answer:
             return answer.status, await answer.json()
 
     async def gangs(self, who: str, *namespaces: str) -> list[str]:

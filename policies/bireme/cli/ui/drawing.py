@@ -119,9 +119,18 @@ def domains(rows: Iterable[NodeRow]) -> list[tuple[str, list[NodeTile]]]:
     return sorted(found.items(), key=lambda pair: (not pair[0], pair[0]))
 
 
+def tiles(rows: Iterable[NodeRow]) -> list[NodeTile]:
+    """Return the nodes one by one, as :func:`domains` has them."""
+    return [_tile(row) for row in rows]
+
+
 def _tile(row: NodeRow) -> NodeTile:
     kinds = [colour(gang) for gang, held in row.held.items() for _ in range(held)]
-    kinds += ["others"] * row.others + ["kept"] * row.kept
+    kinds += ["others"] * row.others
+    # What is kept and still in use: which of a node's devices these are, nobody has decided.
+    due = min(sum(row.kept_for.values()) - row.kept, len(kinds))
+    kinds[len(kinds) - due :] = [f"{kind} due" for kind in kinds[len(kinds) - due :]]
+    kinds += ["kept"] * row.kept
     closed = "closed" if row.remarks else "free"
     kinds = (kinds + [closed] * max(0, row.devices - len(kinds)))[: row.devices]
     cells = []
@@ -130,7 +139,9 @@ def _tile(row: NodeRow) -> NodeTile:
         cells.append((kind, right * (_CELL + _GAP), down * (_CELL + _GAP)))
     rows = max(1, math.ceil(row.devices / _IN_A_ROW))
     across = min(max(1, row.devices), _IN_A_ROW)
-    return NodeTile(row, across * (_CELL + _GAP), rows * (_CELL + _GAP), cells, _words(row))
+    # With a margin for the rings around cells.
+    width, height = across * (_CELL + _GAP) + _GAP, rows * (_CELL + _GAP) + _GAP
+    return NodeTile(row, width, height, cells, _words(row))
 
 
 def _words(row: NodeRow) -> str:
@@ -139,7 +150,7 @@ def _words(row: NodeRow) -> str:
     parts = [f"{row.used} of {row.devices} used"]
     parts += [f"{gang} {held}" for gang, held in row.held.items()]
     parts += [f"other pods {row.others}"] if row.others else []
-    parts += [f"reserved {row.kept}"] if row.kept else []
+    parts += [f"reserved for {gang} {kept}" for gang, kept in row.kept_for.items()]
     return ", ".join((*parts, *row.remarks))
 
 

@@ -5,21 +5,24 @@ Where the reader may not see all namespaces, the board shows their own, and says
 
 import argparse
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from bireme.cli import what_if
+from bireme.cli import leader_reservations, what_if
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader
 from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.cli.ui.view import QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.device_use import device_uses
+from bireme.core.errors import BiremeError
 from bireme.core.gangs import Key
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node, NodeTable
@@ -28,12 +31,17 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, nodes, plans, pods, quantities, wire
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import NodeUsage
+from bireme.kube.conditions import cleaned
 from bireme.kube.plans import PlanFacts
 from bireme.kube.watch import Reflector
 from bireme.replay.what_if import Asked
 from bireme.tasks import Tasks
 
 _SYNC_SECONDS: Final = 30.0
+_FIRST_SECONDS: Final = 3.0
+_ASK_SECONDS: Final = 10.0
+_ASK_AGAIN_SECONDS: Final = 60.0
+"""After no answer: the setting may be off."""
 _MOST_ENDED: Final = 500
 """Of gangs that have ended, the latest; a cluster may keep them for weeks."""
 
@@ -63,6 +71,8 @@ class Live:
     Attributes:
         options: How the leader is reached, as of :func:`bireme.cli.leader.add_leader`.
         clock: POSIX seconds.
+
+    Which places are kept, the leader alone knows. It is asked while somebody looks.
     """
 
     reader: Reader
@@ -81,6 +91,11 @@ class Live:
     _tasks: Tasks = field(default_factory=Tasks)
     _view: tuple[int, View] | None = None
     _table: NodeTable | None = None
+    _is_own_only: bool = False
+    _kept: leader_reservations.Kept = field(default_factory=dict)
+    _kept_unknown: str = "The leader has not answered yet."
+    _ask_after: float = 0.0
+    """By the clock of the loop; without end while the leader is being asked."""
 
     # --- what is watched ---
 
@@ -112,6 +127,30 @@ class Live:
             raise ConsoleError(
                 f"no list of {', '.join(late)} within {_SYNC_SECONDS:g} s; is the API server well?"
             ) from None
+        with suppress(TimeoutError):  # the page completes itself later
+            async with asyncio.timeout(_FIRST_SECONDS):
+                await self._ask_kept()
+
+    def refresh(self) -> None:
+        """Have the leader say again which places it keeps, if it has not just been asked."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._ask_after:
+            self._ask_after = math.inf
+            self._tasks.start(self._ask_kept())
+
+    async def _ask_kept(self) -> None:
+        before, pause = (self._kept, self._kept_unknown), _ASK_SECONDS
+        own = [self.reader.namespace] if self._is_own_only else []
+        try:
+            found = await leader_reservations.fetch(self.reader, self.options, own)
+            self._kept, self._kept_unknown = found, ""
+        except BiremeError as error:
+            self._kept, self._kept_unknown = {}, f"{cleaned(str(error))}."
+            pause = _ASK_AGAIN_SECONDS
+        finally:
+            self._ask_after = asyncio.get_running_loop().time() + pause
+        if before != (self._kept, self._kept_unknown):
+            self._changed()
 
     @property
     def is_live(self) -> bool:
@@ -141,6 +180,7 @@ class Live:
             if not await self._may_list(path, params):
                 continue
             if path is not paths[0]:
+                self._is_own_only = True
                 self._say_own_only()
             named = path.rpartition("/")[2]
             self._reflectors.append(
@@ -270,6 +310,14 @@ class Live:
                     used[row] += table.axis.usage(request)
                     amount = dict(request).get(resource, 0)
                     held.setdefault(row, Counter())[gang.line.key] += amount
+        kept = np.zeros_like(used)
+        kept_for: dict[int, Counter[str]] = {}
+        for key, by_node in self._kept.items():
+            for node, devices in by_node.items():
+                if (row := table.row.get(node)) is not None:
+                    known = ((name, n) for name, n in devices.items() if name in table.axis.names)
+                    kept[row] += table.axis.usage(tuple(known))
+                    kept_for.setdefault(row, Counter())[key] += devices.get(resource, 0)
         column = table.axis.names.index(resource) if resource else 0
         of_device = used[:, column].tolist() if resource else []
         snapshot = ClusterSnapshot(
@@ -285,14 +333,15 @@ class Live:
             source=self.source,
             now=snapshot.now,
             lines=[gang.line for gang in gangs],
-            capacity=tuple(device_uses(snapshot, ())),
+            capacity=tuple(device_uses(snapshot, kept)),
             queues=tuple(_queues(self._queues)),
-            nodes=tuple(node_rows(table, dict(enumerate(of_device)), held, {}, labels)),
+            nodes=tuple(node_rows(table, dict(enumerate(of_device)), held, kept_for, labels)),
             spans=tuple(gang.span for gang in gangs if gang.span is not None),
             policies=_listed(self._policies),
             pools=_listed(self._pools),
             queue_manifests=self._queues,
             version=self.version,
+            kept_unknown=self._kept_unknown,
             remarks=tuple(self.remarks),
         )
 

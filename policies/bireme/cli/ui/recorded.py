@@ -17,7 +17,7 @@ from bireme.cli.outlook import policy_that_decided
 from bireme.cli.ui.view import NodeRow, QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.device_use import device_uses
+from bireme.core.device_use import device_uses, kept_places
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.outlook import Outlook, look_ahead
@@ -127,7 +127,7 @@ class Recorded:
             source=f"record {self.name}",
             now=snapshot.now,
             lines=[*_running(snapshot), *_waiting(snapshot, decision, outlook)],
-            capacity=tuple(device_uses(snapshot, decision.held)),
+            capacity=tuple(device_uses(snapshot, kept_places(snapshot, decision.held))),
             queues=tuple(_queues(snapshot)),
             nodes=tuple(_nodes(snapshot, decision)),
             spans=(
@@ -290,14 +290,14 @@ def _nodes(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[NodeRow]:
         return zip(rows.tolist(), usage[:, column].tolist(), strict=True)
 
     held: dict[int, Counter[str]] = {}
-    kept: Counter[int] = Counter()
+    kept: dict[int, Counter[str]] = {}
     for running in snapshot.running:
         for row, amount in devices(running.current, running.placement):
             held.setdefault(row, Counter())[_key(running.gang)] += amount
     for hold in decision.held:
         if hold.reservation is not None:
             for row, amount in devices(hold.gang, hold.reservation.placement):
-                kept[row] += amount
+                kept.setdefault(row, Counter())[_key(hold.gang)] += amount
     used = dict(enumerate(snapshot.used[:, column].tolist()))
     labels = (snapshot.settings.node_pool_label, GPU_MODEL_LABEL)
     return node_rows(nodes, used, held, kept, labels)

@@ -228,6 +228,7 @@ class Board:
                 "pods": await self.source.pods_of(gang),
             }
         fields = await self._fields(gang, view, {}) if gang.waits else None
+        kept = [node for node in view.nodes if gang.key in node.kept_for]
         places = [(n.name, n.domain, n.held[gang.key]) for n in view.nodes if gang.key in n.held]
         return self._page(
             request,
@@ -238,6 +239,9 @@ class Board:
             ahead=explanation.ahead[:_FIRST_ROWS],
             more=max(0, len(explanation.ahead) - _FIRST_ROWS),
             places=places,
+            kept=[(tile, tile.row.kept_for[gang.key]) for tile in drawing.tiles(kept[:_ROWS])],
+            kept_more=max(0, len(kept) - _ROWS),
+            kept_devices=sum(node.kept_for[gang.key] for node in kept),
             factors=drawing.factors(gang),
             losses=drawing.losses(known.get("status") or {}),
             fields=fields,
@@ -314,6 +318,8 @@ class Board:
             while True:
                 waited = 0.0
                 while self.source.version == seen and waited < _BEAT_SECONDS:
+                    if isinstance(self.source, Live):
+                        self.source.refresh()
                     await asyncio.sleep(_EVENT_SECONDS)
                     waited += _EVENT_SECONDS
                 is_live = not isinstance(self.source, Live) or self.source.is_live
@@ -327,6 +333,7 @@ class Board:
 
     async def _view(self, request: Request) -> View:
         if isinstance(self.source, Live):
+            self.source.refresh()
             return self.source.view()
         number = request.query_params.get("cycle", "")
         last = len(self.source.times) - 1

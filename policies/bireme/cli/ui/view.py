@@ -45,7 +45,7 @@ class NodeRow:
         domain: Names of the wider topology domains, the widest first, with slashes between them.
         held: Devices by gang, as ``namespace/name``.
         others: Devices of pods that are of no gang.
-        kept: Devices that are free and kept for a gang that waits.
+        kept_for: Devices by gang that waits, as ``namespace/name``; they may be in use still.
         remarks: What keeps gangs away: not ready, cordoned, maintenance.
     """
 
@@ -57,12 +57,17 @@ class NodeRow:
     devices: int
     held: Mapping[str, int]
     others: int
-    kept: int
+    kept_for: Mapping[str, int]
     remarks: tuple[str, ...] = ()
 
     @property
     def used(self) -> int:
         return sum(self.held.values()) + self.others
+
+    @property
+    def kept(self) -> int:
+        """Devices that are free, and kept for a gang that waits."""
+        return min(max(0, self.devices - self.used), sum(self.kept_for.values()))
 
 
 SpanKind = Literal["ran", "runs", "expected"]
@@ -92,6 +97,7 @@ class View:
         policies, pools: Manifests of SchedulingPolicies and NodePoolScalers; None where they may
             not be read or are not recorded.
         version: Number of changes that had come when it was made.
+        kept_unknown: Why it is not known which places are kept; empty where it is.
         cycle: Number of the cycle in its record, from 0; None for a cluster.
         remarks: What is not shown, and why.
     """
@@ -107,6 +113,7 @@ class View:
     pools: Sequence[Json] | None = None
     queue_manifests: Mapping[str, Json] = field(default_factory=dict)
     version: int = 0
+    kept_unknown: str = ""
     cycle: int | None = None
     remarks: tuple[str, ...] = ()
 
@@ -174,13 +181,13 @@ def node_rows(
     nodes: NodeTable,
     used: Mapping[int, int],
     held: Mapping[int, Mapping[str, int]],
-    kept: Mapping[int, int],
+    kept: Mapping[int, Mapping[str, int]],
     labels: tuple[str, str],
 ) -> Iterator[NodeRow]:
     """Yield every node with its devices of the main kind.
 
-    ``used`` and ``kept`` are devices by row of ``nodes``, ``held`` those of each gang; ``labels``
-    are those of pool and model.
+    ``used`` are devices by row of ``nodes``; ``held`` and ``kept`` those of each gang there, the
+    latter for gangs that wait. ``labels`` are those of pool and model.
     """
     resource = main_device(nodes)
     column = nodes.axis.names.index(resource) if resource else None
@@ -189,7 +196,6 @@ def node_rows(
         there = int(nodes.allocatable[row, column]) if column is not None else 0
         of_gangs = {name: amount for name, amount in held.get(row, {}).items() if amount}
         others = max(0, min(used.get(row, 0), there) - sum(of_gangs.values()))
-        free = max(0, there - sum(of_gangs.values()) - others)
         remarks = [] if node.is_ready else ["not ready"]
         remarks += ["cordoned"] if node.is_cordoned else []
         remarks += ["maintenance"] if node.maintenance is not None else []
@@ -202,7 +208,7 @@ def node_rows(
             devices=there,
             held=of_gangs,
             others=others,
-            kept=min(free, kept.get(row, 0)),
+            kept_for={name: amount for name, amount in kept.get(row, {}).items() if amount},
             remarks=tuple(remarks),
         )
 

@@ -1,0 +1,91 @@
+"""``GET /reservations``: the places that the last cycle keeps for gangs that wait.
+
+Each reader is told of the gangs in the namespaces they may read, as by ``/outlook``, and of the
+devices on each node; ``?namespace=NAME``, once for each, asks for less.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from bireme.core.decision import Hold, Reservation
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import usage_of
+from bireme.core.resources import is_device
+from bireme.core.times import clock_time
+from bireme.kube import quantities
+from bireme_operator.outlooks import Outlooks
+from bireme_operator.progress_auth import RequestRefused
+from bireme_operator.readers import Reader, Readers, refusal
+
+PATH: Final = "/reservations"
+VERSION: Final = "reservations.bireme.dev/v1"
+
+
+@dataclass(slots=True)
+class ReservationsEndpoint:
+    """Serves them; ``outlooks`` gives the last cycle, None where this process does not lead."""
+
+    readers: Readers
+    outlooks: Callable[[], Outlooks | None]
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_get(PATH, self._serve)
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        try:
+            reader = await self.readers.who_sent(request)
+            wanted = sorted(set(request.query.getall("namespace", ())))
+            body = await self._answer(reader, wanted)
+        except RequestRefused as refused:
+            return refusal(refused)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _answer(self, reader: Reader, wanted: list[str]) -> bytes:
+        outlooks = self.outlooks()
+        if outlooks is None:
+            raise RequestRefused(503, "this replica does not lead; ask another one")
+        current = outlooks.current
+        if current is None:
+            raise RequestRefused(503, "nothing has been decided yet; try again in a minute")
+        kept = [
+            (hold, hold.reservation)
+            for hold in current.decision.held
+            if hold.reservation is not None
+        ]
+        present = {hold.gang.namespace for hold, _ in kept}
+        may_read = await self.readers.scope(reader, wanted, present)
+        told = {
+            "apiVersion": VERSION,
+            "kind": "Reservations",
+            "time": clock_time(current.snapshot.now),
+            "namespaces": None if may_read is None else sorted(may_read),
+            "reservations": [
+                _told(hold, reservation, current.snapshot.nodes)
+                for hold, reservation in kept
+                if may_read is None or hold.gang.namespace in may_read
+            ],
+        }
+        return msgspec.json.encode(told)
+
+
+def _told(hold: Hold, reservation: Reservation, nodes: NodeTable) -> dict[str, Any]:
+    gang, names = hold.gang, nodes.axis.names
+    devices = [column for column, name in enumerate(names) if is_device(name)]
+    by_node: dict[str, Counter[str]] = {}
+    rows, usage = usage_of(gang, reservation.placement, nodes.axis)
+    for row, used in zip(rows.tolist(), usage[:, devices].tolist(), strict=True):
+        # A gang may have several tasks on a node.
+        there = by_node.setdefault(nodes.names[row], Counter())
+        there.update({names[c]: amount for c, amount in zip(devices, used, strict=True) if amount})
+    return {
+        "kind": gang.kind,
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "start": quantities.format_timestamp(reservation.expected),
+        "nodes": by_node,
+    }
