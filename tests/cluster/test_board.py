@@ -64,8 +64,14 @@ def test_every_page_says_what_the_command_line_says(tenant: Tenant, visitor: Vis
 
     # Text equals the command line's, job by job.
     for name in ("runs", "waits", "huge"):
-        page = visitor.open(f"/job/{tenant.namespace}/{name}")
-        assert without_times(page.inner_text("#why")) == without_times(why(tenant, name))
+
+        def both(name: str = name) -> tuple[str, str]:
+            told = why(tenant, name)
+            page = visitor.open(f"/job/{tenant.namespace}/{name}")
+            return without_times(page.inner_text("#why")), without_times(told)
+
+        # The status of the queue, which both tell, follows a moment later.
+        eventually(both, lambda told: told[0] == told[1], 20)
     visitor.open(f"/job/{tenant.namespace}/runs")
     assert "runs-worker-0" in visitor.text("section:has(#pods)")
 
@@ -78,8 +84,15 @@ def test_every_page_says_what_the_command_line_says(tenant: Tenant, visitor: Vis
     eventually(events, lambda text: "Warning\tNeverFits" in text, 20)
 
     # Every page is readable by anybody, in light and dark, on a phone and on a wide screen.
-    for path in (*PAGES, f"/job/{tenant.namespace}/waits", f"/job/{tenant.namespace}/runs"):
+    for path in (*PAGES, f"/job/{tenant.namespace}/runs", f"/job/{tenant.namespace}/waits"):
         visitor.judge(path)
+    # Whoever has no token cannot ask the leader, and is told so.
+    assert "name a file with one by --token-file" in visitor.text("#kept-unknown")
+    visitor.page.click("form.question button")
+    visitor.page.wait_for_selector("#fault")
+    assert "name a file with one by --token-file" in visitor.text("#fault")
+    visitor.judge(f"/what-if/{tenant.namespace}/waits?seconds=5&queue=default")
+
     visitor.open("/nodes")
     squares = visitor.page.get_attribute("svg.cells", "aria-label")
     assert squares == f"{_GPUS} of {_GPUS} used, {tenant.namespace}/runs {_GPUS}"

@@ -127,7 +127,7 @@ def test_each_cycle_of_a_record_is_shown_with_what_came_before_and_may_follow(
         # Who waits, and when they should start: it is added once it is foreseen.
         page.wait_for_selector("text=in 10 min", timeout=PATIENCE_MS)
         assert (
-            "8 GPUs in use of 8 on 1 of 1 nodes; 1 jobs run, 2 wait for 17 GPUs." in visitor.text()
+            "8 GPUs in use of 8 on 1 of 1 nodes; 1 job runs, 2 wait for 17 GPUs." in visitor.text()
         )
         visitor.open("/timeline")
         page.click("summary")

@@ -11,7 +11,7 @@ from typing import Any
 
 from bireme.cli import leader
 from bireme.cli.cluster import Reader
-from bireme.cli.ui.drawing import domains
+from bireme.cli.ui.drawing import colours, domains
 from bireme.cli.ui.live import Live
 from bireme.core.gpus import GPU
 from bireme.kube import names
@@ -84,7 +84,7 @@ async def test_places_are_told_to_who_may_read_the_gang_and_drawn_on_its_nodes(
         assert view.kept_unknown == ""
         (row,) = (each for each in view.nodes if each.kept_for)
         assert (row.name, row.kept_for, row.kept) == (node, {"red/first": 8}, 0)
-        ((_, (tile,)),) = domains([row])
+        ((_, (tile,)),) = domains([row], colours(view))
         assert all(kind.endswith(" due") for kind, _, _ in tile.cells), "in use still"
         assert tile.words.endswith("reserved for red/first 8")
     del api.documents[PROXY]

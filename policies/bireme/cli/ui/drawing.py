@@ -1,12 +1,12 @@
 """Geometry of what the board draws: bars, nodes, the timeline, charts. Templates make it SVG.
 
 Colours are classes of the style sheet, ``g0`` to ``g11``, because a page may hold no style of its
-own. A gang has the same one on every page.
+own.
 """
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
@@ -22,9 +22,24 @@ _COLOURS: Final = 12
 _BAR_WIDTH: Final = 200.0
 
 
-def colour(gang: str) -> str:
-    """Return the class of a gang's colour."""
-    return f"g{crc32(gang.encode()) % _COLOURS}"
+Colour = Callable[[str], str]
+"""Gives the class of a gang's colour."""
+
+
+def colours(view: View) -> Colour:
+    """Return the colours of ``view``, the same on every page of it.
+
+    Gangs that run differ while there are colours left. Who came later gives way, so that a start
+    changes no colour.
+    """
+    taken: set[int] = set()
+    chosen: dict[str, int] = {}
+    for line in view.running:
+        wished = crc32(line.key.encode()) % _COLOURS
+        places = ((wished + step) % _COLOURS for step in range(_COLOURS))
+        chosen[line.key] = next((at for at in places if at not in taken), wished)
+        taken.add(chosen[line.key])
+    return lambda gang: f"g{chosen.get(gang, crc32(gang.encode()) % _COLOURS)}"
 
 
 def amount(resource: str, value: int) -> str:
@@ -111,20 +126,20 @@ class NodeTile:
     words: str
 
 
-def domains(rows: Iterable[NodeRow]) -> list[tuple[str, list[NodeTile]]]:
+def domains(rows: Iterable[NodeRow], colour: Colour) -> list[tuple[str, list[NodeTile]]]:
     """Return the nodes by topology domain; those without one last."""
     found: dict[str, list[NodeTile]] = {}
     for row in rows:
-        found.setdefault(row.domain, []).append(_tile(row))
+        found.setdefault(row.domain, []).append(_tile(row, colour))
     return sorted(found.items(), key=lambda pair: (not pair[0], pair[0]))
 
 
-def tiles(rows: Iterable[NodeRow]) -> list[NodeTile]:
+def tiles(rows: Iterable[NodeRow], colour: Colour) -> list[NodeTile]:
     """Return the nodes one by one, as :func:`domains` has them."""
-    return [_tile(row) for row in rows]
+    return [_tile(row, colour) for row in rows]
 
 
-def _tile(row: NodeRow) -> NodeTile:
+def _tile(row: NodeRow, colour: Colour) -> NodeTile:
     kinds = [colour(gang) for gang, held in row.held.items() for _ in range(held)]
     kinds += ["others"] * row.others
     # What is kept and still in use: which of a node's devices these are, nobody has decided.
@@ -154,7 +169,7 @@ def _words(row: NodeRow) -> str:
     return ", ".join((*parts, *row.remarks))
 
 
-def legend(rows: Iterable[NodeRow]) -> list[tuple[str, str]]:
+def legend(rows: Iterable[NodeRow], colour: Colour) -> list[tuple[str, str]]:
     """Return class and name of each gang on ``rows``, in order of names."""
     gangs = sorted({gang for row in rows for gang in row.held})
     return [(colour(gang), gang) for gang in gangs]

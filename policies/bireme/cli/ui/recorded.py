@@ -181,7 +181,7 @@ def _running(snapshot: ClusterSnapshot) -> Iterator[GangLine]:
         gang = running.gang
         placement = running.placement
         nodes = len(placement.node_rows()) if placement.tasks else 0
-        inside = f"{placement.level} {placement.domain}".strip()
+        inside = f"{placement.level.rpartition('/')[2]} {placement.domain}".strip()
         report = gang.progress
         yield _line(
             gang,

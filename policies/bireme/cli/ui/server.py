@@ -125,7 +125,6 @@ class Board:
         }
         self._templates.env.globals |= {
             "bar": drawing.bar,
-            "colour": drawing.colour,
             "starts_in": starts_in,
             "amount": drawing.amount,
         }
@@ -183,14 +182,15 @@ class Board:
     async def nodes(self, request: Request) -> Response:
         view = await self._view(request)
         rows, first, pages = _paged(request, list(view.nodes))
+        colour = drawing.colours(view)
         return self._page(
             request,
             "nodes.html",
             view,
-            domains=drawing.domains(rows),
+            domains=drawing.domains(rows, colour),
             pages=pages,
             number=first,
-            legend=drawing.legend(rows),
+            legend=drawing.legend(rows, colour),
             scattered=sum(use.scattered for use in view.capacity),
             free=sum(use.free for use in view.capacity),
         )
@@ -239,7 +239,10 @@ class Board:
             ahead=explanation.ahead[:_FIRST_ROWS],
             more=max(0, len(explanation.ahead) - _FIRST_ROWS),
             places=places,
-            kept=[(tile, tile.row.kept_for[gang.key]) for tile in drawing.tiles(kept[:_ROWS])],
+            kept=[
+                (tile, tile.row.kept_for[gang.key])
+                for tile in drawing.tiles(kept[:_ROWS], drawing.colours(view))
+            ],
             kept_more=max(0, len(kept) - _ROWS),
             kept_devices=sum(node.kept_for[gang.key] for node in kept),
             factors=drawing.factors(gang),
@@ -343,7 +346,14 @@ class Board:
 
     def _page(self, request: Request, template: str, view: View, **known: Any) -> Response:
         frame = self._frame(request, view)
-        context = {"view": view, "now": view.now, "GPU": GPU, **frame, **known}
+        context = {
+            "view": view,
+            "colour": drawing.colours(view),
+            "now": view.now,
+            "GPU": GPU,
+            **frame,
+            **known,
+        }
         return self._templates.TemplateResponse(request, template, context)
 
     def _frame(self, request: Request, view: View) -> Mapping[str, Any]:
