@@ -218,6 +218,7 @@ def timeline(view: View) -> Timeline:
     last = max(now, *(s.end if s.end is not None else s.begin for s in shown))
     # What is expected in weeks would leave no room for today.
     last = min(last, now + max(3 * (now - first), 3600.0))
+    shown = [s for s in shown if s.begin <= last]
     spread = max(last - first, 60.0)
 
     def x(seconds: float) -> float:
