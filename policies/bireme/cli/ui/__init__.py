@@ -91,7 +91,7 @@ async def _serve(options: argparse.Namespace, source: object) -> None:
     except ImportError as error:
         raise _not_installed(error) from error
 
-    listening = _listen(options.port)
+    listening = listen(options.port)
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(32)
     app = Guard(Board(source).app(), token, port)  # type: ignore[arg-type]
@@ -106,11 +106,13 @@ async def _serve(options: argparse.Namespace, source: object) -> None:
     await uvicorn.Server(config).serve(sockets=[listening])
 
 
-def _listen(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
+    """Return a socket that browsers can connect to at once; UsageError where the port is taken."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(("127.0.0.1", port))
+        found.listen()  # before the address is printed: a browser may be faster than the server
     except OSError as error:
         found.close()
         raise UsageError(
