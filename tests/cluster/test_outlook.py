@@ -172,6 +172,8 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
             page = pages(address)
             answer = page(f"/what-if/{mine}?estimate=1m&seconds=5")
             assert f"TrainingJob {mine}: 16 worker, queue default, priority 0, runs 1m" in answer
+            # Who may not list nodes is told of them in a table.
+            assert "You may not list nodes" in page(f"/job/{mine}")
             assert "16 devices are kept for it" in page(f"/job/{mine}")
             assert other.namespace not in page("/nodes")
 

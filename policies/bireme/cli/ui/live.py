@@ -286,6 +286,11 @@ class Live:
         gang = self._gangs[line.kind, line.namespace, line.name]
         return {str(task["name"]): int(task["replicas"]) for task in gang.status.get("tasks") or ()}
 
+    def kept_on(self, line: GangLine) -> dict[str, int]:
+        """Return the devices that the leader keeps for a gang, by node."""
+        by_node = self._kept.get(line.key, {})
+        return {node: sum(devices.values()) for node, devices in sorted(by_node.items())}
+
     async def answer(self, asked: Asked) -> what_if.Answered:
         """Return the leader's answer; ConsoleError where there is none, or not for the reader."""
         otherwise = "open a record: bireme ui RECORD"

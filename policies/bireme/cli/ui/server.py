@@ -226,6 +226,8 @@ class Board:
                 "status": self.source.manifest(gang)["status"],
                 "events": await self.source.events(gang),
                 "pods": await self.source.pods_of(gang),
+                # For those who may not list nodes, on which they would be drawn.
+                "kept_on": self.source.kept_on(gang),
             }
         fields = await self._fields(gang, view, {}) if gang.waits else None
         kept = [node for node in view.nodes if gang.key in node.kept_for]
