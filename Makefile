@@ -20,10 +20,10 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential cluster-up cluster-down kind-up kind-down constraints clean
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential release-rehearsal cluster-up cluster-down kind-up kind-down constraints clean
 
 help: ## print this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/installed ## a virtual environment with every dependency, by hash
 
@@ -98,6 +98,9 @@ verify: install controlplane ## what is long: thousands of seeds, simulator agai
 
 differential: install controlplane ## the simulator against the real control plane, 50 seeds (half an hour)
 	@$(RUN) benchmarks.differential
+
+release-rehearsal: install controlplane ## a release on this machine, to a running installation (root on Debian)
+	@$(RUN) tools.release rehearse
 
 cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-down
 	@$(RUN) tools.demo up

@@ -131,6 +131,11 @@ STEPS: Final = (
         ("python", "-m", "pytest", "-q", "tests/simulation/test_restarts.py"),
         (("BIREME_RESTARTS", "10000"),),
     ),
+    Step(
+        "release",
+        "a release from its sources to a running installation, without the internet",
+        ("python", "-m", "tools.release", "rehearse"),
+    ),
     Step("refind", "bugs of the past, found again", ("python", "-m", "tools.refind")),
     Step(
         "soak",

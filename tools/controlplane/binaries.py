@@ -303,6 +303,16 @@ HELM: Final = Bundle(
     f"helm-{module_version('helm', 'helm.sh/helm/v4')}",
     (_stamped("helm", "helm", "helm.sh/helm/v4", "internal/version.version"),),
 )
+_COSIGN: Final = "github.com/sigstore/cosign/v2"
+_CRANE: Final = "github.com/google/go-containerregistry"
+# What a release is signed with, and a registry to rehearse it against.
+RELEASE: Final = Bundle(
+    f"release-{module_version('release', _COSIGN)}",
+    (
+        Binary("cosign", "release", f"{_COSIGN}/cmd/cosign"),
+        Binary("crane", "release", f"{_CRANE}/cmd/crane"),
+    ),
+)
 KARPENTER: Final = Bundle(
     f"karpenter-{module_version('karpenter', 'sigs.k8s.io/karpenter')}",
     (Binary("karpenter", "karpenter", "sigs.k8s.io/karpenter/kwok"),),

@@ -1,6 +1,6 @@
-"""A CycloneDX bill of materials of an image, read from its file system."""
+"""CycloneDX bills of materials: of an image, read from its file system, or of given parts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
@@ -20,13 +20,17 @@ _DEBIAN_FIELDS: Final = "${Package} ${Version} ${Architecture}\\n"
 def describe(image: str, root: Path) -> str:
     """Return the bill of materials of the image whose file system is at ``root``, as JSON."""
     name, _, version = image.rpartition(":")
+    component = Component(name=name, version=version, type=ComponentType.CONTAINER, bom_ref=image)
+    return bill(component, (*debian_packages(root), *python_packages(root)))
+
+
+def bill(component: Component, parts: Iterable[Component]) -> str:
+    """Return the bill of materials of ``component``, which consists of ``parts``, as JSON."""
     bom = Bom()
-    bom.metadata.component = Component(
-        name=name, version=version, type=ComponentType.CONTAINER, bom_ref=image
-    )
-    for component in (*debian_packages(root), *python_packages(root)):
-        bom.components.add(component)
-        bom.register_dependency(bom.metadata.component, [component])
+    bom.metadata.component = component
+    for part in parts:
+        bom.components.add(part)
+        bom.register_dependency(component, [part])
     return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
 
 
@@ -40,9 +44,14 @@ def debian_packages(root: Path) -> Iterator[Component]:
 
 def python_packages(root: Path) -> Iterator[Component]:
     folders = sorted(root.glob("opt/bireme/lib/python3.*/site-packages"))
-    for found in sorted(distributions(path=[str(folder) for folder in folders]), key=_name):
-        url = PackageURL("pypi", None, _name(found), found.version)
-        yield _component(_name(found), found.version, url, _terms(found))
+    return components(distributions(path=[str(folder) for folder in folders]))
+
+
+def components(found: Iterable[Distribution]) -> Iterator[Component]:
+    """Yield the Python distributions ``found`` as parts of a bill, by name."""
+    for each in sorted(found, key=_name):
+        url = PackageURL("pypi", None, _name(each), each.version)
+        yield _component(_name(each), each.version, url, _terms(each))
 
 
 def _name(distribution: Distribution) -> str:
