@@ -23,6 +23,7 @@ from benchmarks.machine import revision
 from bireme.simulator.reports.terminal import markdown_table
 from tools.controlplane.binaries import OLDER, RELEASE_VARIABLE
 from tools.kind import confined
+from tools.release import rehearsal
 
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / ".run" / "verify"
@@ -135,6 +136,7 @@ STEPS: Final = (
         "release",
         "a release from its sources to a running installation, without the internet",
         ("python", "-m", "tools.release", "rehearse"),
+        obstacle=rehearsal.obstacle,
     ),
     Step("refind", "bugs of the past, found again", ("python", "-m", "tools.refind")),
     Step(

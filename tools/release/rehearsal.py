@@ -20,7 +20,7 @@ import yaml
 from tools.controlplane.binaries import HELM, RELEASE, build, output
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.realnode.obstacle import obstacle
+from tools.controlplane.realnode.obstacle import obstacle as node_obstacle
 from tools.images import archives
 from tools.images.archives import Archive
 from tools.release import bills, chart, distributions, notes, readiness, versions
@@ -34,6 +34,11 @@ _INSTALL_SECONDS: Final = 240.0
 _JOB_SECONDS: Final = 120.0
 
 
+def obstacle() -> str | None:
+    """Return why this machine cannot rehearse a release; None when it can."""
+    return node_obstacle() or archives.obstacle()
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
     """One rehearsal in the empty ``folder``; ``say`` gets a line per step."""
@@ -44,7 +49,7 @@ class Rehearsal:
 
     def run(self) -> None:
         """Do all of it; return when it has held."""
-        if reason := obstacle() or archives.obstacle():
+        if reason := obstacle():
             raise ReleaseError(f"no rehearsal here: {reason}")
         began_seconds = time.monotonic()
         for what in readiness.missing():
