@@ -1,7 +1,9 @@
 """Registry of policies: names of orderers, placers and sizers, loaded only when asked for.
 
-A name with a colon is a class of the user's own: ``mypackage.mymodule:MyPolicy``. Classes are made
-without arguments. ``checkpoint:FOLDER`` is the learned policy in a folder.
+A name with a colon is a class of the user's own: ``mypackage.mymodule:MyPolicy``.
+``checkpoint:FOLDER`` is the learned policy in a folder. Parameters follow a question mark:
+``tiresias-las?threshold_device_seconds=30000&promote_knob=8``; :mod:`bireme.core.parameters` says
+what declares them.
 """
 
 import difflib
@@ -13,7 +15,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from bireme.core.errors import SettingError, nearest
-from bireme.core.policy import Orderer, Placer, Policy, Scorer, Sizer
+from bireme.core.parameters import parameters_of, read_parameters
+from bireme.core.policy import Orderer, PartName, Placer, Policy, Scorer, Sizer
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 
@@ -102,10 +105,11 @@ def make_policy(settings: SchedulingSettings) -> Policy:
 
 
 def make_orderer(name: str) -> Orderer:
-    """Return the orderer called ``name``.
+    """Return the orderer called ``name``, which may end in parameters.
 
     Raises:
-        SettingError: there is none (it names the nearest), or the user's class cannot be loaded.
+        SettingError: there is none (it names the nearest), a parameter is unknown or bad, or the
+            user's class cannot be loaded.
     """
     return cast(Orderer, _make(_ORDERER, name))
 
@@ -141,13 +145,24 @@ def learned_scorer(
     found = None
     if placer:
         # A user's own class scores nothing: only the operator must have it installed.
-        made = None if ":" in placer else make_placer(placer)
+        made = None if ":" in placer.partition("?")[0] else make_placer(placer)
         found = made.checkpoint if isinstance(made, components.LearnedPlacer) else None
     elif checkpoint:
         found = import_module("bireme.rl.lookup").load_named(checkpoint, directory, sha256)
     if found is None or found.placer is None:
         return None
     return cast(Scorer, components.LearnedScorer(found))
+
+
+def names(part: PartName) -> list[str]:
+    """Return the registered names of ``part``."""
+    return list(_part(part).known)
+
+
+def maker_of(part: PartName, name: str) -> type:
+    """Return the class behind ``name``, without parameters; raises as :func:`make_orderer`."""
+    kind = _part(part)
+    return _load(kind, _path(kind, name))
 
 
 def describe() -> list[tuple[str, str, str]]:
@@ -160,13 +175,13 @@ def describe() -> list[tuple[str, str, str]]:
 
 
 def explain(name: str) -> list[tuple[str, str]]:
-    """Return part and description of every registered policy called ``name``.
+    """Return part, and description with parameters, of every registered policy called ``name``.
 
     Raises:
         SettingError: none is (it names the nearest).
     """
     found = [
-        (kind.name, _description(kind, kind.known[name])) for kind in _KINDS if name in kind.known
+        (kind.name, _explained(kind, kind.known[name])) for kind in _KINDS if name in kind.known
     ]
     if not found:
         every = {known for kind in _KINDS for known in kind.known}
@@ -178,26 +193,48 @@ def _description(kind: _Part, path: str) -> str:
     return inspect.getdoc(_load(kind, path)) or ""
 
 
-def _make(kind: _Part, name: str) -> object:
+def _explained(kind: _Part, path: str) -> str:
+    made_of = parameters_of(_load(kind, path)).values()
+    lines = [f"  {parameter}" for parameter in made_of] or ["  none"]
+    return "\n".join([_description(kind, path), "", "Parameters:", *lines])
+
+
+def _make(kind: _Part, text: str) -> object:
     # Modules are imported by name, as a rule needs neither ONNX Runtime nor the other rules.
+    name, _, query = text.partition("?")
+    path = _path(kind, name)
+    if name.startswith(CHECKPOINT):
+        try:
+            checkpoint = import_module("bireme.rl.checkpoint").load(
+                Path(name.removeprefix(CHECKPOINT))
+            )
+            components = import_module("bireme.rl.components")
+            return components.component_of(checkpoint, kind.name, query)
+        except (CheckpointError, SettingError) as error:
+            raise SettingError(f"{kind.name} {text!r}: {error}") from error
+    made_by = _load(kind, path)
+    try:
+        return made_by(**read_parameters(made_by, query))
+    except (CheckpointError, SettingError) as error:
+        raise SettingError(f"{kind.name} {text!r}: {error}") from error
+    except TypeError as error:
+        raise SettingError(
+            f"{kind.name} {text!r} cannot be made: {error}; give its parameters defaults"
+        ) from error
+
+
+def _path(kind: _Part, name: str) -> str:
     path = name if ":" in name else kind.known.get(name, "")
     if not path:
         raise SettingError(
             f"no {kind.name} is called {name!r}; {nearest(name, sorted(kind.known))}, or "
             "package.module:Class for one of yours"
         )
-    try:
-        if name.startswith(CHECKPOINT):
-            folder = Path(name.removeprefix(CHECKPOINT))
-            checkpoint = import_module("bireme.rl.checkpoint").load(folder)
-            return import_module("bireme.rl.components").component_of(checkpoint, kind.name)
-        return _load(kind, path)()
-    except CheckpointError as error:
-        raise SettingError(f"{kind.name} {name!r}: {error}") from error
-    except TypeError as error:
-        raise SettingError(
-            f"{kind.name} {name!r} cannot be made: {error}; give its parameters defaults"
-        ) from error
+    return path
+
+
+def _part(name: PartName) -> _Part:
+    return next(kind for kind in _KINDS if kind.name == name)
 
 
 def _load(kind: _Part, path: str) -> type:

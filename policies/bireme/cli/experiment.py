@@ -200,7 +200,7 @@ def _parts_at(name: str) -> Collection[str]:
     """Return the parts that checkpoint ``name`` provides; none if there is no such checkpoint."""
     if not name.startswith(registry.CHECKPOINT):
         return ()
-    card, _ = read_card(Path(name.removeprefix(registry.CHECKPOINT)))
+    card, _ = read_card(Path(name.removeprefix(registry.CHECKPOINT).partition("?")[0]))
     return served(card)
 
 

@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULTS.orderer,
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
-        "is a name from `bireme policies`, package.module:Class of your own or, last, "
+        "is a name from `bireme policies`, with parameters as NAME?PARAMETER=VALUE, "
+        "package.module:Class of your own or, last, "
         "checkpoint:FOLDER, which alone stands for all its parts; the others are related to the "
         "first; default: %(default)s",
     )

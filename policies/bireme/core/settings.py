@@ -17,13 +17,16 @@ class SchedulingSettings:
     """Settings of every decision."""
 
     orderer: str = "combined-priority"
-    """Orderer, which decides what starts first: a registered name, or ``package.module:Class``."""
+    """Orderer, which decides what starts first: a registered name, or ``package.module:Class``,
+    and behind a question mark its parameters, as in ``tiresias-las?promote_knob=8``."""
 
     placer: str = "packing"
-    """Placer, which decides where a gang goes: a registered name, or ``package.module:Class``."""
+    """Placer, which decides where a gang goes: a registered name, or ``package.module:Class``,
+    with parameters as the orderer has them."""
 
     sizer: str = ""
-    """Sizer of elastic gangs: a registered name; empty for the general rule."""
+    """Sizer of elastic gangs: a registered name, or ``package.module:Class``, with parameters
+    likewise; empty for the general rule."""
 
     user_weight: Annotated[float, Within(0)] = 0.35
     """Weight of the queue's ``userPriority`` in the combined priority."""

@@ -17,9 +17,13 @@ other gangs. The intra-job half of the paper is :mod:`bireme.heuristics.packing`
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
+from bireme.core.bounds import Within
 from bireme.core.gangs import Gang
+from bireme.core.parameters import check_parameters
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
@@ -39,22 +43,71 @@ class CombinedPriority:
 
     keeps_equal_gangs_in_order = True
 
+    def __init__(
+        self,
+        user_weight: Annotated[
+            float | None, Within(0), "weight of the queue's userPriority, else as in the settings"
+        ] = None,
+        job_weight: Annotated[
+            float | None, Within(0), "weight of the PriorityClass, else as in the settings"
+        ] = None,
+        wait_weight: Annotated[
+            float | None,
+            Within(0),
+            "weight of the wait, as a share of the wait bound, else as in the settings",
+        ] = None,
+        parallelism_weight: Annotated[
+            float | None, Within(0), "weight of the number of replicas, else as in the settings"
+        ] = None,
+        job_priority_half: Annotated[
+            int | None,
+            Within(1),
+            "class value that counts as half of the highest priority, else as in the settings",
+        ] = None,
+        parallelism_half: Annotated[
+            int | None,
+            Within(1),
+            "replicas that count as half of the widest, else as in the settings",
+        ] = None,
+    ) -> None:
+        """What is None is as in the settings.
+
+        Raises:
+            SettingError: a parameter is out of its bounds, or all weights are 0.
+        """
+        given = {
+            "user_weight": user_weight,
+            "job_weight": job_weight,
+            "wait_weight": wait_weight,
+            "parallelism_weight": parallelism_weight,
+            "job_priority_half": job_priority_half,
+            "parallelism_half": parallelism_half,
+        }
+        check_parameters(type(self), **given)
+        self._own = {name: value for name, value in given.items() if value is not None}
+        self._with_own(SchedulingSettings())
+
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return all gangs by descending P; a total order."""
-        return sorted(map(_Scores(snapshot).rank, gangs), key=_sort_key)
+        settings = self._with_own(snapshot.settings)
+        return sorted(map(_Scores(snapshot, settings).rank, gangs), key=_sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
-        scores = _Scores(snapshot)
+        scores = _Scores(snapshot, self._with_own(snapshot.settings))
         return min((scores.preemption_priority(gang)[1] for gang in gangs), default=math.inf)
+
+    def _with_own(self, settings: SchedulingSettings) -> SchedulingSettings:
+        """Return ``settings`` with the parameters; SettingError if no weight is above 0."""
+        return replace(settings, **self._own) if self._own else settings  # type: ignore[arg-type]
 
 
 class _Scores:
     """P in one snapshot, cached."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self._snapshot = snapshot
-        self._weights = _weights(snapshot.settings)
+    def __init__(self, snapshot: ClusterSnapshot, settings: SchedulingSettings) -> None:
+        self._snapshot, self._settings = snapshot, settings
+        self._weights = _weights(settings)
         # Thousands of gangs share few queues, classes and widths.
         self._priorities: dict[tuple[str, int], tuple[float, float, int]] = {}
         self._by_width: dict[int, float] = {}
@@ -63,7 +116,7 @@ class _Scores:
         exact, rounded, bound = self.preemption_priority(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
         score = exact + self._weights[2] * wait + self._width(gang)
-        why = partial(_factors, gang, self._snapshot)
+        why = partial(_factors, gang, self._snapshot, self._settings)
         return Ranked(gang, round(score, _SCORE_DECIMALS), why, rounded)
 
     def preemption_priority(self, gang: Gang) -> tuple[float, float, int]:
@@ -71,7 +124,7 @@ class _Scores:
         key = (gang.queue, gang.priority)
         found = self._priorities.get(key)
         if found is None:
-            user, job, _, _ = _values(gang, self._snapshot)
+            user, job, _, _ = _values(gang, self._snapshot, self._settings)
             exact = self._weights[0] * user + self._weights[1] * job
             bound = self._snapshot.wait_bound_seconds(gang)
             found = self._priorities[key] = (exact, round(exact, _SCORE_DECIMALS), bound)
@@ -81,7 +134,7 @@ class _Scores:
         """w_par*R."""
         found = self._by_width.get(gang.replicas)
         if found is None:
-            found = self._weights[3] * _values(gang, self._snapshot)[3]
+            found = self._weights[3] * _values(gang, self._snapshot, self._settings)[3]
             self._by_width[gang.replicas] = found
         return found
 
@@ -98,9 +151,11 @@ def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
     return tuple(weight / total for weight in weights)
 
 
-def _values(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, float]:
+def _values(
+    gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings
+) -> tuple[float, float, float, float]:
     """Return U, T, the share of the wait bound that has passed, and R."""
-    settings, priority = snapshot.settings, max(0, gang.priority)
+    priority = max(0, gang.priority)
     return (
         _queue(gang, snapshot).user_priority / 100,
         priority / (priority + settings.job_priority_half),
@@ -114,7 +169,9 @@ def _queue(gang: Gang, snapshot: ClusterSnapshot) -> Queue:
     return snapshot.queues.get(gang.queue) or Queue(gang.queue)
 
 
-def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[ScoreFactor, ...]:
+def _factors(
+    gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings
+) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
     measured = (
@@ -123,7 +180,7 @@ def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[ScoreFactor, ...]:
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
     )
-    values, weights = _values(gang, snapshot), _weights(snapshot.settings)
+    values, weights = _values(gang, snapshot, settings), _weights(settings)
     return tuple(map(ScoreFactor, _FACTORS, measured, values, weights))
 
 

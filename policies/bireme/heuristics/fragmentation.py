@@ -18,11 +18,14 @@ Gandiva follows the same aim by simpler means: it keeps nodes for replicas of on
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from bireme.core.bounds import Within
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Task
+from bireme.core.parameters import check_parameters
 from bireme.core.placement import FreeCapacity
 from bireme.core.resources import CPU, MEMORY, FloatArray, IntArray
 from bireme.heuristics.packing import RulePlacer, descend, device_column
@@ -39,9 +42,7 @@ class TypicalTask:
     memory_bytes: int = 0
 
 
-EVEN_WORKLOAD = tuple(TypicalTask(1.0, devices) for devices in (1, 2, 4, 8))
-"""Replicas of 1, 2, 4 and 8 devices, equally frequent, with cores and memory to spare: what keeps
-whole nodes, halves and pairs together when nothing is known of the workload."""
+_SHARE = "share, relative to the others, of replicas of {} in what is to come"
 
 
 class FragmentationGradientDescent(RulePlacer):
@@ -50,12 +51,26 @@ class FragmentationGradientDescent(RulePlacer):
     Source: Weng et al., Beware of Fragmentation, USENIX ATC'23, section 4.
     """
 
-    def __init__(self, workload: Sequence[TypicalTask] = EVEN_WORKLOAD) -> None:
+    def __init__(
+        self,
+        workload: Sequence[TypicalTask] | None = None,
+        share_of_1: Annotated[float, Within(0), _SHARE.format("1 device")] = 1.0,
+        share_of_2: Annotated[float, Within(0), _SHARE.format("2 devices")] = 1.0,
+        share_of_4: Annotated[float, Within(0), _SHARE.format("4 devices")] = 1.0,
+        share_of_8: Annotated[float, Within(0), _SHARE.format("8 devices")] = 1.0,
+    ) -> None:
         """``workload`` is what is expected to come; its shares need not sum to 1.
+
+        Without one it is replicas of 1, 2, 4 and 8 devices, with cores and memory to spare, which
+        keeps whole nodes, halves and pairs together; equally frequent if nothing else is known.
 
         Raises:
             SettingError: it is empty, or a share is not a finite number above 0.
         """
+        if workload is None:
+            shares = {1: share_of_1, 2: share_of_2, 4: share_of_4, 8: share_of_8}
+            check_parameters(type(self), **{f"share_of_{n}": s for n, s in shares.items()})
+            workload = [TypicalTask(share, n) for n, share in shares.items() if share > 0]
         if not workload or not all(0 < task.share < math.inf for task in workload):
             raise SettingError(
                 f"workload is {list(workload)}; name at least one task, each with a share above 0"

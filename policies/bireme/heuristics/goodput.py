@@ -18,8 +18,9 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from bireme.core.errors import require
+from bireme.core.bounds import Within, check_bounds
 from bireme.core.gangs import Gang, Task
 from bireme.core.policy import GangSizes, Ranked
 from bireme.core.resources import Request
@@ -41,14 +42,17 @@ class Goodput:
     "Sia", SOSP 2023, section 3.
     """
 
-    fairness_power: float = -1.0
-    """p above; 0 maximises the product of speedups."""
-    restart_seconds: float = 30.0
-    """delta above; 30 s is what Pollux measured."""
+    fairness_power: Annotated[
+        float,
+        Within(-10, 1),
+        "p of the fitness: 1 is the sum of the speedups, 0 their product, below 0 is fairer",
+    ] = -1.0
+    restart_seconds: Annotated[
+        float, Within(0), "what a restart costs a gang; Pollux measured 30 s"
+    ] = 30.0
 
     def __post_init__(self) -> None:
-        require("fairness_power", self.fairness_power, -10, 1)
-        require("restart_seconds", self.restart_seconds, 0)
+        check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes; gangs of unknown speed get what they ask for."""

@@ -8,10 +8,11 @@ number of replicas and divides it between parameter servers and workers.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from bireme.core.errors import require
+from bireme.core.bounds import Within, check_bounds
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
@@ -67,11 +68,12 @@ class Slaq:
     SoCC 2017, sections 3 and 4.
     """
 
-    epoch_seconds: float = 600.0
-    """Horizon of the prediction. SLAQ's own epochs are seconds; gangs cannot move so often."""
+    epoch_seconds: Annotated[
+        float, Within(1), "how far ahead losses are predicted; gangs cannot move every few seconds"
+    ] = 600.0
 
     def __post_init__(self) -> None:
-        require("epoch_seconds", self.epoch_seconds, 1)
+        check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes; gangs without a speed or a loss curve get what they ask for first."""

@@ -17,12 +17,13 @@ Lu et al., "RLPTO", IEEE TPDS 2023, section V.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
-from bireme.core.errors import require
+from bireme.core.bounds import Within
 from bireme.core.gangs import Gang
+from bireme.core.parameters import check_parameters
 from bireme.core.policy import Ranked
 from bireme.core.resources import BoolArray, FloatArray
 from bireme.core.snapshot import ClusterSnapshot
@@ -58,10 +59,19 @@ class RlptoQueues:
 
     keeps_equal_gangs_in_order = True
 
-    def __init__(self, urgent_priority: int = 500, request_seconds: float = 600.0) -> None:
-        """SettingError unless both are at least 1."""
-        require("urgent_priority", urgent_priority, 1)
-        require("request_seconds", request_seconds, 1)
+    def __init__(
+        self,
+        urgent_priority: Annotated[
+            int, Within(1), "from this value of their PriorityClass on gangs are urgent"
+        ] = 500,
+        request_seconds: Annotated[
+            float, Within(1), "time of waiting that raises the priority by 0.1"
+        ] = 600.0,
+    ) -> None:
+        """Raises SettingError if a parameter is out of its bounds."""
+        check_parameters(
+            type(self), urgent_priority=urgent_priority, request_seconds=request_seconds
+        )
         self._urgent_priority, self._request_seconds = urgent_priority, request_seconds
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:

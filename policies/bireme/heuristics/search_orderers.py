@@ -12,12 +12,14 @@ gangs hold their units until their expected end. The fee is unit-seconds held.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
+from bireme.core.bounds import Within, check_bounds
 from bireme.core.errors import require
 from bireme.core.gangs import Gang
+from bireme.core.parameters import check_parameters
 from bireme.core.policy import Ranked
 from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
@@ -218,8 +220,12 @@ class SearchOrderer(ABC):
 
     least_population: ClassVar[int]
 
-    def __init__(self, generations: int = 50, population: int = 40) -> None:
-        require("generations", generations, 0)
+    def __init__(
+        self,
+        generations: Annotated[int, Within(0), "rounds of the search per decision"] = 50,
+        population: Annotated[int, Within(1), "orders that are tried in a round"] = 40,
+    ) -> None:
+        check_parameters(type(self), generations=generations)
         require("population", population, self.least_population)
         self.generations, self.population = generations, population
 
@@ -437,13 +443,13 @@ class Rifling:
 
     # Passed in: the maker of the orderer decides how long the table is remembered.
     state: RiflingState = field(default_factory=RiflingState)
-    episodes: int = 8
-    exploration: float = 0.1
-    """Chance of a random kind per step while learning."""
+    episodes: Annotated[int, Within(0), "episodes played per decision to learn from"] = 8
+    exploration: Annotated[
+        float, Within(0, 1), "chance of a random kind per step while learning"
+    ] = 0.1
 
     def __post_init__(self) -> None:
-        require("episodes", self.episodes, 0)
-        require("exploration", self.exploration, 0, 1)
+        check_bounds(self)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Learn from the queue, then order it by what is known."""

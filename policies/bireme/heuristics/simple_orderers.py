@@ -8,7 +8,9 @@ them, and they stop none.
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Annotated
 
+from bireme.core.bounds import Within
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
@@ -90,7 +92,7 @@ class RandomOrder(SortedOrderer):
     Source: the usual lower baseline, as in the evaluation of A2cScheduler.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: Annotated[int, Within(0), "another seed is another draw"] = 0) -> None:
         """Another ``seed`` is another draw."""
         self._seed = seed
 

@@ -1,7 +1,10 @@
 """Simple placements: the first node, the fullest node, the least loaded node, a node by lot."""
 
+from typing import Annotated
+
 import numpy as np
 
+from bireme.core.bounds import Within
 from bireme.core.gangs import Gang, Task
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import PODS, FloatArray, IntArray
@@ -61,7 +64,7 @@ class RandomPlacement:
     Source: the usual lower baseline, as the "random" scheme of the Tiresias simulator.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: Annotated[int, Within(0), "another seed is another draw"] = 0) -> None:
         """Another ``seed`` is another draw."""
         self._seed = seed
 

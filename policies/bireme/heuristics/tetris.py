@@ -9,10 +9,13 @@ Grandl et al., "Multi-Resource Packing for Cluster Schedulers", SIGCOMM'14, sect
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
+from bireme.core.bounds import Within
 from bireme.core.gangs import Gang, Task
+from bireme.core.parameters import check_parameters
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray, IntArray
@@ -27,11 +30,23 @@ _LEAST_SECONDS = 1.0
 class TetrisOrder:
     """Best alignment with free capacity plus least remaining work; running gangs never stop.
 
-    The score is ``a + e * p``: a the alignment, p one over the remaining work (time times demand;
-    0 where the time is unknown), e the mean of a over the mean of p. The mean is that of the
-    list, so the order depends on the other gangs in it, as the paper has it.
+    The score is ``a + w * e * p``: a the alignment, p one over the remaining work (time times
+    demand; 0 where the time is unknown), w its weight, e the mean of a over the mean of p. The mean
+    is that of the list, so the order depends on the other gangs in it, as the paper has it.
     Source: Grandl et al., Tetris, SIGCOMM'14, sections 3.2 and 3.3.
     """
+
+    def __init__(
+        self,
+        remaining_work_weight: Annotated[
+            float,
+            Within(0),
+            "how much little remaining work counts beside alignment, which counts 1",
+        ] = 1.0,
+    ) -> None:
+        """Raises SettingError if the weight is below 0."""
+        check_parameters(type(self), remaining_work_weight=remaining_work_weight)
+        self._remaining_work_weight = remaining_work_weight
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return ``gangs`` by descending score."""
@@ -45,7 +60,7 @@ class TetrisOrder:
         # Exactly rounded sums: the order in which the gangs are listed must not matter.
         known = math.fsum(shortness)
         weight = math.fsum(alignment) / known if known else 0.0
-        scores = (alignment + weight * shortness).tolist()
+        scores = (alignment + self._remaining_work_weight * weight * shortness).tolist()
         by_uid = {gang.uid: score for gang, score in zip(gangs, scores, strict=True)}
         return ranked(gangs, lambda gang: SortKey((-by_uid[gang.uid],), by_uid[gang.uid]))
 

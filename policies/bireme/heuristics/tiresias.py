@@ -12,11 +12,14 @@ Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI
 import bisect
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
+from bireme.core.bounds import Above, Within
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
+from bireme.core.parameters import check_parameters
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
@@ -46,10 +49,17 @@ class TiresiasLas(SortedOrderer):
     """
 
     def __init__(
-        self, threshold_device_seconds: float = 3250.0, promote_knob: float = math.inf
+        self,
+        threshold_device_seconds: Annotated[
+            float, Above(0), "service from which a gang is in the second queue"
+        ] = 3250.0,
+        promote_knob: Annotated[
+            float,
+            Above(0),
+            "a gang that waited so many times as long as it ran goes back to the first queue",
+        ] = math.inf,
     ) -> None:
-        """``promote_knob`` is the paper's PROMOTEKNOB: a gang that has waited so many times as
-        long as it had run goes back to the first queue, and its service counts from zero.
+        """``promote_knob`` is the paper's PROMOTEKNOB: what goes back counts its service from zero.
 
         Waits and run times are those since arrival, where the paper counts since the last
         promotion. A promotion does not raise the preemption priority: it comes by waiting alone.
@@ -57,11 +67,10 @@ class TiresiasLas(SortedOrderer):
         Raises:
             SettingError: a parameter is not above 0.
         """
+        check_parameters(
+            type(self), threshold_device_seconds=threshold_device_seconds, promote_knob=promote_knob
+        )
         self._threshold, self._promote_knob = threshold_device_seconds, promote_knob
-        named = {"threshold_device_seconds": self._threshold, "promote_knob": promote_knob}
-        for name, value in named.items():
-            if not value > 0:
-                raise SettingError(f"{name} is {value}; it must be a number above 0")
 
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """First queue before second, running before waiting, then by start or arrival."""
@@ -90,25 +99,37 @@ class TiresiasGittins(SortedOrderer):
     """
 
     def __init__(
-        self, samples: Sequence[float] | None = None, quantum_device_seconds: float = _YARN_QUANTUM
+        self,
+        samples: Sequence[float] | None = None,
+        quantum_device_seconds: Annotated[
+            float,
+            Above(0),
+            "service at which the index first changes, and then at its doubles; "
+            "another one scales the published distribution",
+        ] = _YARN_QUANTUM,
+        levels: Annotated[
+            int, Within(1, _MOST_LEVELS), "changes at most; beyond the last the index is 0"
+        ] = _MOST_LEVELS,
     ) -> None:
         """``samples`` are the whole service of past gangs, device-seconds; the default is the
         distribution that the paper's authors published.
 
         Samples are rounded up to the quantum or its doubles. The index is that at the last bound
-        passed, so it changes only when service doubles.
+        passed, so it changes only when service doubles. What lies above the last of ``levels``
+        counts as ending there.
 
         Raises:
             SettingError: a parameter is out of its range.
         """
-        if not 0 < quantum_device_seconds < math.inf:
-            raise SettingError(
-                f"quantum_device_seconds is {quantum_device_seconds}; use a finite number above 0"
-            )
+        check_parameters(type(self), quantum_device_seconds=quantum_device_seconds, levels=levels)
+        if quantum_device_seconds == math.inf:
+            raise SettingError("quantum_device_seconds is inf; use a finite number above 0")
         if samples is None:
             counts = np.array(_YARN_COUNTS, dtype=np.float64)
         else:
             counts = _counted(samples, quantum_device_seconds)
+        if len(counts) > levels:
+            counts = np.append(counts[: levels - 1], counts[levels - 1 :].sum())
         bounds = quantum_device_seconds * np.exp2(np.arange(len(counts), dtype=np.float64))
         self._bounds: list[float] = bounds.tolist()
         self._indices = [*(gittins_indices(bounds, counts) * 1e6).tolist(), 0.0]

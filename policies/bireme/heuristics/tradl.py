@@ -11,8 +11,9 @@ length or loss curve have no known target: they come between the two groups, by 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from bireme.core.errors import require
+from bireme.core.bounds import Within, check_bounds
 from bireme.core.gangs import Gang
 from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
@@ -22,6 +23,10 @@ from bireme.heuristics.ranking import SortKey
 
 _BISECTIONS = 60
 """Halvings of the range of steps: more than a float's precision needs."""
+
+FirstTarget: TypeAlias = Annotated[
+    float, Within(0, 1), "share of the whole fall of the loss that makes the first target"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +39,10 @@ class TradlOrder:
     Multi-Tenancy System", HPEC 2019, as RLPTO (Lu et al.) summarises it in section II.
     """
 
-    first_target: float = 0.9
-    """Share of the whole fall of the loss that makes the first target."""
+    first_target: FirstTarget = 0.9
 
     def __post_init__(self) -> None:
-        require("first_target", self.first_target, 0, 1)
+        check_bounds(self)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return three groups: on the way to the first target, target unknown, past it."""
@@ -66,11 +70,10 @@ class TradlSizer:
     Source: as :class:`TradlOrder`; the gain per resource is that of Optimus.
     """
 
-    first_target: float = 0.9
-    """Share of the whole fall of the loss that makes the first target."""
+    first_target: FirstTarget = 0.9
 
     def __post_init__(self) -> None:
-        require("first_target", self.first_target, 0, 1)
+        check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes: minima to all, then gangs before their first target, then those past it."""

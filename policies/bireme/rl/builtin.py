@@ -14,6 +14,7 @@ from bireme.rl.components import (
     LearnedPlacer,
     LearnedSizer,
 )
+from bireme.rl.encoders.rlpto import MIDDLE_BETA, Beta
 from bireme.rl.lookup import FOLDER
 
 
@@ -82,13 +83,13 @@ class LearnedIndex(LearnedOrderer):
 class RlptoSizer(LearnedSizer):
     """Moves single workers, from gangs whose reports gain little to those that gain more.
 
-    A gang whose last report gained less than 3e-4 gives one worker back; a network hands out what
+    A gang whose last report gained less than beta gives one worker back; a network hands out what
     is free. Gangs that report nothing get what they ask for. Trained in the paper's world.
     Source: Lu et al., IEEE TPDS 2023 (RLPTO), with the fill-ins that its recipe states.
     """
 
-    def __init__(self) -> None:
-        super().__init__(checkpoint("rlpto"))
+    def __init__(self, beta: Beta = MIDDLE_BETA) -> None:
+        super().__init__(checkpoint("rlpto").with_parameters("sizer", {"beta": beta}))
 
 
 class TapfingerOrder(ChosenOrderer):

@@ -6,14 +6,15 @@ when it is loaded, so what cannot answer is refused before anything depends on i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 
 from bireme.core.errors import error_text, installing
 from bireme.core.gangs import Gang, Role, Task
+from bireme.core.parameters import read_parameters
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import PartName, Ranked
 from bireme.core.resources import FloatArray, IntArray
@@ -119,6 +120,22 @@ class Checkpoint:
     orderer: OrderPart | None = None
     placer: PlacePart | None = None
     sizer: SizePart | None = None
+
+    def with_parameters(self, part: PartName, given: str | Mapping[str, object]) -> Self:
+        """Return the checkpoint with its encoder of ``part`` made with parameters.
+
+        They are what the encoder's class declares, as :mod:`bireme.core.parameters` says.
+
+        Raises:
+            SettingError: as :func:`~bireme.core.parameters.read_parameters`.
+        """
+        found: _Part[Any] | None = getattr(self, part)
+        maker = object if found is None else type(found.encoder)
+        parameters = read_parameters(maker, given)
+        if found is None or not parameters:
+            return self
+        changed: dict[str, Any] = {part: replace(found, encoder=maker(**parameters))}
+        return replace(self, **changed)
 
 
 def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:

@@ -319,8 +319,18 @@ def served(card: Card) -> tuple[PartName, ...]:
     return tuple(card.parts.by_name())
 
 
-def component_of(checkpoint: Checkpoint, name: PartName) -> Orderer | Placer | Sizer:
-    """Make the component of ``checkpoint`` that serves as ``name``; CheckpointError without one."""
+def component_of(
+    checkpoint: Checkpoint, name: PartName, parameters: str = ""
+) -> Orderer | Placer | Sizer:
+    """Make the component of ``checkpoint`` that serves as ``name``.
+
+    ``parameters`` are those of its encoder, as text: ``beta=0.0001``.
+
+    Raises:
+        CheckpointError: it has none.
+        SettingError: as :meth:`~bireme.rl.checkpoint.Checkpoint.with_parameters`.
+    """
+    checkpoint = checkpoint.with_parameters(name, parameters)
     chooses = checkpoint.sizer is not None and checkpoint.sizer.is_chooser
     if name == "orderer":
         is_chosen = checkpoint.orderer is None and chooses

@@ -11,7 +11,6 @@ from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.fragmentation import (
-    EVEN_WORKLOAD,
     FragmentationGradientDescent,
     TypicalTask,
     fragmentation,
@@ -33,6 +32,9 @@ PUBLISHED = (
 
 def free(gpus: int) -> Node:
     return a_node(f"free-{gpus}", gpus)
+
+
+EVEN_WORKLOAD = tuple(TypicalTask(1.0, devices) for devices in (1, 2, 4, 8))
 
 
 def expected(*devices: int, workload: Sequence[TypicalTask] = EVEN_WORKLOAD) -> list[float]:

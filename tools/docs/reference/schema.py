@@ -89,7 +89,11 @@ def _settings(cls: type[Any]) -> Schema:
         if field.name in bounds:
             schema |= _bound(bounds[field.name])
         if cls is SchedulingSettings and field.name in _POLICIES:
-            schema = {"anyOf": [{"enum": [*_POLICIES[field.name]]}, _OWN_POLICY]}
+            names = [*_POLICIES[field.name]]
+            parametrised = f"^({'|'.join(filter(None, names))})\\?[^?]+$"
+            schema = {
+                "anyOf": [{"enum": names}, {**_TYPES[str], "pattern": parametrised}, _OWN_POLICY]
+            }
         meaning = " ".join(meanings[field.name].split())
         properties[to_camel(field.name)] = {"description": meaning, **schema}
     return closed(properties)

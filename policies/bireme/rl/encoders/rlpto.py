@@ -16,11 +16,13 @@ converged keeps its minimum; its owner ends it.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import numpy as np
 
+from bireme.core.bounds import Within
 from bireme.core.gangs import Gang, Role, Task
+from bireme.core.parameters import check_parameters
 from bireme.core.policy import Ranked
 from bireme.core.resources import BoolArray, FloatArray
 from bireme.core.snapshot import ClusterSnapshot
@@ -50,6 +52,11 @@ TASK_FEATURES: Final = 11
 CONTEXT_FEATURES: Final = 4
 MIDDLE_BETA: Final = 3e-4
 """The paper's recommendation where accuracy and time both count (section VII)."""
+Beta: TypeAlias = Annotated[
+    float,
+    Within(1e-6, 0.1),
+    "least gain in accuracy per report that is worth a worker; trained for 0.0001 to 0.001",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +153,10 @@ class RlptoTasks:
     """``rlpto-tasks/1``: sizes gangs by giving and taking single nodes."""
 
     inputs: Mapping[str, Shape] = {"tasks": (GANGS, TASK_FEATURES), "context": (CONTEXT_FEATURES,)}
-    beta: float = MIDDLE_BETA
+
+    def __init__(self, beta: Beta = MIDDLE_BETA) -> None:
+        check_parameters(type(self), beta=beta)
+        self.beta = beta
 
     def sizes(
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot

@@ -18,10 +18,10 @@ import numpy as np
 
 from bireme.core.errors import SettingError, require
 from bireme.core.nodes import Node
+from bireme.core.options import known_name, read_options
 from bireme.core.resources import FloatArray
 from bireme.core.speed import require_positive
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.options import known_name, read_options
 from bireme.simulator.workload import TraceJob
 
 # --- Random numbers -----------------------------------------------------------------------------

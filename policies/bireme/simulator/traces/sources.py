@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from bireme.core.errors import require
+from bireme.core.options import known_name, read_options
 from bireme.simulator.errors import TraceError
-from bireme.simulator.options import known_name, read_options
 from bireme.simulator.traces import job_logs
 from bireme.simulator.traces.generators import adversarial, diurnal, gavel, poisson
 from bireme.simulator.traces.openb import read_openb

@@ -24,9 +24,14 @@ def read_options(
     """
     return {
         name: _value(name, text, defaults[known_name("option", name, defaults, error)], error)
-        # Blank values are kept, so that an option without a number is refused, not left out.
-        for name, text in parse_qsl(query, keep_blank_values=True)
+        for name, text in split_options(query)
     }
+
+
+def split_options(query: str) -> list[tuple[str, str]]:
+    """Return names and values of the options in ``query``, in its order."""
+    # Blank values are kept, so that an option without a number is refused, not left out.
+    return parse_qsl(query, keep_blank_values=True)
 
 
 def _value(name: str, text: str, default: object, error: type[BiremeError]) -> object:
