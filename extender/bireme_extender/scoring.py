@@ -209,12 +209,14 @@ def scorer_of(facts: PolicyFacts, directory: str) -> Scorer:
         SettingError: the policy names what does not exist.
         CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
     """
-    spec = facts.spec
-    assert spec is not None  # noqa: S101  # PolicyLoads never loads a spec that cannot be read
-    name, sha256 = "", None
-    if spec.checkpoint is not None:
-        name, sha256 = spec.checkpoint.name, spec.checkpoint.sha256
-    learned = registry.learned_scorer(spec.placer or "", name, directory, sha256)
+    named = facts.names
+    learned = registry.learned_scorer(
+        named["placer"],
+        named["checkpoint"],
+        directory,
+        named["sha256"] or None,
+        named["placer_parameters"],
+    )
     return learned or _DEFAULT_SCORER
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from bireme.core.errors import SettingError, nearest
-from bireme.core.parameters import parameters_of, read_parameters
+from bireme.core.parameters import parameters_of, read_parameters, with_parameters
 from bireme.core.policy import Orderer, PartName, Placer, Policy, Scorer, Sizer
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
@@ -130,12 +130,16 @@ def default_scorer() -> Scorer:
 
 
 def learned_scorer(
-    placer: str, checkpoint: str, directory: str = "", sha256: str | None = None
+    placer: str,
+    checkpoint: str,
+    directory: str = "",
+    sha256: str | None = None,
+    parameters: str = "",
 ) -> Scorer | None:
     """Return the scorer of a SchedulingPolicy, or None where its placer is not a learned one.
 
     A named ``placer`` counts before that of ``checkpoint``, which is looked for in ``directory``
-    and then among those that come with Bireme.
+    and then among those that come with Bireme. ``parameters`` are those of either, as text.
 
     Raises:
         SettingError: as :func:`make_orderer`.
@@ -145,10 +149,12 @@ def learned_scorer(
     found = None
     if placer:
         # A user's own class scores nothing: only the operator must have it installed.
-        made = None if ":" in placer.partition("?")[0] else make_placer(placer)
+        made = None if ":" in placer else make_placer(with_parameters(placer, parameters))
         found = made.checkpoint if isinstance(made, components.LearnedPlacer) else None
     elif checkpoint:
         found = import_module("bireme.rl.lookup").load_named(checkpoint, directory, sha256)
+        if found.placer is not None:
+            found = found.with_parameters("placer", parameters)
     if found is None or found.placer is None:
         return None
     return cast(Scorer, components.LearnedScorer(found))

@@ -33,6 +33,7 @@ JOBS = "a2c-jobs/1"
 SIZES = "rlpto-tasks/1"
 RETRY_SECONDS = 30
 """How often what could not be loaded is tried again."""
+ONLY = {"share_of_1": 0, "share_of_4": 0}
 LOADS = 'bireme_extender_policy_loads_total{outcome="loaded"}'
 CALLS = 'bireme_extender_requests_total{outcome="scored",verb="prioritize"}'
 
@@ -156,6 +157,53 @@ def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
         for node in found[name].values():
             actual[node] = actual.get(node, 0) + 1
         assert predicted.starts[uid] == {"worker": actual}
+
+
+def test_a_changed_parameter_decides_without_a_restart_and_a_bad_one_changes_nothing(
+    tenant: Tenant, stack: BiremeStack, records: Path
+) -> None:
+    """Whoever expects whole nodes keeps them; whoever expects pairs keeps an even number free."""
+    pid = stack.operator().pid
+
+    def expect(generation: int, share_of_2: float, share_of_8: float) -> None:
+        shares = {"share_of_2": share_of_2, "share_of_8": share_of_8}
+        spec = {"placer": "fgd", "parameters": {"placer": {**ONLY, **shares}}}
+        if generation == 1:
+            tenant.create(scheduling_policy("policy", **spec))
+        else:
+            tenant.patch("SchedulingPolicy", "policy", {"spec": spec})
+
+    def loads(generation: int) -> None:
+        wanted = f"True PolicyLoaded {generation}"
+        tenant.eventually(lambda: condition_of(tenant, "Loaded"), lambda found: found == wanted)
+
+    (busy,) = set(places(tenant, "five", 5).values())
+    expect(1, share_of_2=0, share_of_8=1)
+    loads(1)
+    assert set(places(tenant, "beside").values()) == {busy}
+    expect(2, share_of_2=1, share_of_8=0)
+    loads(2)
+    assert set(places(tenant, "apart").values()) != {busy}
+    expect(3, share_of_2=1, share_of_8=-1)
+    refused = "False LoadFailed 3"
+    tenant.eventually(lambda: condition_of(tenant, "Loaded"), lambda found: found == refused)
+    conditions = tenant.status("policy", "SchedulingPolicy")["conditions"]
+    said = next(each["message"] for each in conditions if each["type"] == "Loaded")
+    assert "share_of_8 is -1.0; it must be at least 0" in said
+    assert stack.operator().pid == pid
+    settings = open_record([records]).settings
+    for name in ("beside", "apart"):
+        moment = started(records, name)
+        assert "share_of_8" in moment.source.placer_parameters
+        policy, _ = lookup.policy_of(moment.source, settings, make_policy)
+        predicted = outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes)
+        assert predicted == moment.outline
+
+
+def test_parameters_of_what_is_not_named_are_refused_by_the_api_server(tenant: Tenant) -> None:
+    wrong = scheduling_policy("wrong", orderer="fifo", parameters={"placer": {"share_of_2": 1}})
+    said = tenant.refusal(wrong)
+    assert "for an orderer, a placer or a sizer that the policy does not name" in said
 
 
 def size_of(tenant: Tenant, name: str) -> int:

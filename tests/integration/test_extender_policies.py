@@ -110,6 +110,9 @@ async def test_what_cannot_be_loaded_changes_no_score(
         put_policy(api, "policy", **trained_by("missing"))
         await caller.until_sample('policy_loads_total{outcome="failed"}', 1.0)
         assert await caller.points() == LAST
+        put_policy(api, "policy", **trained_by("first", parameters={"placer": {"beta": 1}}))
+        await caller.until_sample('policy_loads_total{outcome="failed"}', 2.0)
+        assert await caller.points() == LAST
 
 
 async def test_nonsense_of_a_network_is_answered_by_the_rules_in_the_same_call(

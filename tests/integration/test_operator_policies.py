@@ -9,13 +9,14 @@ from bireme.core.cycle import run_cycle
 from bireme.onnx.checkpoints import read_card
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
+from bireme.replay.writer import outline_of
 from bireme.rl.lookup import policy_of
 from tests.integration.elastic_jobs import SETTLED, elastic, is_whole
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.networks import checkpoints
 from tests.support.operator_term.term import furnish, phases, pods, status, submit, until
-from tests.support.scenario.manifests import training_job
+from tests.support.scenario.manifests import task, training_job
 from tests.support.trained_policies import (
     FIRST_NODE,
     becomes,
@@ -153,3 +154,47 @@ async def test_files_that_change_under_a_loaded_policy_change_nothing(
         await until(lambda: status_in(api).get("checkpointSha256") == digest)
         assert metric(term, "policy_loads_total", outcome="failed") is None
         assert await node_of(api, "three") == "n0"
+
+
+async def test_a_changed_parameter_changes_where_a_job_goes_and_a_bad_one_nothing(
+    api: FakeApi, tmp_path: Path, trained: Path
+) -> None:
+    """Whoever expects whole nodes keeps them; whoever expects pairs keeps an even number free."""
+    records = tmp_path / "records"
+    records.mkdir()
+    furnish(api, 2)
+
+    def expects(share_of_2: float, share_of_8: float) -> None:
+        shares = {"share_of_2": share_of_2, "share_of_8": share_of_8}
+        parameters = {"placer": {"share_of_1": 0, "share_of_4": 0, **shares}}
+        put_policy(api, "policy", placer="fgd", parameters=parameters)
+
+    submit(api, training_job("five", task(gpus=5)))
+    recorded = {"record_directory": str(records)}
+    async with FakeKubelets(api, runs), leads(api, tmp_path, trained, **recorded) as term:
+        await until(lambda: phases(api) == ["Running"])
+        busy = pods(api)[0]["spec"]["nodeName"]
+        expects(share_of_2=0, share_of_8=1)
+        await becomes(api, "True PolicyLoaded")
+        assert await node_of(api, "beside") == busy
+        expects(share_of_2=1, share_of_8=0)
+        await until(lambda: status_in(api)["observedGeneration"] == 2)
+        assert await node_of(api, "apart") != busy
+        expects(share_of_2=1, share_of_8=-1)
+        await becomes(api, "False LoadFailed")
+        said = words(api, "Loaded")
+        assert "share_of_8 is -1.0; it must be at least 0" in said
+        assert "SchedulingPolicy policy, as last loaded, decides" in said
+        good = "share_of_1=0&share_of_2=1&share_of_4=0&share_of_8=0"
+        assert term.policies.deciding.source.placer_parameters == good
+    record, starts = open_record([records]), dict[str, str]()
+    for moment in record.cycles():
+        policy, _ = policy_of(moment.source, record.settings, make_policy, str(trained))
+        decision = run_cycle(moment.snapshot, policy)
+        assert outline_of(decision, moment.snapshot.nodes) == moment.outline
+        starts |= {each.gang.name: moment.source.placer_parameters for each in decision.admitted}
+    assert starts == {
+        "five": "",
+        "beside": good.replace("2=1", "2=0").replace("8=0", "8=1"),
+        "apart": good,
+    }

@@ -60,12 +60,14 @@ def _compared(shadow: Json) -> Iterator[str]:
 
 def _part(part: str, spec: Json) -> Iterator[str]:
     name = spec.get(part)
+    parameters = (spec.get("parameters") or {}).get(part) or {}
+    given = "".join(f", {name} {value:g}" for name, value in sorted(parameters.items()))
     if name is None:
         learned = (spec.get("checkpoint") or {}).get("name")
-        instead = f"checkpoint {learned}, or else " if learned else ""
+        instead = f"checkpoint {learned}{given}, or else " if learned else ""
         yield f"{part:<12}{instead}as in the operator's settings"
         return
-    yield f"{part:<12}{name}"
+    yield f"{part:<12}{name}{given}"
     if ":" not in name and name in {row[1] for row in registry.describe()}:
         for kind, words in registry.explain(name):
             if kind == part:

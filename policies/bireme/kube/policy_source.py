@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from bireme.core.errors import error_text
+from bireme.core.parameters import query_of
 from bireme.kube import wire
-from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
+from bireme.kube.api.scheduling_policy import PolicyParameters, SchedulingPolicySpec
 from bireme.kube.cluster_objects import ClusterFacts, ClusterObjects
 from bireme.tasks import Tasks
 
@@ -31,12 +32,15 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
     def names(self) -> dict[str, str]:
         """The fields of :class:`bireme.rl.lookup.PolicySource`, "" for what the spec leaves out."""
         assert self.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
-        checkpoint = self.spec.checkpoint
+        checkpoint, parameters = self.spec.checkpoint, self.spec.parameters or PolicyParameters()
         return {
             "name": self.name,
             "orderer": self.spec.orderer or "",
             "placer": self.spec.placer or "",
             "sizer": self.spec.sizer or "",
+            "orderer_parameters": query_of(parameters.orderer or {}),
+            "placer_parameters": query_of(parameters.placer or {}),
+            "sizer_parameters": query_of(parameters.sizer or {}),
             "checkpoint": "" if checkpoint is None else checkpoint.name,
             "sha256": "" if checkpoint is None else checkpoint.sha256 or "",
         }

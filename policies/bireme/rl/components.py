@@ -25,7 +25,7 @@ from bireme.onnx.cards import Card
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
 from bireme.rl.checkpoint import Checkpoint, SizePart
-from bireme.rl.protocols import ChoiceEncoder, Choices
+from bireme.rl.protocols import ChoiceEncoder, Choices, SizeEncoder
 
 ORDERER_LIMIT_SECONDS: Final = 1.0
 PLACER_LIMIT_SECONDS: Final = 0.5
@@ -264,6 +264,11 @@ class LearnedSizer:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._part = _required(checkpoint.sizer, "sizer", checkpoint)
         self._chooser = Chooser(checkpoint) if self._part.is_chooser else None
+
+    @property
+    def encoder(self) -> SizeEncoder | ChoiceEncoder:
+        """What turns gangs into arrays, with its parameters."""
+        return self._part.encoder
 
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot

@@ -4,14 +4,16 @@ Checkpoints are looked for in a folder of the user's own first, then among those
 Bireme, ``bireme/rl/checkpoints/NAME``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from bireme.core.policy import Policy
+from bireme.core.errors import SettingError
+from bireme.core.parameters import with_parameters
+from bireme.core.policy import PARTS, PartName, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 from bireme.rl import components
@@ -28,6 +30,8 @@ class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
         name: Of the SchedulingPolicy; empty for the settings.
         orderer, placer, sizer: As it names them; empty for the checkpoint's, or the settings'.
         checkpoint, sha256: Name of its checkpoint, and sha256 of the card.
+        orderer_parameters, placer_parameters, sizer_parameters: Those of each part, as text:
+            ``beta=0.0001``.
     """
 
     name: str = ""
@@ -36,6 +40,19 @@ class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
     sizer: str = ""
     checkpoint: str = ""
     sha256: str = ""
+    orderer_parameters: str = ""
+    placer_parameters: str = ""
+    sizer_parameters: str = ""
+
+    def parameters(self, part: PartName) -> str:
+        """Return the parameters of ``part``."""
+        found: str = getattr(self, f"{part}_parameters")
+        return found
+
+    def named(self, part: PartName) -> str:
+        """Return the name of ``part`` with its parameters; empty if it is not named."""
+        name: str = getattr(self, part)
+        return with_parameters(name, self.parameters(part)) if name else ""
 
 
 SETTINGS_SOURCE: Final = PolicySource()
@@ -65,27 +82,50 @@ def policy_of(
 
     Raises:
         CheckpointError: the checkpoint cannot be used, or nothing would be left for it to do.
-        SettingError: as ``make_policy``.
+        SettingError: as ``make_policy``, or a parameter is bad, or that of no part.
     """
     chosen = replace(
         settings,
-        orderer=source.orderer or settings.orderer,
-        placer=source.placer or settings.placer,
-        sizer=source.sizer or settings.sizer,
+        orderer=source.named("orderer") or settings.orderer,
+        placer=source.named("placer") or settings.placer,
+        sizer=source.named("sizer") or settings.sizer,
     )
     policy = make_policy(chosen)
     if not source.checkpoint:
+        _refuse_parameters_of_nothing(source, ())
         return policy, source
     checkpoint = load_named(source.checkpoint, directory, source.sha256 or None)
     # what the SchedulingPolicy names itself counts before the checkpoint
     free = [part for part in components.served(checkpoint.card) if not getattr(source, part)]
+    _refuse_parameters_of_nothing(source, free)
     if not free:
         raise CheckpointError(
             f"checkpoint {source.checkpoint!r} would not be used: what it has "
             f"({', '.join(components.served(checkpoint.card))}) is named beside it; leave that out"
         )
-    made: dict[str, Any] = {name: components.component_of(checkpoint, name) for name in free}
+    made: dict[str, Any] = {part: _component(checkpoint, part, source) for part in free}
     return replace(policy, **made), msgspec.structs.replace(source, sha256=checkpoint.sha256)
+
+
+def _component(checkpoint: Checkpoint, part: PartName, source: PolicySource) -> Any:
+    try:
+        return components.component_of(checkpoint, part, source.parameters(part))
+    except SettingError as error:
+        where = f"parameters.{part}, of checkpoint {source.checkpoint!r}"
+        raise SettingError(f"{where}: {error}") from error
+
+
+def _refuse_parameters_of_nothing(source: PolicySource, free: Collection[PartName]) -> None:
+    """Refuse parameters of a part that is neither named nor one of ``free``, the checkpoint's."""
+    for part in PARTS:
+        given = source.parameters(part)
+        if given and not getattr(source, part) and part not in free:
+            of = source.checkpoint
+            lacks = f", nor has checkpoint {of!r} one" if of else ""
+            raise SettingError(
+                f"parameters.{part} are {given!r}, and no {part} is named{lacks}; "
+                f"name the {part} that they are for, or leave them out"
+            )
 
 
 def named_folder(name: str, directory: str = "") -> Path:

@@ -1,6 +1,7 @@
 """Learned policies by name: from a folder wherever a policy is named, and shown with their card."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from bireme.rl.components import (
     LearnedPlacer,
     LearnedSizer,
 )
+from bireme.rl.lookup import FOLDER, PolicySource, policy_of
 from bireme.testing import a_gang, a_node, a_task
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import CHOICE_FACTS
@@ -67,6 +69,50 @@ def test_a_chooser_may_be_named_as_every_part_and_a_sizer_as_that_alone(
     assert isinstance(registry.make_sizer(sizer), LearnedSizer)
     with pytest.raises(SettingError, match=r"orderer 'checkpoint:.*sizing': .* has no orderer"):
         registry.make_orderer(sizer)
+
+
+def test_a_parameter_of_a_checkpoint_reaches_its_encoder_by_each_way_to_name_it() -> None:
+    settings = SchedulingSettings()
+    sources = [
+        PolicySource("named", sizer="rlpto", sizer_parameters="beta=0.001"),
+        PolicySource("trained", checkpoint="rlpto", sizer_parameters="beta=0.001"),
+    ]
+    sizers = [policy_of(each, settings, registry.make_policy)[0].sizer for each in sources]
+    sizers.append(registry.make_sizer(f"checkpoint:{FOLDER}/rlpto?beta=0.001"))
+    for sizer in sizers:
+        assert isinstance(sizer, LearnedSizer)
+        assert getattr(sizer.encoder, "beta", None) == 0.001
+    plain = registry.make_sizer("rlpto")
+    assert isinstance(plain, LearnedSizer)
+    assert getattr(plain.encoder, "beta", None) == 0.0003
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            PolicySource("p", checkpoint="rlpto", sizer_parameters="beta=1"),
+            "parameters.sizer, of checkpoint 'rlpto': beta is 1.0; it must be from 1e-06 to 0.1",
+        ),
+        (
+            PolicySource("p", checkpoint="rlpto", orderer_parameters="beta=0.001"),
+            "and no orderer is named, nor has checkpoint 'rlpto' one; name the orderer that",
+        ),
+        (
+            PolicySource("p", orderer="fifo", placer_parameters="share_of_1=2"),
+            "parameters.placer are 'share_of_1=2', and no placer is named; name the placer",
+        ),
+        (
+            PolicySource("p", sizer="goodput", sizer_parameters="fairness=1"),
+            "no parameter is called 'fairness', given as '1'; did you mean 'fairness_power'?",
+        ),
+    ],
+)
+def test_a_bad_parameter_of_a_scheduling_policy_is_answered_with_part_and_remedy(
+    source: PolicySource, message: str
+) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        policy_of(source, SchedulingSettings(), registry.make_policy)
 
 
 def test_a_folder_without_that_part_or_without_checkpoint_is_refused(

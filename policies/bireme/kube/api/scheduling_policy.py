@@ -15,6 +15,10 @@ POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Z
 
 _PARTS: Final = "[self.?orderer.orValue(''), self.?placer.orValue(''), self.?sizer.orValue('')]"
 
+_PARAMETRISED_BY_NOBODY: Final = " || ".join(
+    f"(has(self.parameters.{part}) && !has(self.{part}))" for part in ("orderer", "placer", "sizer")
+)
+
 PolicyName = Annotated[str, Field(pattern=POLICY_NAME, max_length=253)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", max_length=64)]
 
@@ -28,6 +32,24 @@ class CheckpointReference(ApiModel):
     sha256: Sha256 | None = None
     """The digest of the folder's card.json, which holds those of its other files. Any other
     checkpoint under the name is refused; without it the name is enough."""
+
+
+Parameters = Annotated[dict[str, float], Field(max_length=32)]
+
+
+class PolicyParameters(ApiModel):
+    """Parameters of the parts: numbers by name, as `bireme policies show NAME` lists them.
+
+    One left out has its default. One that is unknown or out of its bounds keeps the policy from
+    being loaded, and its condition Loaded says what it may be.
+    """
+
+    orderer: Parameters | None = None
+    """Of spec.orderer, or of the checkpoint's."""
+    placer: Parameters | None = None
+    """Of spec.placer, or of the checkpoint's."""
+    sizer: Parameters | None = None
+    """Of spec.sizer, or of the checkpoint's."""
 
 
 class SchedulingPolicySpec(ApiModel):
@@ -51,6 +73,12 @@ class SchedulingPolicySpec(ApiModel):
                 f"{{{_PARTS}.filter(name, name.startsWith('checkpoint:'))}} names a file, and only"
                 " checkpoint_directory is read: name its folder in spec.checkpoint",
             ),
+            Rule(
+                f"!has(self.parameters) || has(self.checkpoint) || !({_PARAMETRISED_BY_NOBODY})",
+                "parameters are given for an orderer, a placer or a sizer that the policy does not"
+                " name: name it beside them, or leave its parameters out",
+                field=".parameters",
+            ),
         )
     )
 
@@ -62,6 +90,8 @@ class SchedulingPolicySpec(ApiModel):
     """It chooses the size of elastic gangs, named likewise."""
     checkpoint: CheckpointReference | None = None
     """A trained policy for the parts that are left out."""
+    parameters: PolicyParameters | None = None
+    """Constants of the parts, such as a threshold or a weight, instead of their defaults."""
     stage: Literal["Active", "Shadow"] = "Active"
     """Active decides. Shadow decides too, on what the active one saw, and is only compared."""
 
