@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from bireme.core.decision import Admit, Hold
 from bireme.core.device_use import device_uses, kept_places
+from bireme.core.gpus import GPU_MODEL_LABEL, is_known_gpu_model
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import CPU, Amounts, is_device
@@ -170,6 +171,12 @@ class GangMetrics:
         self._scattered = make.gauge(
             "devices_scattered", "Free devices on nodes that are partly used", *where
         )
+        self._unknown_models = make.gauge(
+            "unknown_gpu_models",
+            "Nodes whose GPU model neither Bireme nor the setting gpuModels knows; policies that"
+            " ask for speeds take it for another",
+            "model",
+        )
         self._stalled = make.gauge(
             "gangs_stalled",
             "Running gangs with devices whose reports have shown no progress, or of which a replica"
@@ -238,6 +245,15 @@ class GangMetrics:
             for state in ("used", "kept", "free", "closed"):
                 devices[*where, state] += getattr(use, state)
             scattered[where] += use.scattered
+        label = snapshot.nodes.label(GPU_MODEL_LABEL)
+        models = snapshot.nodes.gpu_models
+        numbers = Counts(label.codes.tolist())
+        unknown = {
+            value: float(numbers[code])
+            for code, value in enumerate(label.values)
+            if value and not is_known_gpu_model(value, models)
+        }
+        show({self._unknown_models: unknown})
         _show(self._devices, devices)
         _show(self._scattered, scattered)
 

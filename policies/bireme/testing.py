@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.gangs import Gang, Role, Taint, Task
+from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
 from bireme.core.queues import Queue
@@ -142,7 +143,7 @@ def a_snapshot(
 ) -> ClusterSnapshot:
     """Make a snapshot of ``nodes`` with one open queue called ``default``; no gang runs."""
     settings = settings or SchedulingSettings()
-    table = NodeTable(nodes, settings.topology_levels)
+    table = NodeTable(nodes, settings.topology_levels, read_gpu_models(settings.gpu_models))
     return ClusterSnapshot(
         now=now,
         nodes=table,

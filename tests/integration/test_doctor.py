@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from bireme.cli import checkup, main
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.kube import names
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
@@ -135,6 +136,17 @@ async def test_queues_and_policies_that_do_not_work_say_why(api: FakeApi, doctor
     api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
     (message,) = await doctor("policies", "wrong")
     assert message.startswith("trial does not decide: LoadFailed: no file correct what")
+
+
+async def test_gpu_models_that_nobody_knows_are_named_with_what_they_count_as(
+    api: FakeApi, doctor: Doctor
+) -> None:
+    for name, model in (("a", "R100"), ("b", "R100"), ("c", "Tesla-T4")):
+        labels = {GPU_MODEL_LABEL: model}
+        api.put(f"/api/v1/nodes/{name}", {"metadata": {"name": name, "labels": labels}})
+    (message,) = await doctor("nodes", "note")
+    assert message.startswith("2 with GPUs of model R100, which Bireme does not know")
+    assert "count 1 times a V100 add it to the setting gpuModels" in message
 
 
 async def test_a_cluster_that_is_too_old_is_refused(api: FakeApi, doctor: Doctor) -> None:

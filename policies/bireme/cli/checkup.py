@@ -7,6 +7,7 @@ fault of the installation. Nothing is changed; asking what one may do creates no
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
@@ -21,7 +22,13 @@ from bireme.cli.gangs import GangLine, line_of
 from bireme.cli.installed import Installation, installation
 from bireme.cli.programs import operator_leads, programs_run, scheduler_leads
 from bireme.cli.why import gangs_if_allowed, remedy
-from bireme.core.gpus import GPU
+from bireme.core.gpus import (
+    GPU,
+    GPU_MODEL_LABEL,
+    gpu_model,
+    is_known_gpu_model,
+    read_gpu_models,
+)
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.times import duration
@@ -233,6 +240,7 @@ async def _nodes(reader: Reader, facts: Installation) -> Findings:
     found = [
         _closed_pool(pool, of) for pool, of in sorted(pools.items()) if not any(map(_takes, of))
     ]
+    found += _unknown_models(nodes, facts)
     if not nodes:
         helps = "add nodes; gangs wait with NeverFits until then"
         found.append(Finding("nodes", State.WRONG, "the cluster has none", helps))
@@ -247,6 +255,23 @@ async def _nodes(reader: Reader, facts: Installation) -> Findings:
         message = f"{len(taking)} of {len(nodes)} are ready and not cordoned, with {gpus} GPUs"
         found.append(Finding("nodes", State.FINE, message))
     return found
+
+
+def _unknown_models(nodes: Sequence[Json], facts: Installation) -> Iterator[Finding]:
+    added = read_gpu_models(tuple(facts.setting("scheduling", "gpuModels", ())))
+    products = Counter(
+        (node["metadata"].get("labels") or {}).get(GPU_MODEL_LABEL) for node in nodes
+    )
+    for product, number in sorted((name, n) for name, n in products.items() if name):
+        if is_known_gpu_model(product, added):
+            continue
+        counted = gpu_model(product, added).speed
+        message = (
+            f"{number} with GPUs of model {cleaned(product)}, which Bireme does not know: policies "
+            f"that ask for speeds count {counted:g} times a V100"
+        )
+        helps = "add it to the setting gpuModels, in the chart scheduling.gpuModels"
+        yield Finding("nodes", State.NOTE, message, helps)
 
 
 def _takes(node: Json) -> bool:

@@ -183,6 +183,7 @@ def _without(
     nodes = NodeTable(
         [replace(n, is_cordoned=n.is_cordoned or n.name in drained) for n in snapshot.nodes.nodes],
         snapshot.nodes.topology_levels,
+        snapshot.nodes.gpu_models,
     )
     used, queue_usage = snapshot.used.copy(), {**snapshot.queue_usage}
     for running in whole.values():

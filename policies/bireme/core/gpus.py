@@ -16,7 +16,9 @@ Speeds are training throughput relative to one V100:
 Prices are assumptions: roughly what public clouds listed on demand from 2023 to 2025, or, for
 workstation models, what smaller providers did.
 
-A value that names no model of the table:
+Administrators add models, or change these, by the setting ``gpuModels``: texts such as
+``R100=9.5:20``, name, speed and dollars an hour. A value that names no model of either is told by
+``bireme doctor`` and the metric ``bireme_unknown_gpu_models``, and counts as follows:
 
 * With ``NVIDIA`` in front, as drivers since 2021 write it, and no word of an old product line: it
   is taken for a model newer than the table, as fast and dear as the fastest here.
@@ -24,8 +26,13 @@ A value that names no model of the table:
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import inf
 from typing import Final
+
+from bireme.core.errors import SettingError, repeated
 
 GPU: Final = "nvidia.com/gpu"
 """The extended resource that a GPU is on a node."""
@@ -42,11 +49,18 @@ class GpuModel:
         name: Words of its product name, in capitals.
         speed: Training speed of one, relative to a V100.
         dollars_per_hour: Rent of one.
+        source: Of the speed.
     """
 
     name: str
     speed: float
     dollars_per_hour: float
+    source: str = "assumed, from data sheets"
+
+
+_UNIT: Final = "the unit"
+_GAVEL: Final = "Gavel's measurements, OSDI 2020"
+_MLPERF: Final = "MLPerf Training, over the A100"
 
 
 GPU_MODELS: Final = (
@@ -61,13 +75,13 @@ GPU_MODELS: Final = (
     GpuModel("RTX 6000", 0.7, 0.6),
     GpuModel("RTX 8000", 0.7, 0.7),
     GpuModel("TITAN RTX", 0.7, 0.6),
-    GpuModel("P100", 0.75, 1.46),
+    GpuModel("P100", 0.75, 1.46, _GAVEL),
     GpuModel("A10", 0.8, 1.0),
     GpuModel("RTX 3090", 0.9, 0.5),
     GpuModel("RTX A5000", 0.9, 0.6),
     GpuModel("A30", 1.0, 1.6),
     GpuModel("A40", 1.0, 1.3),
-    GpuModel("V100", 1.0, 2.48),
+    GpuModel("V100", 1.0, 2.48, _UNIT),
     GpuModel("RTX A6000", 1.1, 0.8),
     GpuModel("L40", 1.2, 1.3),
     GpuModel("RTX 4090", 1.4, 0.7),
@@ -79,11 +93,11 @@ GPU_MODELS: Final = (
     GpuModel("RTX 5090", 1.9, 1.0),
     GpuModel("RTX PRO 6000", 2.1, 2.2),
     GpuModel("H800", 3.5, 8.0),
-    GpuModel("H100", 3.7, 8.0),
-    GpuModel("GH200", 3.7, 8.0),
-    GpuModel("H200", 4.2, 8.5),
-    GpuModel("B200", 7.5, 14.0),
-    GpuModel("GB200", 7.5, 14.0),
+    GpuModel("H100", 3.7, 8.0, _MLPERF),
+    GpuModel("GH200", 3.7, 8.0, _MLPERF),
+    GpuModel("H200", 4.2, 8.5, _MLPERF),
+    GpuModel("B200", 7.5, 14.0, _MLPERF),
+    GpuModel("GB200", 7.5, 14.0, _MLPERF),
 )
 """Slowest first; see the module for sources."""
 
@@ -96,18 +110,71 @@ NEWER_MODEL: Final = GpuModel("", GPU_MODELS[-1].speed, GPU_MODELS[-1].dollars_p
 _OLD_LINES: Final = frozenset({"GEFORCE", "GTX", "QUADRO", "TESLA", "TITAN", "NVS"})
 """Product lines whose unknown members are old or made for screens."""
 
-# The longest name first: "L40S" is no "L40", and "RTX 6000 ADA" no "RTX 6000".
-_BY_LENGTH: Final = sorted(GPU_MODELS, key=lambda model: -len(model.name))
+_ADDED: Final = re.compile(r"(?P<name>[^=:]*[^=:\s])\s*=\s*(?P<speed>[^=:]+):(?P<dollars>[^=:]+)")
+_EXAMPLE: Final = "NAME=SPEED:DOLLARS, such as R100=9.5:20"
 
 
-def gpu_model(product: str) -> GpuModel:
-    """Return the model that the label's value names: ``Tesla-V100-SXM2-16GB`` is a V100."""
-    words = re.split(r"[-_ ]", product.upper())
-    for model in _BY_LENGTH:
-        if _names(words, model.name.split()):
-            return model
+@cache
+def read_gpu_models(texts: tuple[str, ...]) -> tuple[GpuModel, ...]:
+    """Return the models of the setting ``gpu_models``, each ``NAME=SPEED:DOLLARS``.
+
+    Raises:
+        SettingError: a text is not so, a number is not above 0, or a name comes twice.
+    """
+    found = tuple(map(_read_gpu_model, texts))
+    twice = repeated(model.name for model in found)
+    if twice is not None:
+        raise SettingError(f"gpu_models has {twice!r} twice; leave one out")
+    return found
+
+
+def _read_gpu_model(text: str) -> GpuModel:
+    parts = _ADDED.fullmatch(text.strip())
+    try:
+        if parts is None:
+            raise ValueError
+        speed, dollars = float(parts["speed"]), float(parts["dollars"])
+    except ValueError:
+        raise SettingError(f"gpu_models has {text!r}; write {_EXAMPLE}") from None
+    if not (0 < speed < inf and 0 < dollars < inf):
+        raise SettingError(
+            f"gpu_models has {text!r}; speed (of a V100) and dollars an hour must be above 0"
+        )
+    # Words as in a label, where there is a dash between them.
+    return GpuModel(" ".join(_words(parts["name"])), speed, dollars, "the setting gpu_models")
+
+
+def gpu_model(product: str, added: Sequence[GpuModel] = ()) -> GpuModel:
+    """Return the model that the label's value names: ``Tesla-V100-SXM2-16GB`` is a V100.
+
+    Those ``added`` count before those of the table where both names are as long.
+    """
+    named = _named(product, tuple(added))
+    if named is not None:
+        return named
+    words = _words(product)
     is_newer = words[0] == "NVIDIA" and len(words) > 1 and _OLD_LINES.isdisjoint(words)
     return NEWER_MODEL if is_newer else UNKNOWN_MODEL
+
+
+def is_known_gpu_model(product: str, added: Sequence[GpuModel] = ()) -> bool:
+    """Return whether the label's value names a model of the table, or one ``added``."""
+    return _named(product, tuple(added)) is not None
+
+
+def _named(product: str, added: tuple[GpuModel, ...]) -> GpuModel | None:
+    words = _words(product)
+    return next((m for m in _by_length(added) if _names(words, m.name.split())), None)
+
+
+@cache
+def _by_length(added: tuple[GpuModel, ...]) -> list[GpuModel]:
+    # The longest name first: "L40S" is no "L40", and "RTX 6000 ADA" no "RTX 6000".
+    return sorted((*added, *GPU_MODELS), key=lambda model: -len(model.name))
+
+
+def _words(product: str) -> list[str]:
+    return re.split(r"[-_ ]", product.upper())
 
 
 def _names(words: list[str], name: list[str]) -> bool:
@@ -118,6 +185,6 @@ def _names(words: list[str], name: list[str]) -> bool:
     size = len(name)
     return any(
         words[at : at + size - 1] == name[:-1]
-        and re.match(rf"{name[-1]}(?!\d)", words[at + size - 1])
+        and re.match(rf"{re.escape(name[-1])}(?!\d)", words[at + size - 1])
         for at in range(len(words) - size + 1)
     )

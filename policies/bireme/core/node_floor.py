@@ -230,7 +230,7 @@ def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[
         for pool in known
         if pool.template is not None
     ]
-    templates = NodeTable(nodes, snapshot.nodes.topology_levels)
+    templates = NodeTable(nodes, snapshot.nodes.topology_levels, snapshot.nodes.gpu_models)
     demand = np.array([_held(snapshot, pool, templates) for pool in known])
     most = np.array([pool.most for pool in known])
     each: dict[object, FloatArray] = {}

@@ -26,6 +26,7 @@ from bireme.core.gangs import (
     Taint,
     Toleration,
 )
+from bireme.core.gpus import GpuModel
 from bireme.core.resources import BoolArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -93,16 +94,23 @@ class NodeTable:
         allocatable: int64, shape (nodes, resources); read-only.
         fixed: The part of it that pods that never leave use, same shape; read-only.
         is_ready: bool, shape (nodes,).
+        gpu_models: Models of GPUs beside those of :mod:`bireme.core.gpus`, or instead of them.
         memo: Cache of answers that depend on nodes alone, for the life of this table.
     """
 
-    def __init__(self, nodes: Sequence[Node], topology_levels: Sequence[str]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        topology_levels: Sequence[str],
+        gpu_models: Sequence[GpuModel] = (),
+    ) -> None:
         nodes = self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
         self.names = tuple(node.name for node in nodes)
         self.row = {name: row for row, name in enumerate(self.names)}
         if len(self.row) < len(nodes):
             raise SnapshotError(f"two nodes have the same name, {repeated(self.names)!r}")
         self.topology_levels = tuple(topology_levels)
+        self.gpu_models = tuple(gpu_models)
         self.axis = ResourceAxis.of(node.allocatable for node in nodes)
         self.allocatable: IntArray = np.zeros((len(nodes), len(self.axis)), dtype=np.int64)
         self.fixed: IntArray = np.zeros_like(self.allocatable)

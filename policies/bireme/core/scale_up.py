@@ -371,7 +371,7 @@ def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -
         for pool in pools
     }
     everything = [*nodes.nodes, *(node for of_pool in new.values() for node in of_pool)]
-    table = NodeTable(everything, nodes.topology_levels)
+    table = NodeTable(everything, nodes.topology_levels, nodes.gpu_models)
 
     def rows(found: Iterable[Node]) -> IntArray:
         return np.array([table.row[node.name] for node in found], dtype=np.int64)

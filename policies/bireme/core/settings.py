@@ -10,6 +10,7 @@ from typing import Annotated
 
 from bireme.core.bounds import Distinct, Within, check_bounds
 from bireme.core.errors import SettingError
+from bireme.core.gpus import read_gpu_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +88,18 @@ class SchedulingSettings:
     """Node labels that name topology domains, narrowest first; a gang is packed into the first
     level that holds it. Nodes without a level's label belong to no domain of that level."""
 
+    gpu_models: tuple[str, ...] = ()
+    """Models of GPUs that Bireme does not know, or knows otherwise, each ``NAME=SPEED:DOLLARS``:
+    words of the node label ``nvidia.com/gpu.product``, training speed relative to a V100, and
+    dollars an hour. ``R100=9.5:20``, for example. Learned placers ask which GPUs are faster."""
+
     node_pool_label: str = "bireme.dev/node-pool"
     """The node label that names node pools, for policies that choose among them. Nodes without it
     form one pool."""
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        read_gpu_models(self.gpu_models)
         if self.min_runtime_seconds > self.max_min_runtime_seconds:
             raise SettingError(
                 f"min_runtime_seconds is {self.min_runtime_seconds}, above max_min_runtime_seconds "

@@ -15,6 +15,7 @@ import numpy as np
 
 from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key, PodKind, Task
+from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, PodsOf
 from bireme.core.preferences import kinds
@@ -400,7 +401,9 @@ class ClusterState:
                         replace(n, allocatable={**n.allocatable, **offers.get(n.name, {})})
                         for n in facts
                     ]
-            self._table = NodeTable(facts, self.settings.topology_levels)
+            self._table = NodeTable(
+                facts, self.settings.topology_levels, read_gpu_models(self.settings.gpu_models)
+            )
         return self._table
 
     def node(self, name: str) -> Node | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
+from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
 from bireme.core.pod_rules import Occupants, PodsOf
@@ -64,7 +65,7 @@ class Decoder:
         self._settings = settings
         self._line = 1
         self._facts: dict[str, Node] = {}
-        self._nodes = NodeTable((), settings.topology_levels)
+        self._nodes = NodeTable((), settings.topology_levels, read_gpu_models(settings.gpu_models))
         self._used: IntArray = self._nodes.allocatable
         self._queues: dict[str, Queue] = {}
         self._usage: dict[str, dict[str, int]] = {}
@@ -97,7 +98,9 @@ class Decoder:
         before, used = self._nodes, self._used
         _apply(self._facts, line.nodes)
         if line.nodes:
-            self._nodes = NodeTable(list(self._facts.values()), self._settings.topology_levels)
+            self._nodes = NodeTable(
+                list(self._facts.values()), before.topology_levels, before.gpu_models
+            )
             self._running.clear()  # their places are in rows
         # A line states the use of nodes that changed, by name; rows are those of the new table.
         self._used = carried_over(before, used, self._nodes).copy()

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from bireme.core.gangs import Gang
-from bireme.core.gpus import GPU
+from bireme.core.gpus import GPU, read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.queues import Queue, max_min_runtime_seconds, wait_bound_seconds
 from bireme.core.resources import IntArray, add
@@ -48,7 +48,9 @@ class SimulatedCluster:
         self._down: set[str] = set()
         self.away: set[str] = set()
         self._tenants: dict[int, dict[str, None]] = {}  # as a set in order of arrival
-        self.table = NodeTable(nodes, settings.topology_levels)
+        self.table = NodeTable(
+            nodes, settings.topology_levels, read_gpu_models(settings.gpu_models)
+        )
         self._running = RunningTable.of((), self.table.axis)
         self.used: IntArray = self.table.fixed.copy()
 
@@ -144,7 +146,7 @@ class SimulatedCluster:
 
     def _renew_table(self) -> None:
         nodes = [self._current(node) for node in self._nodes.values()]
-        self.table = NodeTable(nodes, self.settings.topology_levels)
+        self.table = NodeTable(nodes, self.settings.topology_levels, self.table.gpu_models)
         self.changes += 1
 
     def _current(self, node: Node) -> Node:

@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GPU_MODELS, NEWER_MODEL, UNKNOWN_MODEL, gpu_model
+from bireme.core.errors import SettingError
+from bireme.core.gpus import (
+    GPU,
+    GPU_MODEL_LABEL,
+    GPU_MODELS,
+    NEWER_MODEL,
+    UNKNOWN_MODEL,
+    gpu_model,
+    is_known_gpu_model,
+    read_gpu_models,
+)
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
@@ -70,6 +80,50 @@ def test_models_are_listed_from_slow_to_fast_and_found_by_their_own_name() -> No
     speeds = [model.speed for model in GPU_MODELS]
     assert speeds == sorted(speeds)
     assert [gpu_model(model.name) for model in GPU_MODELS] == list(GPU_MODELS)
+
+
+def test_an_added_model_counts_before_the_table_and_not_for_others() -> None:
+    added = read_gpu_models(("r100-nvl = 9.5:20", "H100=3.0:6"))
+    assert [(m.name, m.speed, m.dollars_per_hour) for m in added] == [
+        ("R100 NVL", 9.5, 20.0),
+        ("H100", 3.0, 6.0),
+    ]
+    assert gpu_model("NVIDIA-R100-NVL-288GB", added).speed == 9.5
+    assert gpu_model("NVIDIA-H100-PCIe", added).speed == 3.0
+    assert gpu_model("NVIDIA-H200", added) == gpu_model("NVIDIA-H200")
+    assert is_known_gpu_model("NVIDIA-R100-NVL-288GB", added)
+    assert not is_known_gpu_model("NVIDIA-R100-NVL-288GB")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("R100",), "gpu_models has 'R100'; write NAME=SPEED:DOLLARS, such as R100=9.5:20"),
+        (("R100=fast:20",), "gpu_models has 'R100=fast:20'; write NAME"),
+        (("R100=0:20",), "speed \\(of a V100\\) and dollars an hour must be above 0"),
+        (("R100=nan:20",), "must be above 0"),
+        (("R100=1:2", "r100=2:2"), "gpu_models has 'R100' twice; leave one out"),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_refused_where_the_settings_are(
+    texts: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        SchedulingSettings(gpu_models=texts)
+
+
+def test_das_prefers_a_model_that_the_settings_call_faster() -> None:
+    levels = SchedulingSettings().topology_levels
+    nodes = [
+        replace(a_node(name, 4), labels={**a_node(name, 4).labels, GPU_MODEL_LABEL: product})
+        for name, product in (("a", "NVIDIA-H100-PCIe"), ("b", "Accelerator-X"))
+    ]
+    for texts, chosen in (((), "a"), (("ACCELERATOR-X=9.5:8",), "b")):
+        table = NodeTable(nodes, levels, read_gpu_models(texts))
+        capacity = FreeCapacity(table, table.fixed)
+        placement = make_placer("das").place(a_gang("gang", a_task(1)), capacity)
+        assert placement is not None
+        assert [table.names[row] for row in placement.node_rows()] == [chosen], texts
 
 
 @pytest.mark.parametrize("slow", ["NVIDIA-A100-SXM4-80GB", "Tesla-V100-SXM2-16GB", "Tesla-T4"])

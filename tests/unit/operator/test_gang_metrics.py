@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bireme.core.decision import Admit, Hold
-from bireme.core.gpus import GPU
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.placement import Placement
 from bireme.core.policy import Ranked
 from bireme.core.queue_tree import QueueTree
@@ -238,3 +238,20 @@ def test_a_thousand_pools_and_policies_are_counted_as_the_first_by_name() -> Non
 def test_any_status_of_an_answer_is_one_of_a_few_classes() -> None:
     classes = {ApiError(status, "", "").status_class for status in range(1000)}
     assert classes == {"none", "3xx", "4xx", "404", "409", "410", "429", "5xx", "other"}
+
+
+def test_models_that_nobody_knows_are_shown_by_nodes_until_they_are_added() -> None:
+    registry = CollectorRegistry()
+    metrics = GangMetrics(MetricMaker(registry))
+    nodes = [
+        replace(a_node(name), labels={GPU_MODEL_LABEL: model} if model else {})
+        for name, model in (("a", "R100"), ("b", "R100"), ("c", "Tesla-T4"), ("d", ""))
+    ]
+
+    def shown(settings: SchedulingSettings) -> float | None:
+        metrics.show_devices([], a_snapshot(nodes, settings=settings))
+        return registry.get_sample_value("bireme_unknown_gpu_models", {"model": "R100"})
+
+    assert shown(SchedulingSettings()) == 2.0
+    assert registry.get_sample_value("bireme_unknown_gpu_models", {"model": "Tesla-T4"}) is None
+    assert shown(SchedulingSettings(gpu_models=("R100=9.5:20",))) is None

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.docs.reference import api, reasons, schema, settings, values
+from tools.docs.reference import api, gpu_models, reasons, schema, settings, values
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = {
     ROOT / "docs" / "reference" / "api.md": api.page,
+    ROOT / "docs" / "reference" / "gpu-models.md": gpu_models.page,
     ROOT / "docs" / "reference" / "reasons.md": reasons.page,
     ROOT / "docs" / "reference" / "settings.md": settings.page,
     values.CHART / "README.md": values.page,

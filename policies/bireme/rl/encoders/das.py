@@ -55,7 +55,7 @@ class _MachineTable:
         if isinstance(known, cls):
             return known
         label = nodes.label(GPU_MODEL_LABEL)
-        models = [gpu_model(value) for value in (*label.values, "")]
+        models = [gpu_model(value, nodes.gpu_models) for value in (*label.values, "")]
         # into the range of the models that the network has met
         speeds, rents = das_inputs.within_training(
             np.array([model.speed for model in models]),
