@@ -176,7 +176,12 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
     conditions = [{"type": "Loaded", "status": "True", "reason": "PolicyLoaded", "message": "ok"}]
     body = {
         "metadata": {"name": "trial"},
-        "spec": {"orderer": "fifo", "stage": "Shadow", "checkpoint": {"name": "das"}},
+        "spec": {
+            "orderer": "fifo",
+            "stage": "Shadow",
+            "checkpoint": {"name": "das"},
+            "parameters": {"placer": {"beta": 0.5}},
+        },
         "status": {"conditions": conditions, "decisions": 9, "fallbacks": 1, "shadow": shadow},
     }
     api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
@@ -185,7 +190,7 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
     assert "9 cycles, 1 with a part answered by rules" in out
     assert "75% of the starts as decided; 50% of the sizes; jobs are forecast to take 12 s" in out
     assert "orderer     fifo\n  First to arrive first" in out
-    assert "placer      checkpoint das, or else as in the operator's settings" in out
+    assert "placer      checkpoint das, beta 0.5, or else as in the operator's settings" in out
     status, _, err = await output(capsys, "explain", "none", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "no schedulingpolicies/none" in err

@@ -61,7 +61,7 @@ def _compared(shadow: Json) -> Iterator[str]:
 def _part(part: str, spec: Json) -> Iterator[str]:
     name = spec.get(part)
     parameters = (spec.get("parameters") or {}).get(part) or {}
-    given = "".join(f", {name} {value:g}" for name, value in sorted(parameters.items()))
+    given = "".join(f", {cleaned(name)} {value:g}" for name, value in sorted(parameters.items()))
     if name is None:
         learned = (spec.get("checkpoint") or {}).get("name")
         instead = f"checkpoint {learned}{given}, or else " if learned else ""
