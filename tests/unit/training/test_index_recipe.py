@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from bireme.contest.worlds import CHARGED
 from bireme.core.errors import SettingError
 from bireme.registry import make_orderer
 from bireme.rl.checkpoint import Checkpoint, load
-from bireme.simulator.loads import DAY
+from bireme.simulator.loads import offered_gpus
 from bireme.training.index import environment
 from bireme.training.index.evaluation import baselines
 from bireme.training.index.recipe import IndexRecipe
@@ -49,20 +50,19 @@ def test_rivals_are_the_rules_that_are_quick_to_ask() -> None:
 
 def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
     case = environment.test_case(Path(), "poisson-0.9-charged", 3)
-    gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.window.nodes(0.9))
-    assert case.window.offered_gpus / gpus == pytest.approx(0.9, rel=0.3)
+    gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.nodes)
+    assert offered_gpus(case.trace) / gpus == pytest.approx(0.9, rel=0.01)
     assert case.physics.restart_seconds > 0
 
 
 @needs_data
 def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
-    early = environment.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, environment.CHARGED)
-    late = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, environment.CHARGED)
+    early = environment.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, CHARGED)
+    late = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, CHARGED)
     known = [len(each.history._groups) for each in (early, late)]
     assert 0 < known[0] < known[1]
-    assert late.window.trace.jobs[-1].submitted < DAY
-    late.play(make_orderer("fifo"))
-    again = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, environment.CHARGED)
+    environment.play(late, make_orderer("fifo"))
+    again = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, CHARGED)
     assert again.history._groups == late.history._groups, "playing teaches a copy"
 
 

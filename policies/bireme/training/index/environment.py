@@ -5,13 +5,11 @@ the others evaluate it. A case is one day of every n-th job, on a cluster that i
 degree (:mod:`bireme.simulator.loads`). A virtual cluster stands for its users, as a namespace does
 in a real cluster, and the jobs that ran before the case are the history of run times.
 
-Stopping is free, as in most published comparisons, or charged for: half a minute to restart, and
-the work since the last checkpoint, one every half hour.
+Stopping is free, as in most published comparisons, or charged for.
 """
 
-import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -19,23 +17,22 @@ from typing import Final
 import numpy as np
 
 from bireme import registry
+from bireme.contest.worlds import CHARGED, Part, World, world_of
 from bireme.core.errors import SettingError
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
-from bireme.simulator.metrics import SimulationMetrics, measure
+from bireme.simulator.loads import DAY, GPUS_PER_NODE, made, stretch
+from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace, template_of, with_true_estimates
+from bireme.simulator.workload import Trace, template_of
 
 FILES: Final[Mapping[str, str]] = {
     "philly": "philly/philly_2017-09-04_2017-11-14.csv.gz",
     "muri": "muri/trace2.csv.gz",
 }
 CASE_LOADS: Final = (0.7, 0.9, 1.1)
-CHARGED: Final = Physics(restart_seconds=30.0, checkpoint_interval_seconds=1800.0)
 TRAINING_DAYS: Final = (3, 42)
 VALIDATION_DAYS: Final = (42, 49)
 TEST_DAYS: Final = (49, 71)
@@ -46,32 +43,11 @@ _MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
 _FEWEST_JOBS: Final = 360
 _REMEMBERED: Final = 3000
 """More runs than these before a case are not worth the time to learn them."""
-_CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexCase:
-    """A window of a trace at a load, the history of run times before it, and the cost of a stop."""
-
-    window: Window
-    load: float
-    history: RuntimeHistory
-    physics: Physics
-
-    def play(self, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
-        """Return the metrics of ``orderer``, with the default placement and all guardrails."""
-        policy = replace(_rules(), orderer=orderer)
-        trace = self.window.at(self.load)
-        outcome = simulate(
-            with_true_estimates(trace) if knows_run_times else trace,
-            self.window.nodes(self.load),
-            policy,
-            physics=self.physics,
-            # it learns; the next policy starts from the same
-            estimator=copy.deepcopy(self.history),
-            config=_CONFIG,
-        )
-        return measure(outcome)
+def play(world: World, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
+    """Return the metrics of ``orderer`` in ``world``, with the default placement."""
+    return world.play(replace(_rules(), orderer=orderer), knows_run_times=knows_run_times)
 
 
 @cache
@@ -90,14 +66,28 @@ def philly_days(
 
 def case(
     data: Path, trace: str, begin_days: float, take: slice, load: float, physics: Physics
-) -> IndexCase:
+) -> World:
     """Return the case of ``trace`` from ``begin_days`` on; ``take`` says which jobs stay."""
     days = 1.0 if trace == "philly" else _MURI_DAYS
-    window = stretch(_trace(data, trace), 0, begin_days, days, take)
-    return IndexCase(window, load, _history(data, trace, begin_days, take.step), physics)
+    block = f"{trace}, day {begin_days:g}"
+    return world_of(
+        stretch(_trace(data, trace), 0, begin_days, days, take),
+        load,
+        name=f"{block}, jobs {take.start}::{take.step}, load {load}",
+        block=block,
+        part=_part(trace, begin_days),
+        physics=physics,
+        history=_history(data, trace, begin_days, take.step),
+    )
 
 
-def test_case(data: Path, setting: str, seed: int) -> IndexCase:
+def _part(trace: str, day: float) -> Part:
+    if trace != "philly" or day >= TEST_DAYS[0]:
+        return "test"
+    return "validation" if day >= VALIDATION_DAYS[0] else "training"
+
+
+def test_case(data: Path, setting: str, seed: int) -> World:
     """Return the test case of ``setting`` that ``seed`` stands for.
 
     Raises:
@@ -107,7 +97,10 @@ def test_case(data: Path, setting: str, seed: int) -> IndexCase:
     physics = CHARGED if charged else Physics()
     if trace == "poisson":
         jobs = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
-        return IndexCase(made(seed, jobs), float(load), RuntimeHistory(), physics)
+        name = f"poisson, seed {seed}"
+        return world_of(
+            made(seed, jobs), float(load), name=name, block=name, part="test", physics=physics
+        )
     begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
     # first every window, then the same windows with other jobs
     turn, which = divmod(seed, len(begins))

@@ -15,7 +15,7 @@ from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedOrderer
 from bireme.simulator.metrics import SimulationMetrics
-from bireme.training.index.environment import CASE_LOADS, test_case
+from bireme.training.index.environment import CASE_LOADS, play, test_case
 from bireme.training.recipes import Results
 
 SLOW: Final = ("malo", "mosa", "rifling")
@@ -53,9 +53,9 @@ def evaluate(
     orderers = {name: registry.make_orderer(name.removesuffix(ORACLE)) for name in names if name}
     orderers[checkpoint.card.name] = LearnedOrderer(checkpoint)
     # the mean completion time, if no job ever waited
-    alone = float(np.mean([job.duration_seconds for job in case.window.trace.jobs]))
+    alone = float(np.mean([job.duration_seconds for job in case.trace.jobs]))
     return {
-        name: _numbers(case.play(each, name.endswith(ORACLE)), alone)
+        name: _numbers(play(case, each, name.endswith(ORACLE)), alone)
         for name, each in orderers.items()
     }
 

@@ -2,15 +2,11 @@
 
 The search minimises the simulator's own mean completion time. Every generation is scored on the
 same few cases, drawn anew each time from the training weeks, at several loads, half of them with
-stops charged for. The loss of an index is the mean over cases of
-
-    log mean JCT + 0.08 * log(1 h + p99 wait) + 0.005 * jobs past their wait bound
-
-so that a hundredth of completion time counts alike in every case, and waits are not forgotten. The
+stops charged for. The loss of an index is the mean of
+:func:`bireme.contest.tuning.loss` over cases. The
 traces are not shipped: ``--data FOLDER`` to train, ``--opt data=FOLDER`` to evaluate.
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,25 +16,25 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from bireme.contest.tuning import loss
+from bireme.contest.worlds import CHARGED, World
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl.components import ScoredOrderer
 from bireme.rl.encoders.index import IndexGangs
-from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.evolution import Evolution
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.index import evaluation
 from bireme.training.index.environment import (
-    CHARGED,
     TRAINING_DAYS,
     VALIDATION_DAYS,
-    IndexCase,
     case,
     philly_days,
+    play,
 )
 from bireme.training.index.networks import START_SCALES, IndexNetwork
 from bireme.training.runs import EarlyStopping, TrainingRun
@@ -47,8 +43,6 @@ LOADS: Final = (0.9, 1.0, 1.1, 1.2)
 """Offered loads of the training cases: where no gang waits, there is nothing to learn."""
 _MOST_JOBS: Final = 110
 _LEAST_JOBS_OF_A_DAY: Final = 400
-_WAIT_WEIGHT: Final = 0.08
-_BOUND_WEIGHT: Final = 0.005
 
 
 class IndexOrderer(ScoredOrderer):
@@ -140,7 +134,7 @@ class IndexSearch:
         self._generator.bit_generator.state = state["generator"]
         self.updates = state["updates"]
 
-    def _draw_cases(self) -> list[IndexCase]:
+    def _draw_cases(self) -> list[World]:
         # The order of the draws is part of what a seed means.
         chance = self._generator
         drawn = []
@@ -150,24 +144,16 @@ class IndexSearch:
             drawn.append(self._case(day, offset, load, is_charged=is_charged))
         return drawn
 
-    def _case(self, day: float, offset: int, load: float, *, is_charged: bool) -> IndexCase:
+    def _case(self, day: float, offset: int, load: float, *, is_charged: bool) -> World:
         """Return every tenth job of ``day``, from the ``offset``-th on."""
         physics = CHARGED if is_charged else Physics()
         return case(self._data, "philly", day, slice(offset, None, 10), load, physics)
 
 
-def mean_loss(network: IndexNetwork, cases: Sequence[IndexCase]) -> float:
+def mean_loss(network: IndexNetwork, cases: Sequence[World]) -> float:
     """Return the loss of ``network``, mean over ``cases``."""
     orderer = IndexOrderer(network)
-    return float(np.mean([_loss(each.play(orderer)) for each in cases]))
-
-
-def _loss(metrics: SimulationMetrics) -> float:
-    mean, tail = metrics.jct_seconds.mean, metrics.wait_seconds.p99
-    if mean is None or tail is None:  # no job finished
-        return math.inf
-    late = _BOUND_WEIGHT * metrics.wait_bound_violations
-    return math.log(max(mean, 1.0)) + _WAIT_WEIGHT * math.log(3600.0 + tail) + late
+    return float(np.mean([loss(play(each, orderer)) for each in cases]))
 
 
 class IndexRecipe:

@@ -1,0 +1,1 @@
+"""Contests of policies: worlds, candidates, tuning on training worlds, verdicts on others."""

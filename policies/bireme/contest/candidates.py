@@ -1,0 +1,158 @@
+"""Candidates: policies by name, and the rules with the constants that are tried for them.
+
+A candidate is written ``orderer/placer/sizer``, each a name of the registry, with parameters where
+it has any: ``tiresias-las?threshold_device_seconds=30000``; or ``checkpoint:FOLDER``, which stands
+for all the parts of that checkpoint. Parts that are left out are the defaults of
+:class:`~bireme.core.settings.SchedulingSettings`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from bireme import registry
+from bireme.core.errors import SettingError
+from bireme.core.policy import Orderer, Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.heuristics.tiresias import TiresiasGittins, TiresiasLas
+from bireme.onnx.checkpoints import read_card
+from bireme.simulator.options import read_options
+
+_DEFAULTS: Final = SchedulingSettings()
+_KNOWING: Final = ", run times known"
+_PARAMETRIC: Final[Mapping[str, Callable[..., Orderer]]] = {
+    "tiresias-gittins": TiresiasGittins,
+    "tiresias-las": TiresiasLas,
+}
+_WEIGHTED: Final = "combined-priority"
+"""Its parameters are settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy by the names of its parts.
+
+    Attributes:
+        knows_run_times: It is told true run times, which no operator has: the ceiling of a table.
+    """
+
+    orderer: str = _DEFAULTS.orderer
+    placer: str = _DEFAULTS.placer
+    sizer: str = _DEFAULTS.sizer
+    knows_run_times: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> "Candidate":
+        """Return the candidate written ``orderer/placer/sizer``; the inverse of :attr:`name`.
+
+        Raises:
+            SettingError: it has more than three parts, or an empty one.
+            CheckpointError: there is no checkpoint in the folder.
+        """
+        named = text.removesuffix(_KNOWING)
+        if named.startswith(registry.CHECKPOINT):
+            card, _ = read_card(Path(named.removeprefix(registry.CHECKPOINT)))
+            learned = dict.fromkeys(card.parts.by_name(), named)
+            return replace(cls(knows_run_times=named != text), **learned)
+        parts = named.split("/")
+        if len(parts) > 3 or "" in parts:
+            raise SettingError(
+                f"{text!r} is no policy; write orderer, orderer/placer or orderer/placer/sizer"
+            )
+        return cls(*parts, knows_run_times=named != text)
+
+    @property
+    def name(self) -> str:
+        """``orderer/placer/sizer`` without the last ones that are defaults, or the checkpoint."""
+        parts = [self.orderer, self.placer, self.sizer]
+        folders = [part for part in parts if part.startswith(registry.CHECKPOINT)]
+        if folders:
+            parts = folders[:1]
+        elif not self.sizer:
+            parts = parts[:1] if self.placer == _DEFAULTS.placer else parts[:2]
+        return "/".join(parts) + (_KNOWING if self.knows_run_times else "")
+
+    def policy(self, settings: SchedulingSettings = _DEFAULTS) -> tuple[Policy, SchedulingSettings]:
+        """Return the policy, made anew, and ``settings`` with its names and weights.
+
+        Raises:
+            SettingError: a part has no such name or parameter, or its value is out of range.
+        """
+        plain = replace(
+            settings, orderer=self.orderer.partition("?")[0], placer=self.placer, sizer=self.sizer
+        )
+        made = registry.make_policy(plain)
+        orderer, settings = _with_parameters(self.orderer, made.orderer, plain)
+        return replace(made, orderer=orderer), settings
+
+
+def _with_parameters(
+    text: str, made: Orderer, settings: SchedulingSettings
+) -> tuple[Orderer, SchedulingSettings]:
+    name, _, query = text.partition("?")
+    if not query:
+        return made, settings
+    if name == _WEIGHTED:
+        weights = {f.name: f.default for f in fields(settings) if f.name.endswith("_weight")}
+        given: dict[str, Any] = read_options(query, weights, SettingError)
+        return made, replace(settings, **given)
+    if name not in _PARAMETRIC:
+        known = ", ".join([_WEIGHTED, *_PARAMETRIC])
+        raise SettingError(f"{text!r}: {name} has no parameters; {known} have")
+    kind = _PARAMETRIC[name]
+    signature = inspect.signature(kind)
+    defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not None}
+    return kind(**read_options(query, defaults, SettingError)), settings
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, and the values of its constants that tuning tries, the default ones first.
+
+    Attributes:
+        orderer: Its name.
+        grid: Values by parameter; the default value is written None and leaves it out.
+        placers, sizers: The parts that go with it.
+    """
+
+    orderer: str
+    grid: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    placers: Sequence[str] = (_DEFAULTS.placer,)
+    sizers: Sequence[str] = (_DEFAULTS.sizer,)
+
+    def candidates(self) -> list[Candidate]:
+        """Return one candidate for every combination; the first has all defaults."""
+        found = []
+        for values in product(*self.grid.values()):
+            pairs = zip(self.grid, values, strict=True)
+            query = "&".join(f"{name}={value}" for name, value in pairs if value is not None)
+            query = query.replace("e+", "e")  # a plus sign would be read as a space
+            orderer = f"{self.orderer}?{query}" if query else self.orderer
+            found += [Candidate(orderer, *rest) for rest in product(self.placers, self.sizers)]
+        return found
+
+
+RULES: Final = (
+    Rule(_WEIGHTED, {"parallelism_weight": (None, 0.0, 1.0)}),
+    Rule("fifo"),
+    Rule("fair-share"),
+    Rule("sjf"),
+    Rule("smallest-first"),
+    Rule("srsf"),
+    Rule("srtf"),
+    Rule("tetris"),
+    Rule("tiresias-gittins", {"quantum_device_seconds": (None, 32, 512, 2048, 8192)}),
+    Rule(
+        "tiresias-las",
+        {
+            "threshold_device_seconds": (None, 1000, 10_000, 30_000, 100_000),
+            "promote_knob": (None, 8),
+        },
+    ),
+)
+"""Orderers that are quick to ask, for gangs of fixed size, with the constants that matter."""
+ORACLES: Final = (Candidate("srtf", knows_run_times=True), Candidate("srsf", knows_run_times=True))
+"""Told true run times, as the ceiling."""

@@ -1,0 +1,102 @@
+"""Tuning: the candidate with the least loss on training worlds, by halving or by all of them.
+
+Deterministic: the same candidates and worlds have the same winner, and of equal ones the first.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bireme.contest.candidates import Candidate
+from bireme.contest.worlds import World
+from bireme.core.errors import SettingError
+from bireme.simulator.metrics import SimulationMetrics
+
+PlayAll: TypeAlias = Callable[[Sequence[tuple[Candidate, World]]], Sequence[SimulationMetrics]]
+"""Plays every pair, and returns the metrics in the same order."""
+
+_WAIT_WEIGHT: Final = 0.08
+_BOUND_WEIGHT: Final = 0.005
+
+
+def play(candidate: Candidate, world: World) -> SimulationMetrics:
+    """Return the metrics of ``candidate`` in ``world``, under its name."""
+    policy, settings = candidate.policy(world.settings)
+    metrics = world.play(policy, settings, knows_run_times=candidate.knows_run_times)
+    return replace(metrics, policy=candidate.name)
+
+
+def play_all(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+    """Play ``pairs`` one after the other, in this process."""
+    return [play(candidate, world) for candidate, world in pairs]
+
+
+def loss(metrics: SimulationMetrics) -> float:
+    """Return how bad a run was; infinite where a job did not finish.
+
+        log mean JCT + 0.08 * log(1 h + p99 wait) + 0.005 * jobs past their wait bound
+
+    so that a hundredth of completion time counts alike in every world, and waits are not forgotten.
+    """
+    mean, tail = metrics.jct_seconds.mean, metrics.wait_seconds.p99
+    if mean is None or tail is None or metrics.unfinished:
+        return math.inf
+    late = _BOUND_WEIGHT * metrics.wait_bound_violations
+    return math.log(max(mean, 1.0)) + _WAIT_WEIGHT * math.log(3600.0 + tail) + late
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One round of a tuning: the loss of each candidate, mean over so many worlds."""
+
+    worlds: int
+    losses: tuple[tuple[Candidate, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The best candidate, and the rounds that found it."""
+
+    best: Candidate
+    rungs: tuple[Rung, ...]
+
+
+def tune(
+    candidates: Sequence[Candidate],
+    worlds: Sequence[World],
+    players: PlayAll = play_all,
+    *,
+    rungs: int = 1,
+) -> Tuned:
+    """Return the candidate with the least mean loss.
+
+    With one rung all candidates play all ``worlds``. With more, successive halving (Jamieson and
+    Talwalkar, AISTATS 2016): the first rung plays a ``2^(rungs-1)``-th of the worlds, evenly spread
+    over them, and every further one twice as many with the better half of the candidates.
+
+    Raises:
+        SettingError: there are no candidates or worlds, or one of ``worlds`` is kept for the test.
+    """
+    if not candidates or not worlds or rungs < 1:
+        raise SettingError(
+            f"{len(candidates)} candidates on {len(worlds)} worlds in {rungs} rungs leave nothing "
+            "to tune; give at least one of each"
+        )
+    if kept := [world.name for world in worlds if world.part == "test"]:
+        raise SettingError(
+            f"world {kept[0]!r} is kept for the test; tune on worlds for training or validation"
+        )
+    left, history = list(candidates), []
+    for rung in range(rungs):
+        chosen = worlds[:: 2 ** (rungs - 1 - rung)]
+        pairs = [(candidate, world) for candidate in left for world in chosen]
+        table = np.array([loss(metrics) for metrics in players(pairs)])
+        means = table.reshape(len(left), len(chosen)).mean(axis=1).tolist()
+        history.append(Rung(len(chosen), tuple(zip(left, means, strict=True))))
+        order = sorted(range(len(left)), key=means.__getitem__)  # stable: ties by the order given
+        keep = 1 if rung == rungs - 1 else math.ceil(len(left) / 2)
+        left = [left[at] for at in sorted(order[:keep])]
+    return Tuned(left[0], tuple(history))

@@ -1,0 +1,101 @@
+"""Verdicts: how a candidate does beside a baseline on the same worlds, with intervals.
+
+The ratio is one of means, its interval a paired bootstrap over blocks of worlds (see
+:mod:`bireme.simulator.comparison`): days are drawn, and the loads of a drawn day come with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from bireme.contest.worlds import World
+from bireme.core.errors import SettingError
+from bireme.core.resources import FloatArray
+from bireme.simulator.comparison import Estimate, draws, ratios
+from bireme.simulator.metrics import SimulationMetrics
+
+Finding: TypeAlias = Literal["better", "worse", "level", "too few", "unfinished"]
+FEWEST_BLOCKS: Final = 5
+"""Of fewer blocks a bootstrap interval is too narrow to decide anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A candidate beside a baseline.
+
+    Attributes:
+        worlds, blocks: On how many both played.
+        jct: Mean completion time over the baseline's.
+        p99_wait: Mean over worlds of the p99 wait, over the baseline's; None where that one's is 0.
+        stops, baseline_stops: Preemptions in a world, on average.
+        unfinished: Jobs of the candidate that never finished, over all worlds.
+        fallbacks: Its decisions that the rules replaced, over all worlds.
+    """
+
+    worlds: int
+    blocks: int
+    jct: Estimate
+    p99_wait: Estimate | None
+    stops: float
+    baseline_stops: float
+    unfinished: int
+    fallbacks: int
+
+    @property
+    def finding(self) -> Finding:
+        """What the interval of the mean completion time says.
+
+        ``better`` or ``worse`` where it lies on one side of 1, else ``level``; ``too few`` where
+        there are too few blocks to say, ``unfinished`` where jobs did not finish.
+        """
+        if self.unfinished:
+            return "unfinished"
+        low, high = self.jct.low, self.jct.high
+        if self.blocks < FEWEST_BLOCKS or low is None or high is None:
+            return "too few"
+        if high < 1:
+            return "better"
+        return "worse" if low > 1 else "level"
+
+
+def verdict(
+    worlds: Sequence[World],
+    runs: Sequence[SimulationMetrics],
+    baseline: Sequence[SimulationMetrics],
+) -> Verdict:
+    """Return the verdict on ``runs``, of which each was on the world at its place.
+
+    Raises:
+        SettingError: there are no worlds, not as many runs as worlds, or no job of a world
+            finished.
+    """
+    if not worlds or not len(worlds) == len(runs) == len(baseline):
+        raise SettingError(
+            f"{len(runs)} and {len(baseline)} runs on {len(worlds)} worlds; give one run of each "
+            "policy for every world"
+        )
+    blocks = list(dict.fromkeys(world.block for world in worlds))
+    of = np.array([blocks.index(world.block) for world in worlds])
+    ours, theirs = (_block_means(each, of, len(blocks)) for each in (runs, baseline))
+    jct, wait = ratios(ours, theirs, draws(len(blocks)))
+    if jct is None:
+        raise SettingError("a world has no finished job to compare by; give longer worlds")
+    return Verdict(
+        worlds=len(worlds),
+        blocks=len(blocks),
+        jct=jct,
+        p99_wait=wait,
+        stops=float(np.mean([run.preemptions for run in runs])),
+        baseline_stops=float(np.mean([run.preemptions for run in baseline])),
+        unfinished=sum(run.jobs - run.finished for run in runs),
+        fallbacks=sum(run.fallbacks for run in runs),
+    )
+
+
+def _block_means(runs: Sequence[SimulationMetrics], of: FloatArray, blocks: int) -> FloatArray:
+    """Return mean completion time and p99 wait by block, seconds, shape (blocks, 2)."""
+    rows = [(run.jct_seconds.mean, run.wait_seconds.p99) for run in runs]
+    table = np.array([[np.nan if value is None else value for value in row] for row in rows])
+    return np.array([table[of == block].mean(axis=0) for block in range(blocks)])
