@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bireme import registry
 from bireme.core.errors import SettingError
-from bireme.core.policy import Orderer, Policy
+from bireme.core.policy import PARTS, Orderer, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.tiresias import TiresiasGittins, TiresiasLas
 from bireme.onnx.checkpoints import read_card
@@ -55,14 +55,15 @@ class Candidate:
         named = text.removesuffix(_KNOWING)
         if named.startswith(registry.CHECKPOINT):
             card, _ = read_card(Path(named.removeprefix(registry.CHECKPOINT)))
-            learned = dict.fromkeys(card.parts.by_name(), named)
-            return replace(cls(knows_run_times=named != text), **learned)
+            parts = [named if p in card.parts.by_name() else getattr(cls(), p) for p in PARTS]
+            return cls(parts[0], parts[1], parts[2], named != text)
         parts = named.split("/")
         if len(parts) > 3 or "" in parts:
             raise SettingError(
                 f"{text!r} is no policy; write orderer, orderer/placer or orderer/placer/sizer"
             )
-        return cls(*parts, knows_run_times=named != text)
+        parts += [cls().orderer, cls().placer, cls().sizer][len(parts) :]
+        return cls(parts[0], parts[1], parts[2], named != text)
 
     @property
     def name(self) -> str:

@@ -59,10 +59,12 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
 def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
     early = environment.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, CHARGED)
     late = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, CHARGED)
-    known = [len(each.history._groups) for each in (early, late)]
-    assert 0 < known[0] < known[1]
+    assert early.history is not None
+    assert late.history is not None
+    assert 0 < len(early.history._groups) < len(late.history._groups)
     environment.play(late, make_orderer("fifo"))
     again = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, CHARGED)
+    assert again.history is not None
     assert again.history._groups == late.history._groups, "playing teaches a copy"
 
 
