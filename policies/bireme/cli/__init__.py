@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "outlook": "when every gang that waits should start, by the leader or by a record",
     "train": "make a learned policy: a folder with its checkpoint and its curves",
     "evaluate": "compare a learned policy with its rivals, with the same seeds for all",
+    "benchmark": "every policy beside the best tuned rule, on data that none was chosen by",
     "forecast": "how well a series can be forecast, by which model, and what comes next",
     "forecast-pools": "forecast the demand of every NodePoolScaler, and write it into their status",
     "why": "why a job waits, or where it is: the dominant reason first, and what would help",

@@ -6,29 +6,20 @@ for all the parts of that checkpoint. Parts that are left out are the defaults o
 :class:`~bireme.core.settings.SchedulingSettings`.
 """
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bireme import registry
 from bireme.core.errors import SettingError
-from bireme.core.policy import PARTS, Orderer, Policy
+from bireme.core.policy import PARTS, Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.tiresias import TiresiasGittins, TiresiasLas
 from bireme.onnx.checkpoints import read_card
-from bireme.simulator.options import read_options
 
 _DEFAULTS: Final = SchedulingSettings()
 _KNOWING: Final = ", run times known"
-_PARAMETRIC: Final[Mapping[str, Callable[..., Orderer]]] = {
-    "tiresias-gittins": TiresiasGittins,
-    "tiresias-las": TiresiasLas,
-}
-_WEIGHTED: Final = "combined-priority"
-"""Its parameters are settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,36 +68,13 @@ class Candidate:
         return "/".join(parts) + (_KNOWING if self.knows_run_times else "")
 
     def policy(self, settings: SchedulingSettings = _DEFAULTS) -> tuple[Policy, SchedulingSettings]:
-        """Return the policy, made anew, and ``settings`` with its names and weights.
+        """Return the policy, made anew, and ``settings`` with its names.
 
         Raises:
             SettingError: a part has no such name or parameter, or its value is out of range.
         """
-        plain = replace(
-            settings, orderer=self.orderer.partition("?")[0], placer=self.placer, sizer=self.sizer
-        )
-        made = registry.make_policy(plain)
-        orderer, settings = _with_parameters(self.orderer, made.orderer, plain)
-        return replace(made, orderer=orderer), settings
-
-
-def _with_parameters(
-    text: str, made: Orderer, settings: SchedulingSettings
-) -> tuple[Orderer, SchedulingSettings]:
-    name, _, query = text.partition("?")
-    if not query:
-        return made, settings
-    if name == _WEIGHTED:
-        weights = {f.name: f.default for f in fields(settings) if f.name.endswith("_weight")}
-        given: dict[str, Any] = read_options(query, weights, SettingError)
-        return made, replace(settings, **given)
-    if name not in _PARAMETRIC:
-        known = ", ".join([_WEIGHTED, *_PARAMETRIC])
-        raise SettingError(f"{text!r}: {name} has no parameters; {known} have")
-    kind = _PARAMETRIC[name]
-    signature = inspect.signature(kind)
-    defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not None}
-    return kind(**read_options(query, defaults, SettingError)), settings
+        named = replace(settings, orderer=self.orderer, placer=self.placer, sizer=self.sizer)
+        return registry.make_policy(named), named
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +105,7 @@ class Rule:
 
 
 RULES: Final = (
-    Rule(_WEIGHTED, {"parallelism_weight": (None, 0.0, 1.0)}),
+    Rule("combined-priority", {"parallelism_weight": (None, 0.0, 1.0)}),
     Rule("fifo"),
     Rule("fair-share"),
     Rule("sjf"),

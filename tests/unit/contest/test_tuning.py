@@ -67,19 +67,6 @@ def test_a_text_that_is_no_policy_is_refused(text: str, message: str) -> None:
         Candidate.read(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("tiresias-las?treshold_device_seconds=3", "did you mean 'threshold_device_seconds'"),
-        ("tiresias-las?threshold_device_seconds=-3", "must be a number above 0"),
-        ("fifo?promote_knob=3", "promote_knob|no parameter"),
-    ],
-)
-def test_a_parameter_that_is_none_is_refused(text: str, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        Candidate.read(text).policy()
-
-
 @pytest.mark.parametrize("text", ["fifo", "sjf/best-fit", "fifo/packing/goodput"])
 def test_a_name_reads_back_as_its_candidate(text: str) -> None:
     assert Candidate.read(text).name == text

@@ -9,7 +9,7 @@ from bireme.core.errors import SettingError
 from bireme.registry import make_orderer
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.simulator.loads import offered_gpus
-from bireme.training.index import environment
+from bireme.training.index import environment, evaluation
 from bireme.training.index.evaluation import baselines
 from bireme.training.index.recipe import IndexRecipe
 from bireme.training.runs import TrainingRun
@@ -32,15 +32,7 @@ def test_it_learns_from_traces_only(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_trace_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"there is no philly/.*name the folder"):
-        environment.test_case(tmp_path, "philly-0.9", 0)
-
-
-def test_weeks_to_learn_from_to_stop_by_and_to_judge_by_are_apart() -> None:
-    days = [
-        range(*each)
-        for each in (environment.TRAINING_DAYS, environment.VALIDATION_DAYS, environment.TEST_DAYS)
-    ]
-    assert days[0].stop <= days[1].start < days[1].stop <= days[2].start
+        evaluation.test_case(tmp_path, "philly-0.9", 0)
 
 
 def test_rivals_are_the_rules_that_are_quick_to_ask() -> None:
@@ -49,7 +41,7 @@ def test_rivals_are_the_rules_that_are_quick_to_ask() -> None:
 
 
 def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
-    case = environment.test_case(Path(), "poisson-0.9-charged", 3)
+    case = evaluation.test_case(Path(), "poisson-0.9-charged", 3)
     gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.nodes)
     assert offered_gpus(case.trace) / gpus == pytest.approx(0.9, rel=0.01)
     assert case.physics.restart_seconds > 0
@@ -57,13 +49,13 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
 
 @needs_data
 def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
-    early = environment.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, CHARGED)
-    late = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, CHARGED)
+    early = environment.case(DATA, "training", 30.0, slice(0, None, 10), 0.9, CHARGED)
+    late = environment.case(DATA, "validation", 45.0, slice(0, None, 10), 0.9, CHARGED)
     assert early.history is not None
     assert late.history is not None
     assert 0 < len(early.history._groups) < len(late.history._groups)
     environment.play(late, make_orderer("fifo"))
-    again = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, CHARGED)
+    again = environment.case(DATA, "validation", 45.0, slice(0, None, 10), 0.9, CHARGED)
     assert again.history is not None
     assert again.history._groups == late.history._groups, "playing teaches a copy"
 

@@ -5,23 +5,37 @@ training never saw.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from bireme import registry
+from bireme.contest.families import LOADS, PHILLY_DAYS
+from bireme.contest.sealed import whole_philly
+from bireme.contest.worlds import CHARGED, World, world_of
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedOrderer
+from bireme.simulator.loads import GPUS_PER_NODE, made, stretch
 from bireme.simulator.metrics import SimulationMetrics
-from bireme.training.index.environment import CASE_LOADS, play, test_case
+from bireme.simulator.physics.model import Physics
+from bireme.simulator.traces.sources import read_trace
+from bireme.simulator.workload import Trace
+from bireme.training.index.environment import days_with, play, thinned
 from bireme.training.recipes import Results
 
 SLOW: Final = ("malo", "mosa", "rifling")
 """Orderers that search for seconds per decision: not beside the others."""
 ORACLE: Final = "-knowing"
 """Ending of the name of a rule that is given the true run times."""
+TEST_EVERY: Final = 6
+"""Every sixth job makes clusters of two to four nodes; training takes every tenth, for speed."""
+_MURI: Final = "muri/trace2.csv.gz"
+_MURI_DAYS: Final = 24.8
+_MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
+_FEWEST_JOBS: Final = 360
 PRIMARY: Final = ("mean_jct_minutes", True)
 _ALIASES: Final = ("fcfs",)
 _CHARGED: Final = "; a stop costs 30 s and the work of up to half an hour"
@@ -33,7 +47,7 @@ _TRACES: Final = {
 SETTINGS: Final[Mapping[str, str]] = {
     f"{trace}-{load}{charged}": f"{text}, offered load {load}{_CHARGED if charged else ''}"
     for trace, text in _TRACES.items()
-    for load in CASE_LOADS
+    for load in LOADS
     for charged in ("", "-charged")
 }
 
@@ -58,6 +72,48 @@ def evaluate(
         name: _numbers(play(case, each, name.endswith(ORACLE)), alone)
         for name, each in orderers.items()
     }
+
+
+def test_case(data: Path, setting: str, seed: int) -> World:
+    """Return the test case of ``setting`` that ``seed`` stands for.
+
+    Raises:
+        SettingError: ``data`` has no such trace.
+    """
+    trace, load, *charged = setting.split("-")
+    physics = CHARGED if charged else Physics()
+    if trace == "poisson":
+        jobs = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
+        name = f"poisson, seed {seed}"
+        return world_of(
+            made(seed, jobs), float(load), name=name, block=name, part="test", physics=physics
+        )
+    begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
+    # first every window, then the same windows with other jobs
+    turn, which = divmod(seed, len(begins))
+    take = slice(3 * turn % TEST_EVERY, None, TEST_EVERY)
+    jobs, days = (whole_philly(data), 1.0) if trace == "philly" else (_muri(data), _MURI_DAYS)
+    return thinned(jobs, begins[which], days, take, float(load), physics=physics, part="test")
+
+
+@cache
+def _philly_test_days(data: Path) -> list[float]:
+    """Return the test days with enough jobs, and more than one node at every load."""
+    trace = whole_philly(data)
+    windows = {
+        day: stretch(trace, 0, day, 1.0, slice(0, None, TEST_EVERY))
+        for day in days_with(trace, PHILLY_DAYS["test"][:-1], _FEWEST_JOBS)  # the last is cut off
+    }
+    return [day for day, window in windows.items() if len(window.nodes(max(LOADS))) > 1]
+
+
+@cache
+def _muri(data: Path) -> Trace:
+    if not (data / _MURI).is_file():
+        raise SettingError(
+            f"there is no {_MURI} in {str(data)!r}; name the folder that has the traces"
+        )
+    return read_trace(f"muri:{data / _MURI}", gpus_per_node=GPUS_PER_NODE)
 
 
 def baselines() -> list[str]:

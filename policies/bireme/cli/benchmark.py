@@ -1,0 +1,161 @@
+"""``bireme benchmark``: every policy beside the best tuned rule, on data that none was chosen by.
+
+The tables go to standard output, all numbers to ``--json``. Finished runs are kept in ``--out``,
+so that the same command goes on where it was stopped.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, write_results
+from bireme.contest.families import FAMILIES, LOADS, Family, find
+from bireme.contest.gate import LEARNED, LEARNED_ELASTIC, FamilyResult, Scope, judge
+from bireme.contest.runs import Runs
+from bireme.contest.verdicts import Verdict
+from bireme.simulator.comparison import Estimate
+from bireme.simulator.reports import terminal
+from bireme.tables import aligned
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="folder with the public traces")
+    add(
+        "--out",
+        type=Path,
+        default=Path("benchmark"),
+        metavar="DIR",
+        help="where finished runs are kept, a line each; default: %(default)s",
+    )
+    add(
+        "--family",
+        default=",".join(FAMILIES),
+        metavar="NAMES",
+        help="families of worlds, with commas between; default: %(default)s",
+    )
+    add(
+        "--blocks",
+        type=whole,
+        default=Scope().test_blocks,
+        metavar="N",
+        help="test the first N blocks of a family, each at three loads; default: %(default)s",
+    )
+    add(
+        "--training-blocks",
+        type=whole,
+        default=Scope().training_blocks,
+        metavar="N",
+        help="tune the rules on as many of the training part; default: %(default)s",
+    )
+    add(
+        "--rules",
+        default="",
+        metavar="NAMES",
+        help="tune these orderers only, with commas between; default: all of a family",
+    )
+    add(
+        "--checkpoint",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=DIR",
+        help="judge learned policy NAME by the checkpoint in DIR; once for each training seed; "
+        "default: the one that comes with Bireme",
+    )
+    add("--jobs", type=whole, default=1, metavar="N", help="processes; default: 1")
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+
+
+def run(options: argparse.Namespace) -> int:
+    check_target("--json", options.json)
+    families, scope = _families(options), _scope(options)
+    progress = terminal.ProgressLine(sys.stderr, time.monotonic)
+    stage = ""
+
+    def tell(what: str) -> None:
+        nonlocal stage
+        stage = what
+        progress.clear()
+        sys.stderr.write(f"{what}\n")
+
+    def show(done: int, total: int, seconds_left: float) -> None:
+        left = terminal.duration(seconds_left)
+        progress.show(f"{done} of {total} runs, {left} left: {stage}", done, total)
+
+    with naming("--out"):
+        runs = Runs(options.out, options.jobs, show)
+    try:
+        data = options.data or Path("data")
+        found = [judge(data, family, scope, runs.play_all, tell) for family in families]
+    finally:
+        progress.clear()
+    numbers = {"families": [each.to_json() for each in found]}
+    write_results(options, numbers, "\n\n".join(map(_text, found)) + "\n")
+    return 0
+
+
+def _families(options: argparse.Namespace) -> list[Family]:
+    with naming("--family"):
+        found = [find(name.strip()) for name in options.family.split(",")]
+    for family in found:
+        if family.needs_data and options.data is None:
+            raise UsageError(
+                f"argument --data: the worlds of {family.name} are made of public traces; name "
+                "their folder, or only families that are generated with --family"
+            )
+    return found
+
+
+def _scope(options: argparse.Namespace) -> Scope:
+    folders: dict[str, list[Path]] = {}
+    for name, folder in options.checkpoint:
+        if name not in {**LEARNED, **LEARNED_ELASTIC}:
+            known = ", ".join(sorted({**LEARNED, **LEARNED_ELASTIC}))
+            raise UsageError(f"argument --checkpoint: {name!r} is none of {known}")
+        folders.setdefault(name, []).append(Path(folder))
+    rules = [name.strip() for name in options.rules.split(",") if name.strip()]
+    return Scope(options.training_blocks, options.blocks, rules, folders)
+
+
+def _text(found: FamilyResult) -> str:
+    title = (
+        f"{found.family}: {found.says}\n  {found.split}\n  {found.jobs:,} jobs in "
+        f"{terminal.plural(found.worlds, 'test world')} of {terminal.plural(found.blocks, 'block')}"
+    )
+    head, rows = table(found)
+    return "\n".join([title, "", *aligned([head, *rows])])
+
+
+def table(found: FamilyResult) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of a family's table, as people read them."""
+    head = ["policy", "seeds", "mean JCT, ratio", *(f"at {load}" for load in LOADS)]
+    head += ["p99 wait, ratio", "stops", "of the baseline", "finding"]
+    return head, [
+        [
+            row.name if row.kind != "default" else f"default ({row.policy})",
+            str(row.seeds) if row.seeds else "-",
+            _ratio(row.overall.jct),
+            *(_ratio(row.by_load[str(load)].jct) for load in LOADS),
+            _ratio(row.overall.p99_wait),
+            terminal.count(row.overall.stops),
+            terminal.count(row.overall.baseline_stops),
+            _finding(row.overall) if row.kind != "baseline" else "baseline",
+        ]
+        for row in found.rows
+    ]
+
+
+def _ratio(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    interval = estimate.interval
+    bounds = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+    return f"{estimate.mean:.3f}{bounds}"
+
+
+def _finding(found: Verdict) -> str:
+    left = f", {found.unfinished} jobs unfinished" if found.unfinished else ""
+    back = f", {found.fallbacks} fallbacks" if found.fallbacks else ""
+    return f"{found.finding}{left}{back}"

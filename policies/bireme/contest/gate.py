@@ -1,0 +1,202 @@
+"""The gate: every policy beside the best tuned rule, on worlds that nothing was chosen by.
+
+Per family: the constants of every rule are tuned on training worlds, the best rule there becomes
+the baseline, and all play the test worlds. Stops are charged for everywhere.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from bireme.contest.candidates import ORACLES, Candidate
+from bireme.contest.families import LOADS, Family, tuning_worlds
+from bireme.contest.sealed import test_worlds
+from bireme.contest.tuning import PlayAll, tune
+from bireme.contest.verdicts import Verdict, verdict
+from bireme.contest.worlds import World
+from bireme.core.errors import SettingError
+
+Kind = Literal["baseline", "default", "learned", "ceiling"]
+
+LEARNED: Final[Mapping[str, str]] = {
+    "a2c": "a2c",
+    "a2c-cnn": "a2c-cnn",
+    "das": "das/das",
+    "learned-index": "learned-index",
+}
+"""Learned policies for gangs of fixed size, as they are served."""
+LEARNED_ELASTIC: Final[Mapping[str, str]] = {
+    "learned-index": "learned-index",
+    "rlpto": "combined-priority/packing/rlpto",
+    "tapfinger": "tapfinger/tapfinger/tapfinger",
+}
+"""The same for elastic gangs; a part that a policy lacks is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much of each family is played.
+
+    Attributes:
+        training_blocks, test_blocks: Blocks, each at three loads.
+        rules: Orderers that are tuned; empty for all of the family.
+        checkpoints: Folders of more trainings by the name of the learned policy; their runs are
+            averaged with nothing else, so name all seeds, the shipped one too.
+    """
+
+    training_blocks: int = 4
+    test_blocks: int = 12
+    rules: Sequence[str] = ()
+    checkpoints: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One policy in one family.
+
+    Attributes:
+        policy: How it is written.
+        seeds: Trainings that the row is over; 0 for what is not learned.
+        overall: The verdict over all loads.
+        by_load: The verdict at each load.
+    """
+
+    name: str
+    policy: str
+    kind: Kind
+    seeds: int
+    overall: Verdict
+    by_load: Mapping[str, Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A rule's best constants, and the loss of that on the training worlds."""
+
+    rule: str
+    best: str
+    loss: float
+    tried: int
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyResult:
+    """The gate's table of one family; the first of ``rows`` is the baseline.
+
+    Attributes:
+        jobs: In all test worlds.
+        nodes: Fewest and most of a test world.
+    """
+
+    family: str
+    says: str
+    split: str
+    tunings: Sequence[Tuning]
+    training_worlds: int
+    worlds: int
+    blocks: int
+    jobs: int
+    nodes: tuple[int, int]
+    rows: Sequence[Row]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything, with what each verdict finds."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        for row, written in zip(self.rows, found["rows"], strict=True):
+            written["finding"] = row.overall.finding
+        return found
+
+
+def judge(
+    data: Path,
+    family: Family,
+    scope: Scope,
+    players: PlayAll,
+    on_stage: Callable[[str], object] = str,
+) -> FamilyResult:
+    """Return the table of ``family``; ``on_stage`` is told what is played next.
+
+    Raises:
+        SettingError: a file of the family is missing, or a checkpoint cannot be used.
+        SimulationError: a run failed.
+    """
+    if scope.rules:
+        rules = [rule for rule in family.rules if rule.orderer in scope.rules]
+        if not rules:
+            known = ", ".join(rule.orderer for rule in family.rules)
+            raise SettingError(
+                f"none of {', '.join(scope.rules)} is a rule of family {family.name}; it has "
+                f"{known}"
+            )
+        family = replace(family, rules=rules)
+    training = tuning_worlds(data, family.name, "training", scope.training_blocks)
+    on_stage(f"{family.name}: {len(family.rules)} rules on {len(training)} training worlds")
+    tunings, best = _tuned(family, training, players)
+    worlds = test_worlds(data, family.name, scope.test_blocks)
+    contenders = _contenders(family, best, scope)
+    on_stage(f"{family.name}: {len(contenders)} policies on {len(worlds)} test worlds")
+    baseline = list(players([(best, world) for world in worlds]))
+    rows = []
+    for name, kind, seeds in contenders:
+        played = [list(players([(each, world) for world in worlds])) for each in seeds]
+        loads = {f"{load}": [w.load == load for w in worlds] for load in LOADS}
+        judged = {
+            which: verdict(
+                _where(worlds, chosen) * len(seeds),
+                [run for runs in played for run in _where(runs, chosen)],
+                _where(baseline, chosen) * len(seeds),
+            )
+            for which, chosen in {"": [True] * len(worlds), **loads}.items()
+        }
+        overall = judged.pop("")
+        count = len(seeds) if kind == "learned" else 0
+        rows.append(Row(name, seeds[0].name, kind, count, overall, judged))
+    return FamilyResult(
+        family=family.name,
+        says=family.says,
+        split=family.split,
+        tunings=tunings,
+        training_worlds=len(training),
+        worlds=len(worlds),
+        blocks=len({world.block for world in worlds}),
+        jobs=sum(len(world.trace.jobs) for world in worlds),
+        nodes=(min(len(w.nodes) for w in worlds), max(len(w.nodes) for w in worlds)),
+        rows=rows,
+    )
+
+
+def _where(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:
+    return [value for value, is_chosen in zip(values, chosen, strict=True) if is_chosen]
+
+
+def _tuned(
+    family: Family, worlds: Sequence[World], players: PlayAll
+) -> tuple[list[Tuning], Candidate]:
+    found, least = [], (float("inf"), Candidate())
+    for rule in family.rules:
+        candidates = rule.candidates()
+        tuned = tune(candidates, worlds, players, rungs=2 if len(candidates) > 2 else 1)
+        loss = dict(tuned.rungs[-1].losses)[tuned.best]
+        found.append(Tuning(rule.orderer, tuned.best.name, loss, len(candidates)))
+        least = min(least, (loss, tuned.best), key=lambda each: each[0])
+    return found, least[1]
+
+
+def _contenders(
+    family: Family, best: Candidate, scope: Scope
+) -> list[tuple[str, Kind, list[Candidate]]]:
+    found: list[tuple[str, Kind, list[Candidate]]] = [
+        (best.name, "baseline", [best]),
+        ("default", "default", [Candidate()]),
+    ]
+    for name, written in (LEARNED_ELASTIC if family.is_elastic else LEARNED).items():
+        folders = scope.checkpoints.get(name, ())
+        texts = [f"checkpoint:{folder}" for folder in folders] or [written]
+        found.append((name, "learned", [Candidate.read(text) for text in texts]))
+    for oracle in ORACLES:
+        told = replace(oracle, placer=best.placer, sizer=best.sizer)
+        found.append((told.name, "ceiling", [told]))
+    return found

@@ -1,0 +1,100 @@
+"""``bireme benchmark`` end to end, on small generated worlds."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.cli import main
+from bireme.contest import gate, runs
+from bireme.contest.candidates import Rule
+from bireme.contest.families import FAMILIES, Family
+from bireme.contest.worlds import Part, World, world_of
+from bireme.simulator.loads import made
+from bireme.simulator.traces.sources import read_trace
+
+RULES = (
+    Rule("fifo"),
+    Rule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 30_000)}),
+)
+
+
+def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
+    """Long and short jobs, more than fit at a time."""
+    del data
+    for seed in range({"training": 0, "validation": 50, "test": 100}[part], 150)[:blocks]:
+        jobs = read_trace("gen:poisson?jobs=30&spread=2&sizes=8:1&mean_seconds=36000", seed=seed)
+        for load in gate.LOADS:
+            name = f"tiny {seed} {load}"
+            yield world_of(made(seed, jobs), load, name=name, block=f"seed {seed}", part=part)
+
+
+@pytest.fixture(autouse=True)
+def _only_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Family("tiny", "few jobs", "by seed", RULES, tiny, needs_data=False)
+    monkeypatch.setitem(FAMILIES, "tiny", family)  # type: ignore[arg-type]  # it is a dict
+    monkeypatch.setattr(gate, "LEARNED", {"learned-index": "learned-index"})
+
+
+def benchmark(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Return the numbers of the one family."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "numbers.json"
+    common = ["benchmark", "--family", "tiny", "--blocks", "5", "--training-blocks", "2"]
+    assert main([*common, "--out", str(folder), "--json", str(file), *arguments]) == 0
+    (found,) = json.loads(file.read_text())["families"]
+    return dict(found)
+
+
+def test_the_best_tuned_rule_is_the_baseline_and_everybody_is_judged_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = benchmark(tmp_path)
+    rows = {row["name"]: row for row in found["rows"]}
+    best = "tiresias-las?threshold_device_seconds=30000"
+    assert (found["worlds"], found["blocks"], found["training_worlds"]) == (15, 5, 6)
+    assert found["rows"][0]["name"] == best
+    assert rows[best]["overall"]["jct"]["mean"] == 1
+    assert rows["default"]["finding"] == "worse"  # FIFO among jobs of unequal length
+    assert rows["srtf, run times known"]["kind"] == "ceiling"
+    assert rows["learned-index"]["seeds"] == 1
+    assert set(rows["learned-index"]["by_load"]) == {"0.7", "0.9", "1.1"}
+    assert best in capsys.readouterr().out
+
+    # Gone on from the file, nothing is played again and nothing is another.
+    monkeypatch.setattr(runs, "play", None)
+    assert benchmark(tmp_path) == found
+
+
+def test_an_interrupted_benchmark_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole = benchmark(tmp_path / "whole")
+    lines = (tmp_path / "whole" / runs.RUNS_FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / runs.RUNS_FILE).write_bytes(b"".join(lines[:20]) + lines[20][:50])
+    assert benchmark(tmp_path / "cut") == whole
+
+
+def test_two_trainings_of_a_policy_are_one_row(tmp_path: Path) -> None:
+    shipped = Path(gate.__file__).parents[1] / "rl/checkpoints/learned-index"
+    one = benchmark(tmp_path)
+    two = benchmark(tmp_path, *(["--checkpoint", f"learned-index={shipped}"] * 2))
+    rows = [next(r for r in each["rows"] if r["name"] == "learned-index") for each in (one, two)]
+    assert [row["seeds"] for row in rows] == [1, 2]
+    assert rows[0]["overall"]["jct"] == pytest.approx(rows[1]["overall"]["jct"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
+        (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
+        (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: 'dsa' is none of"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["benchmark", *arguments]) == 2
+    assert message in capsys.readouterr().err
