@@ -6,7 +6,7 @@ A card is JSON. Its sha256 names the checkpoint, because the card holds the sha2
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -54,6 +54,51 @@ class Result(_Struct, frozen=True, kw_only=True):
     rival: str
     rival_value: float
     command: str
+
+
+class BenchmarkRow(_Struct, frozen=True, kw_only=True):
+    """The gate's finding in one family of worlds, beside the best tuned rule.
+
+    Attributes:
+        split: What the rule was tuned on and what judged both.
+        baseline: That rule, with its constants.
+        jct, interval: Mean completion time over the rule's, and 95 % interval of that ratio; None
+            for one block.
+        p99_wait: The same of the p99 wait; None where the rule's is 0.
+        finding: ``better``, ``worse`` or ``level`` by the interval; ``too few`` blocks to say;
+            ``unfinished`` jobs.
+        worlds, blocks, seeds: Played; trainings that the row is over.
+    """
+
+    family: Text
+    split: Text
+    baseline: Text
+    jct: float
+    interval: tuple[float, float] | None
+    p99_wait: float | None
+    finding: Literal["better", "worse", "level", "too few", "unfinished"]
+    worlds: int
+    blocks: int
+    seeds: int
+
+
+class Benchmark(_Struct, frozen=True, kw_only=True):
+    """The policy's rows in the tables of ``bireme benchmark``.
+
+    Attributes:
+        commit: Of the sources that measured it, with ``-dirty`` if they were changed.
+        versions: By package.
+    """
+
+    made: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    commit: Commit
+    versions: dict[Text, Text]
+    rows: tuple[BenchmarkRow, ...]
+
+    @property
+    def loses(self) -> tuple[str, ...]:
+        """The families in which the best tuned rule is better."""
+        return tuple(r.family for r in self.rows if r.finding in ("worse", "unfinished"))
 
 
 class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,9 +173,19 @@ class BaseCard(_Struct, frozen=True, kw_only=True):
 
 
 class Card(BaseCard, frozen=True, kw_only=True):
-    """The card of a policy's checkpoint; ``training`` has ``steps`` and ``minutes``."""
+    """The card of a policy's checkpoint; ``training`` has ``steps`` and ``minutes``.
+
+    Attributes:
+        benchmark: What the gate found; None for a policy that it did not judge.
+    """
 
     parts: Parts
+    benchmark: Benchmark | None = None
+
+    @property
+    def is_research(self) -> bool:
+        """Whether the best tuned rule beats it in some family of the gate."""
+        return self.benchmark is not None and bool(self.benchmark.loses)
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -216,6 +271,8 @@ def card_text(card: Card, sha256: str) -> str:
         lines += ["", "Results, with 95 % intervals:", *map(_result_line, card.results)]
         commands = dict.fromkeys(result.command for result in card.results)
         lines += ["Measured by:", *(f"  {command}" for command in commands)]
+    if card.benchmark is not None:
+        lines += ["", *_benchmark_lines(card.benchmark)]
     lines += [f"Note: {note}" for note in card.notes]
     for name, part in card.parts.by_name().items():
         lines += ["", *_part_lines(name, part)]
@@ -239,6 +296,20 @@ def _result_line(result: Result) -> str:
     low, high = result.interval
     rival = f"; {result.rival} {result.rival_value:.4g}" if result.rival else ""
     return f"  {result.setting}, {result.metric}: {result.value:.4g} [{low:.4g}, {high:.4g}]{rival}"
+
+
+def _benchmark_lines(benchmark: Benchmark) -> Iterator[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in benchmark.versions.items())
+    yield "Mean completion time over that of the best tuned rule, with 95 % intervals, by the gate"
+    yield f"(bireme benchmark, {benchmark.made}, commit {benchmark.commit[:12]}, {versions}):"
+    for row in benchmark.rows:
+        low, high = row.interval or (row.jct, row.jct)
+        yield (
+            f"  {row.family}: {row.jct:.3f} [{low:.3f}, {high:.3f}] of {row.baseline}; "
+            f"{row.finding}; {row.worlds} worlds, {row.seeds} seed{'s' * (row.seeds != 1)}"
+        )
+    if benchmark.loses:
+        yield f"Research: the best tuned rule is better in {', '.join(benchmark.loses)}."
 
 
 def _part_lines(name: str, part: PartCard) -> Iterator[str]:

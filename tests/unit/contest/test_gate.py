@@ -10,7 +10,7 @@ import pytest
 from bireme.cli import main
 from bireme.contest import gate, runs
 from bireme.contest.candidates import Rule
-from bireme.contest.families import FAMILIES, Family
+from bireme.contest.families import FAMILIES, LOADS, Family
 from bireme.contest.worlds import Part, World, world_of
 from bireme.simulator.loads import made
 from bireme.simulator.traces.sources import read_trace
@@ -26,7 +26,7 @@ def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
     del data
     for seed in range({"training": 0, "validation": 50, "test": 100}[part], 150)[:blocks]:
         jobs = read_trace("gen:poisson?jobs=30&spread=2&sizes=8:1&mean_seconds=36000", seed=seed)
-        for load in gate.LOADS:
+        for load in LOADS:
             name = f"tiny {seed} {load}"
             yield world_of(made(seed, jobs), load, name=name, block=f"seed {seed}", part=part)
 
@@ -34,7 +34,7 @@ def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
 @pytest.fixture(autouse=True)
 def _only_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     family = Family("tiny", "few jobs", "by seed", RULES, tiny, needs_data=False)
-    monkeypatch.setitem(FAMILIES, "tiny", family)  # type: ignore[arg-type]  # it is a dict
+    monkeypatch.setitem(FAMILIES, "tiny", family)
     monkeypatch.setattr(gate, "LEARNED", {"learned-index": "learned-index"})
 
 

@@ -1,0 +1,1 @@
+"""The page of the gate, from what ``bireme benchmark --json`` wrote."""

@@ -1,0 +1,106 @@
+"""The page: a table for each family, what was tuned, how much was played, and how to play more."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bireme.cli.benchmark import table
+from bireme.contest.families import LOADS, find
+from bireme.contest.gate import FamilyResult
+from bireme.onnx.cards import Benchmark
+from bireme.simulator.reports.terminal import markdown_table
+
+_MORE: Final = (
+    "The same commands with a larger `--blocks` and `--training-blocks`, and without `--rules`, "
+    "play more;\nruns that are finished are kept in `--out` and not played again."
+)
+_PROSE: Final = Path(__file__).parent / "prose.md"
+
+
+def markdown(found: Sequence[FamilyResult], made: Benchmark) -> str:
+    """Return the page of ``found``."""
+    versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
+    lines = [
+        "# The gate: every policy beside the best tuned rule",
+        "",
+        "Written by `python -m benchmarks.gate` from the commands below; do not edit.",
+        "",
+        _PROSE.read_text("utf-8").strip(),
+        "",
+        "## In one table",
+        "",
+        "Mean completion time over that of the best tuned rule, with 95 % intervals.",
+        "",
+        *_overview(found),
+        "",
+    ]
+    for each in found:
+        lines += _family(each)
+    lines += [
+        "## Made by",
+        "",
+        f"Commit {made.commit}, {versions}, {made.made}; `$DATA` is a folder with the traces:",
+        "",
+        "```sh",
+        *(f"{command_of(each)} --json {each.family}.json" for each in found),
+        f"python -m benchmarks.gate {' '.join(f'{f.family}.json' for f in found)} --into-cards",
+        "```",
+        "",
+        _MORE,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def command_of(found: FamilyResult) -> str:
+    """Return the command that measures ``found`` again."""
+    blocks = f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
+    tuned = [each.rule for each in found.tunings]
+    is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
+    rules = "" if is_whole else f" --rules {','.join(tuned)}"
+    return f"bireme benchmark --data $DATA --family {found.family} {blocks}{rules}"
+
+
+def _overview(found: Sequence[FamilyResult]) -> list[str]:
+    columns = ["policy", *(each.family for each in found)]
+    names = dict.fromkeys(_short(r.kind, r.name) for f in found for r in f.rows)
+    rows = []
+    for name in names:
+        cells = [name]
+        for each in found:
+            row = next((r for r in each.rows if _short(r.kind, r.name) == name), None)
+            if row is None:
+                cells.append("-")
+                continue
+            interval = row.overall.jct.interval
+            bounds = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+            cells.append(f"{row.overall.jct.mean:.2f}{bounds}")
+        rows.append(cells)
+    return markdown_table(columns, rows)
+
+
+def _short(kind: str, name: str) -> str:
+    if kind == "ceiling":
+        return f"{name.partition('/')[0].partition(',')[0]}, run times known"
+    return "best tuned rule" if kind == "baseline" else name
+
+
+def _family(found: FamilyResult) -> list[str]:
+    head, rows = table(found)
+    few, many = found.nodes
+    tuned = [[t.rule, f"`{t.best}`", str(t.tried), f"{t.loss:.4f}"] for t in found.tunings]
+    played = (
+        f"{found.says[0].upper()}{found.says[1:]}. Split: {found.split}. Played: {found.blocks} "
+        f"blocks, {found.worlds} test worlds, {found.jobs:,} jobs, {few} to {many} nodes."
+    )
+    return [
+        f"## {found.family.capitalize()}",
+        "",
+        played,
+        "",
+        *markdown_table(head, rows),
+        "",
+        f"Tuned on {found.training_worlds} training worlds, least loss best:",
+        "",
+        *markdown_table(["rule", "best constants", "tried", "loss"], tuned),
+        "",
+    ]

@@ -1,0 +1,91 @@
+"""The page of the gate, the rows of cards, and the label of what loses."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gate.__main__ import main as write
+from bireme.cli import main
+from bireme.cli import policies as listing
+from bireme.contest.families import LOADS
+from bireme.contest.gate import FamilyResult, Row, Tuning
+from bireme.contest.verdicts import Verdict
+from bireme.onnx.cards import card_text
+from bireme.onnx.checkpoints import read_card
+from bireme.rl.lookup import FOLDER
+from bireme.simulator.comparison import Estimate
+
+LEVEL = Verdict(15, 5, Estimate(1.0, 0.9, 1.1), Estimate(2.0, 1.5, 2.5), 3.0, 4.0, 0, 0)
+WORSE = replace(LEVEL, jct=Estimate(1.3, 1.2, 1.4))
+LAS = "tiresias-las?threshold_device_seconds=30000"
+
+
+def row(name: str, kind: str, verdict: Verdict) -> Row:
+    loads = {f"{load}": verdict for load in LOADS}
+    return Row(name, name, kind, int(kind == "learned"), verdict, loads)  # type: ignore[arg-type]
+
+
+RESULT = FamilyResult(
+    family="rigid",
+    says="few jobs",
+    split="by seed",
+    tunings=[Tuning("tiresias-las", LAS, 8.5, 10)],
+    training_worlds=6,
+    worlds=15,
+    blocks=5,
+    jobs=450,
+    nodes=(2, 4),
+    rows=[
+        row(LAS, "baseline", LEVEL),
+        row("das", "learned", WORSE),
+        row("learned-index", "learned", LEVEL),
+    ],
+)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    file = tmp_path / "rigid.json"
+    file.write_text(json.dumps({"families": [RESULT.to_json()]}))
+    return file
+
+
+def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) -> None:
+    write([str(results), "--out", str(results.parent), "--commit", "a" * 40])
+    page = (results.parent / "benchmark.md").read_text()
+    assert "| das | 1.30 [1.20, 1.40] |" in page
+    assert "| das | 1 | 1.300 [1.200, 1.400] |" in page
+    assert f"`{LAS}`" in page
+    command = "bireme benchmark --data $DATA --family rigid --blocks 5 --training-blocks 2"
+    assert f"{command} --rules tiresias-las --json rigid.json" in page
+    (family,) = json.loads((results.parent / "benchmark.json").read_text())["families"]
+    assert [each["finding"] for each in family["rows"]] == ["level", "worse", "level"]
+
+
+def test_rows_go_into_cards_and_what_loses_is_called_research(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = results.parent / "checkpoints"
+    shutil.copytree(FOLDER, folder)
+    monkeypatch.setattr("benchmarks.gate.__main__.FOLDER", folder)
+    monkeypatch.setattr(listing, "FOLDER", folder)
+    commit = "b" * 40
+    write([str(results), "--out", str(results.parent), "--commit", commit, "--into-cards"])
+
+    card, digest = read_card(folder / "das")
+    assert card.benchmark is not None
+    assert (card.benchmark.commit, card.benchmark.loses) == (commit, ("rigid",))
+    assert (card.benchmark.rows[0].interval, card.benchmark.rows[0].baseline) == ((1.2, 1.4), LAS)
+    assert "Research: the best tuned rule is better in rigid." in card_text(card, digest)
+    assert not read_card(folder / "learned-index")[0].is_research
+
+    assert main(["policies"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    words = {tuple(line.split(maxsplit=2)[:2]): line.split(maxsplit=2)[2] for line in listed}
+    assert words["orderer", "das"].startswith("research: ")
+    assert words["placer", "das"].startswith("research: ")
+    assert not words["orderer", "learned-index"].startswith("research: ")
+    assert not words["orderer", "fifo"].startswith("research: ")
