@@ -16,6 +16,7 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
+from bireme.contest.candidates import parts_of
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
@@ -168,7 +169,7 @@ def find_own(names: Sequence[str]) -> None:
 
 
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
-    named = _named(name)
+    named = parts_of(name)
     if len(named) > 3 or "" in named:
         raise UsageError(
             f"argument --policy: {name!r} is no policy; write orderer, orderer/placer or "
@@ -187,13 +188,6 @@ def as_set(
     find_own([settings.orderer, settings.placer, settings.sizer])
     with _making(argument, name):
         return registry.make_policy(settings), settings
-
-
-def _named(name: str) -> list[str]:
-    """Return the parts of ``name``; the folder of a checkpoint is one, to the end."""
-    before, has_checkpoint, folder = f"/{name}".partition(f"/{registry.CHECKPOINT}")
-    parts = before.split("/")[1:]
-    return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
 
 
 def _parts_at(name: str) -> Collection[str]:

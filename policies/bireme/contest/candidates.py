@@ -48,7 +48,7 @@ class Candidate:
             card, _ = read_card(Path(named.removeprefix(registry.CHECKPOINT)))
             parts = [named if p in card.parts.by_name() else getattr(cls(), p) for p in PARTS]
             return cls(parts[0], parts[1], parts[2], named != text)
-        parts = named.split("/")
+        parts = parts_of(named)
         if len(parts) > 3 or "" in parts:
             raise SettingError(
                 f"{text!r} is no policy; write orderer, orderer/placer or orderer/placer/sizer"
@@ -60,11 +60,9 @@ class Candidate:
     def name(self) -> str:
         """``orderer/placer/sizer`` without the last ones that are defaults, or the checkpoint."""
         parts = [self.orderer, self.placer, self.sizer]
-        folders = [part for part in parts if part.startswith(registry.CHECKPOINT)]
-        if folders:
-            parts = folders[:1]
-        elif not self.sizer:
+        if not self.sizer:
             parts = parts[:1] if self.placer == _DEFAULTS.placer else parts[:2]
+        parts = list(dict.fromkeys(parts)) if registry.CHECKPOINT in self.orderer else parts
         return "/".join(parts) + (_KNOWING if self.knows_run_times else "")
 
     def policy(self, settings: SchedulingSettings = _DEFAULTS) -> tuple[Policy, SchedulingSettings]:
@@ -75,6 +73,13 @@ class Candidate:
         """
         named = replace(settings, orderer=self.orderer, placer=self.placer, sizer=self.sizer)
         return registry.make_policy(named), named
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the parts of ``text`` between slashes; a checkpoint's folder is one, to the end."""
+    before, has_checkpoint, folder = f"/{text}".partition(f"/{registry.CHECKPOINT}")
+    parts = before.split("/")[1:]
+    return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ PHILLY_DAYS: Final[Mapping[Part, range]] = {
 }
 _OPENB: Final = "alibaba_v2023/openb_pod_list_default.csv.gz"
 _OPENB_DAYS: Final[Mapping[Part, range]] = {
-    "training": range(112, 125),
+    "training": range(116, 125),
     "validation": range(125, 130),
     "test": range(130, 149),
 }
@@ -342,7 +342,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         Family(
             "openb",
             "whole days of Alibaba's pods, nearly all of one GPU, on nodes of several models",
-            "training days 112 to 124, validation days 125 to 129, test days 130 to 148",
+            "training days 116 to 124, validation days 125 to 129, test days 130 to 148",
             _PLACED_RULES,
             _openb,
         ),

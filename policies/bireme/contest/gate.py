@@ -18,22 +18,24 @@ from bireme.contest.tuning import PlayAll, tune
 from bireme.contest.verdicts import Verdict, verdict
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
+from bireme.core.policy import PARTS, PartName
 
 Kind = Literal["baseline", "default", "learned", "ceiling"]
 
-LEARNED: Final[Mapping[str, str]] = {
-    "a2c": "a2c",
-    "a2c-cnn": "a2c-cnn",
-    "das": "das/das",
-    "learned-index": "learned-index",
+LEARNED: Final[Mapping[str, tuple[PartName, ...]]] = {
+    "a2c": ("orderer",),
+    "a2c-cnn": ("orderer",),
+    "das": ("orderer", "placer"),
+    "learned-index": ("orderer",),
 }
-"""Learned policies for gangs of fixed size, as they are served."""
-LEARNED_ELASTIC: Final[Mapping[str, str]] = {
-    "learned-index": "learned-index",
-    "rlpto": "combined-priority/packing/rlpto",
-    "tapfinger": "tapfinger/tapfinger/tapfinger",
+"""Learned policies for gangs of fixed size, by the parts that they decide; the baseline's rules are
+the others."""
+LEARNED_ELASTIC: Final[Mapping[str, tuple[PartName, ...]]] = {
+    "learned-index": ("orderer",),
+    "rlpto": ("sizer",),
+    "tapfinger": PARTS,
 }
-"""The same for elastic gangs; a part that a policy lacks is the default."""
+"""The same for elastic gangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,16 @@ def _contenders(
         (best.name, "baseline", [best]),
         ("default", "default", [Candidate()]),
     ]
-    for name, written in (LEARNED_ELASTIC if family.is_elastic else LEARNED).items():
-        folders = scope.checkpoints.get(name, ())
-        texts = [f"checkpoint:{folder}" for folder in folders] or [written]
-        found.append((name, "learned", [Candidate.read(text) for text in texts]))
+    for name, parts in (LEARNED_ELASTIC if family.is_elastic else LEARNED).items():
+        texts = [f"checkpoint:{folder}" for folder in scope.checkpoints.get(name, ())] or [name]
+        found.append((name, "learned", [_replaced(best, parts, text) for text in texts]))
     for oracle in ORACLES:
         told = replace(oracle, placer=best.placer, sizer=best.sizer)
         found.append((told.name, "ceiling", [told]))
     return found
+
+
+def _replaced(best: Candidate, parts: Sequence[PartName], name: str) -> Candidate:
+    """Return ``best`` with ``name`` for each of ``parts``."""
+    of = {part: name if part in parts else getattr(best, part) for part in PARTS}
+    return Candidate(of["orderer"], of["placer"], of["sizer"])
