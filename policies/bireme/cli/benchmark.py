@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, write_results
+from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult, Scope, judge
 from bireme.contest.families import FAMILIES, LOADS, Family, find
-from bireme.contest.gate import LEARNED, LEARNED_ELASTIC, FamilyResult, Scope, judge
 from bireme.contest.runs import Runs
 from bireme.contest.verdicts import Verdict
 from bireme.simulator.comparison import Estimate

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _labelled(name: str, summary: str) -> str:
-    """Return ``summary``, with a word in front where the gate found the best tuned rule better."""
+    """Return ``summary``, after a word where the benchmark found a tuned rule to be better."""
     folder = FOLDER / name
     is_research = folder.is_dir() and read_card(folder)[0].is_research
     return f"research: {summary}" if is_research else summary

@@ -57,7 +57,7 @@ class Result(_Struct, frozen=True, kw_only=True):
 
 
 class BenchmarkRow(_Struct, frozen=True, kw_only=True):
-    """The gate's finding in one family of worlds, beside the best tuned rule.
+    """The benchmark's finding in one family of worlds, beside the best tuned rule.
 
     Attributes:
         split: What the rule was tuned on and what judged both.
@@ -176,7 +176,7 @@ class Card(BaseCard, frozen=True, kw_only=True):
     """The card of a policy's checkpoint; ``training`` has ``steps`` and ``minutes``.
 
     Attributes:
-        benchmark: What the gate found; None for a policy that it did not judge.
+        benchmark: What the benchmark found; None for a policy that it did not judge.
     """
 
     parts: Parts
@@ -184,7 +184,7 @@ class Card(BaseCard, frozen=True, kw_only=True):
 
     @property
     def is_research(self) -> bool:
-        """Whether the best tuned rule beats it in some family of the gate."""
+        """Whether the best tuned rule beats it in some family of the benchmark."""
         return self.benchmark is not None and bool(self.benchmark.loses)
 
 
@@ -300,7 +300,7 @@ def _result_line(result: Result) -> str:
 
 def _benchmark_lines(benchmark: Benchmark) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in benchmark.versions.items())
-    yield "Mean completion time over that of the best tuned rule, with 95 % intervals, by the gate"
+    yield "Mean completion time over that of the best tuned rule, with 95 % intervals"
     yield f"(bireme benchmark, {benchmark.made}, commit {benchmark.commit[:12]}, {versions}):"
     for row in benchmark.rows:
         low, high = row.interval or (row.jct, row.jct)

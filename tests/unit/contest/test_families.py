@@ -31,13 +31,13 @@ def test_the_recipe_cannot_read_philly_beyond_its_validation() -> None:
         environment.philly_days(DATA, "test", 0)
 
 
-def test_worlds_that_the_gate_opened_are_refused_by_tuning() -> None:
+def test_worlds_that_the_benchmark_opened_are_refused_by_tuning() -> None:
     opened = sealed.test_worlds(Path(), "failing", 1)
     with pytest.raises(SettingError, match="is kept for the test"):
         tune([*families.find("failing").rules[0].candidates()], opened)
 
 
-def test_only_the_gate_and_one_evaluation_import_the_sealed_part() -> None:
+def test_only_the_benchmark_and_one_evaluation_import_the_sealed_part() -> None:
     importers = set()
     for path in (ROOT / "policies/bireme").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -45,7 +45,7 @@ def test_only_the_gate_and_one_evaluation_import_the_sealed_part() -> None:
                 of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
                 if any("contest.sealed" in f"{of}{alias.name}" for alias in node.names):
                     importers.add(path.relative_to(ROOT / "policies/bireme").as_posix())
-    assert importers == {"contest/gate.py", "training/index/evaluation.py"}
+    assert importers == {"contest/benchmark.py", "training/index/evaluation.py"}
 
 
 @pytest.mark.parametrize("family", [name for name, f in FAMILIES.items() if not f.needs_data])

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from bireme.cli.benchmark import table
+from bireme.contest.benchmark import FamilyResult
 from bireme.contest.families import LOADS, find
-from bireme.contest.gate import FamilyResult
 from bireme.onnx.cards import Benchmark
 from bireme.simulator.reports.terminal import markdown_table
 
@@ -21,9 +21,9 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark) -> str:
     """Return the page of ``found``."""
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     lines = [
-        "# The gate: every policy beside the best tuned rule",
+        "# The benchmark: every policy beside the best tuned rule",
         "",
-        "Written by `python -m benchmarks.gate` from the commands below; do not edit.",
+        "Written by `python -m benchmarks.contest` from the commands below; do not edit.",
         "",
         _PROSE.read_text("utf-8").strip(),
         "",
@@ -43,7 +43,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark) -> str:
         "",
         "```sh",
         *(f"{command_of(each)} --json {each.family}.json" for each in found),
-        f"python -m benchmarks.gate {' '.join(f'{f.family}.json' for f in found)} --into-cards",
+        f"python -m benchmarks.contest {' '.join(f'{f.family}.json' for f in found)} --into-cards",
         "```",
         "",
         _MORE,

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gate RESULTS.json... [--commit ID] [--into-cards]``: write the page.
+"""``python -m benchmarks.contest RESULTS.json... [--commit ID] [--into-cards]``: write the page.
 
 The files are those of ``bireme benchmark --json``, one or more families each; the page and its JSON
 go to docs/results, the rows of learned policies into the cards of the checkpoints that come with
@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from benchmarks import RESULTS, machine
-from benchmarks.gate.page import command_of, markdown
-from bireme.contest.gate import FamilyResult
+from benchmarks.contest.page import command_of, markdown
+from bireme.contest.benchmark import FamilyResult
 from bireme.onnx.cards import CARD_FILE, Benchmark, BenchmarkRow, encode
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.lookup import FOLDER
@@ -86,12 +86,14 @@ def _card_row(found: FamilyResult, policy: str) -> BenchmarkRow:
 
 
 def _without_finding(family: dict[str, object]) -> dict[str, object]:
-    """Return ``family`` as the gate made it: findings follow from the rest."""
+    """Return ``family`` as the benchmark made it: findings follow from the rest."""
     return {name: value for name, value in family.items() if name != "command"}
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="gate", description="Write the page of the gate.")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.contest", description="Write the page of the benchmark."
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="RESULTS.json")
     parser.add_argument("--commit", help="of the sources that measured; default: this one")
     parser.add_argument("--into-cards", action="store_true", help="write the cards' rows as well")

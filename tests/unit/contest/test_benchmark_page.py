@@ -1,4 +1,4 @@
-"""The page of the gate, the rows of cards, and the label of what loses."""
+"""The page of the benchmark, the rows of cards, and the label of what loses."""
 
 import json
 import shutil
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gate.__main__ import main as write
+from benchmarks.contest.__main__ import main as write
 from bireme.cli import main
 from bireme.cli import policies as listing
+from bireme.contest.benchmark import FamilyResult, Row, Tuning
 from bireme.contest.families import LOADS
-from bireme.contest.gate import FamilyResult, Row, Tuning
 from bireme.contest.verdicts import Verdict
 from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
@@ -70,7 +70,7 @@ def test_rows_go_into_cards_and_what_loses_is_called_research(
 ) -> None:
     folder = results.parent / "checkpoints"
     shutil.copytree(FOLDER, folder)
-    monkeypatch.setattr("benchmarks.gate.__main__.FOLDER", folder)
+    monkeypatch.setattr("benchmarks.contest.__main__.FOLDER", folder)
     monkeypatch.setattr(listing, "FOLDER", folder)
     commit = "b" * 40
     write([str(results), "--out", str(results.parent), "--commit", commit, "--into-cards"])

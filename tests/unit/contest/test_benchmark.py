@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bireme.cli import main
-from bireme.contest import gate, runs
+from bireme.contest import benchmark as module
+from bireme.contest import runs
 from bireme.contest.candidates import Rule
 from bireme.contest.families import FAMILIES, LOADS, Family
 from bireme.contest.worlds import Part, World, world_of
@@ -35,7 +36,7 @@ def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
 def _only_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     family = Family("tiny", "few jobs", "by seed", RULES, tiny, needs_data=False)
     monkeypatch.setitem(FAMILIES, "tiny", family)
-    monkeypatch.setattr(gate, "LEARNED", {"learned-index": "learned-index"})
+    monkeypatch.setattr(module, "LEARNED", {"learned-index": ("orderer",)})
 
 
 def benchmark(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -59,7 +60,10 @@ def test_the_best_tuned_rule_is_the_baseline_and_everybody_is_judged_by_it(
     assert rows[best]["overall"]["jct"]["mean"] == 1
     assert rows["default"]["finding"] == "worse"  # FIFO among jobs of unequal length
     assert rows["srtf, run times known"]["kind"] == "ceiling"
-    assert rows["learned-index"]["seeds"] == 1
+    assert (rows["learned-index"]["seeds"], rows["learned-index"]["policy"]) == (
+        1,
+        "learned-index",
+    )
     assert set(rows["learned-index"]["by_load"]) == {"0.7", "0.9", "1.1"}
     assert best in capsys.readouterr().out
 
@@ -77,11 +81,12 @@ def test_an_interrupted_benchmark_ends_like_an_uninterrupted_one(tmp_path: Path)
 
 
 def test_two_trainings_of_a_policy_are_one_row(tmp_path: Path) -> None:
-    shipped = Path(gate.__file__).parents[1] / "rl/checkpoints/learned-index"
+    shipped = Path(module.__file__).parents[1] / "rl/checkpoints/learned-index"
     one = benchmark(tmp_path)
     two = benchmark(tmp_path, *(["--checkpoint", f"learned-index={shipped}"] * 2))
     rows = [next(r for r in each["rows"] if r["name"] == "learned-index") for each in (one, two)]
     assert [row["seeds"] for row in rows] == [1, 2]
+    assert rows[0]["overall"]["jct"]["mean"] != 1  # it is not the baseline itself
     assert rows[0]["overall"]["jct"] == pytest.approx(rows[1]["overall"]["jct"])
 
 

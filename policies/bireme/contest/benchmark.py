@@ -1,4 +1,4 @@
-"""The gate: every policy beside the best tuned rule, on worlds that nothing was chosen by.
+"""The benchmark: every policy beside the best tuned rule, on worlds that nothing was chosen by.
 
 Per family: the constants of every rule are tuned on training worlds, the best rule there becomes
 the baseline, and all play the test worlds. Stops are charged for everywhere.
@@ -86,7 +86,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """The gate's table of one family; the first of ``rows`` is the baseline.
+    """The benchmark's table of one family; the first of ``rows`` is the baseline.
 
     Attributes:
         jobs: In all test worlds.

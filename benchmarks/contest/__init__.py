@@ -1,0 +1,1 @@
+"""The page of the benchmark, from what ``bireme benchmark --json`` wrote."""

@@ -1,1 +1,0 @@
-"""The page of the gate, from what ``bireme benchmark --json`` wrote."""
