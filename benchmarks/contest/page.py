@@ -8,7 +8,7 @@ from bireme.cli.benchmark import table
 from bireme.contest.benchmark import FamilyResult
 from bireme.contest.families import LOADS, find
 from bireme.onnx.cards import Benchmark
-from bireme.simulator.reports.terminal import markdown_table
+from bireme.simulator.reports.terminal import markdown_table, plural
 
 _MORE: Final = (
     "The same commands with a larger `--blocks` and `--training-blocks`, and without `--rules`, "
@@ -89,8 +89,9 @@ def _family(found: FamilyResult) -> list[str]:
     few, many = found.nodes
     tuned = [[t.rule, f"`{t.best}`", str(t.tried), f"{t.loss:.4f}"] for t in found.tunings]
     played = (
-        f"{found.says[0].upper()}{found.says[1:]}. Split: {found.split}. Played: {found.blocks} "
-        f"blocks, {found.worlds} test worlds, {found.jobs:,} jobs, {few} to {many} nodes."
+        f"{found.says[0].upper()}{found.says[1:]}. Split: {found.split}. Played: "
+        f"{plural(found.blocks, 'block')}, {found.worlds} test worlds, {found.jobs:,} jobs, {few} "
+        f"to {many} nodes."
     )
     return [
         f"## {found.family.capitalize()}",

@@ -8,6 +8,7 @@ from bireme import registry
 from bireme.cli.arguments import naming
 from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
+from bireme.rl.components import served
 from bireme.rl.lookup import FOLDER
 from bireme.tables import aligned
 
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.name is None:
-        rows = [[kind, name, _labelled(name, words)] for kind, name, words in registry.describe()]
+        rows = [
+            [kind, name, _labelled(kind, name, words)] for kind, name, words in registry.describe()
+        ]
         text = "\n".join(aligned(rows, left=3)) + "\n"
     else:
         with naming("NAME"):
@@ -33,10 +36,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _labelled(name: str, summary: str) -> str:
+def _labelled(kind: str, name: str, summary: str) -> str:
     """Return ``summary``, after a word where the benchmark found a tuned rule to be better."""
     folder = FOLDER / name
-    is_research = folder.is_dir() and read_card(folder)[0].is_research
+    if not folder.is_dir():
+        return summary
+    card, _ = read_card(folder)
+    # A rule may have the name of a checkpoint that decides other parts.
+    is_research = card.is_research and kind in served(card)
     return f"research: {summary}" if is_research else summary
 
 

@@ -41,6 +41,7 @@ RESULT = FamilyResult(
     rows=[
         row(LAS, "baseline", LEVEL),
         row("das", "learned", WORSE),
+        row("rlpto", "learned", WORSE),
         row("learned-index", "learned", LEVEL),
     ],
 )
@@ -62,7 +63,7 @@ def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) 
     command = "bireme benchmark --data $DATA --family rigid --blocks 5 --training-blocks 2"
     assert f"{command} --rules tiresias-las --json rigid.json" in page
     (family,) = json.loads((results.parent / "benchmark.json").read_text())["families"]
-    assert [each["finding"] for each in family["rows"]] == ["level", "worse", "level"]
+    assert [each["finding"] for each in family["rows"]] == ["level", "worse", "worse", "level"]
 
 
 def test_rows_go_into_cards_and_what_loses_is_called_research(
@@ -88,4 +89,6 @@ def test_rows_go_into_cards_and_what_loses_is_called_research(
     assert words["orderer", "das"].startswith("research: ")
     assert words["placer", "das"].startswith("research: ")
     assert not words["orderer", "learned-index"].startswith("research: ")
+    assert words["sizer", "rlpto"].startswith("research: ")
+    assert not words["orderer", "rlpto"].startswith("research: "), "a rule of that name"
     assert not words["orderer", "fifo"].startswith("research: ")
