@@ -278,3 +278,25 @@ def test_reader_that_goes_away_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 1
+
+
+def test_record_of_a_simulation_is_decided_and_simulated_again_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = numbers(capsys, "--policy", "tiresias-las", "--record", str(tmp_path / "record"))
+    assert main(["replay", str(tmp_path / "record"), "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    ((_, decided),) = found["decisions"].items()
+    assert decided["same"] == decided["cycles"] > 30
+    (again,) = found["waits"]["runs"]
+    same = ("finished", "preemptions", "mean_wait_seconds", "mean_jct_seconds")
+    assert [again[key] for key in same] == [recorded["runs"][0][key] for key in same]
+
+
+def test_record_of_a_simulation_needs_an_empty_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").touch()
+    assert main([*SMALL, "--record", str(tmp_path)]) == 2
+    assert "--record" in (said := capsys.readouterr().err)
+    assert "is not an empty folder" in said

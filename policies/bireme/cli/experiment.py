@@ -25,6 +25,7 @@ from bireme.core.nodes import Node
 from bireme.core.policy import PARTS, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.checkpoints import read_card
+from bireme.replay.simulated import SimulationRecorder
 from bireme.rl.components import served
 from bireme.simulator.machines import parse_nodes, parse_pools
 from bireme.simulator.metrics import SimulationMetrics, measure
@@ -32,7 +33,7 @@ from bireme.simulator.node_floors import REACTIVE, check_floor, with_floor
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics.model import Physics, read_physics
-from bireme.simulator.simulation import ProgressCallback, simulate
+from bireme.simulator.simulation import ProgressCallback, SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace, window
 from bireme.simulator.workload import Trace, with_true_estimates
 
@@ -77,6 +78,11 @@ def set_up(options: argparse.Namespace) -> Experiment:
     """Return the experiment that ``options`` of ``bireme simulate`` describe."""
     # The trace last: reading it takes longest, and any other argument may be wrong.
     contenders = _contenders(options)
+    if options.record and options.floor:
+        raise UsageError(
+            f"argument --record: {options.floor[0]!r} looks ahead, which no record holds; leave "
+            "--floor out"
+        )
     with naming("--physics"):
         physics = read_physics(options.physics)
     nodes = _nodes(options)
@@ -93,12 +99,14 @@ def set_up(options: argparse.Namespace) -> Experiment:
 
 
 def carry_out(
-    experiment: Experiment, on_progress: Callable[[str, int, int], None]
+    experiment: Experiment,
+    on_progress: Callable[[str, int, int], None],
+    record: Path | None = None,
 ) -> tuple[list[SimulationMetrics], list[Outcome]]:
     """Simulate every policy, and floor, with every seed.
 
     Return all metrics, and the outcomes of the first seed. ``on_progress`` gets what runs, the
-    number of finished jobs, and that of all jobs.
+    number of finished jobs, and that of all jobs. The first simulation is recorded in ``record``.
     """
     metrics: list[SimulationMetrics] = []
     first: list[Outcome] = []
@@ -106,13 +114,26 @@ def carry_out(
         for name, floor in product(experiment.contenders, experiment.floors):
             known_as = name if len(experiment.floors) == 1 else f"{name}, {floor}"
             progress = partial(on_progress, f"{known_as}, seed {seed}")
-            run = partial(_simulated, experiment, name, seed, progress)
-            outcome = replace(run(with_floor(floor, experiment.pools, run)), policy=known_as)
+            with _recorded(None if metrics else record, experiment, name) as config:
+                run = partial(_simulated, experiment, name, seed, progress, config=config)
+                outcome = replace(run(with_floor(floor, experiment.pools, run)), policy=known_as)
             metrics.append(measure(outcome))
             # One seed's: outcomes are large, and the page shows no more.
             if len(first) < len(experiment.contenders) * len(experiment.floors):
                 first.append(outcome)
     return metrics, first
+
+
+@contextmanager
+def _recorded(folder: Path | None, experiment: Experiment, name: str) -> Iterator[SimulationConfig]:
+    """Give the options of a simulation, which is recorded in ``folder`` unless that is None."""
+    if folder is None:
+        yield SimulationConfig()
+        return
+    with naming("--record"):
+        recorder = SimulationRecorder(folder, experiment.contenders[name][1])
+    with recorder:
+        yield recorder.config
 
 
 def _simulated(
@@ -121,6 +142,8 @@ def _simulated(
     seed: int,
     on_progress: ProgressCallback,
     pools: Sequence[NodePool],
+    *,
+    config: SimulationConfig,
 ) -> Outcome:
     policy, settings = experiment.contenders[name]
     return simulate(
@@ -132,6 +155,7 @@ def _simulated(
         seed=seed,
         on_progress=on_progress,
         estimator=RuntimeHistory() if experiment.learns else None,
+        config=config,
         pools=pools,
     )
 

@@ -53,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="after this wait a job goes first; default: %(default)s",
     )
+    add(
+        "--record",
+        type=Path,
+        metavar="FOLDER",
+        help="write what the first policy saw and decided there, as an operator's record: for "
+        "`bireme replay` and `bireme tune`; without floors",
+    )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
     add("--html", metavar="FILE", help="write one self-contained page with plots")
 
@@ -90,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     experiment = set_up(options)
     progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
-        metrics, outcomes = carry_out(experiment, progress.show)
+        metrics, outcomes = carry_out(experiment, progress.show, options.record)
     finally:  # an error must not be written behind the bar
         progress.clear()
     comparison = compare(metrics)

@@ -55,6 +55,8 @@ class SimulationConfig:
         until_seconds: The simulation is cut off after this moment.
         takes_shortcuts: Whether cycles that cannot change anything are left out, and gangs that
             cannot change a cycle are left out of it (:mod:`bireme.simulator.equivalence`).
+        settles: Whether the cycle runs again after every start, as an operator's does, so that
+            every gang is seen to run.
         verifies: Whether usage is recomputed and compared after every moment; for tests.
         decide: The scheduling cycle, or what a comparison puts in its place.
     """
@@ -63,6 +65,7 @@ class SimulationConfig:
     round_seconds: float = 0.0
     until_seconds: float = math.inf
     takes_shortcuts: bool = True
+    settles: bool = False
     verifies: bool = False
     decide: Decide = CYCLE
 
@@ -260,7 +263,7 @@ class Simulation:
                 if action.reservation is not None:
                     self._record_reservation(action, action.reservation.start)
             elif isinstance(action, Admit):
-                look_again |= self._admit(action)
+                look_again |= self._admit(action) or self._config.settles
             elif isinstance(action, Preempt | Vacate):
                 is_preempted = isinstance(action, Preempt)
                 self.counts["preemptions"] += is_preempted

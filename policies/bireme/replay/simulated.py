@@ -1,0 +1,50 @@
+"""Records of simulations: what an operator would have written, had the workload been real."""
+
+from pathlib import Path
+from typing import Final
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Decision
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.replay.record import RecordError
+from bireme.replay.writer import RecordWriter
+from bireme.simulator.simulation import SimulationConfig
+
+_FILE_BYTES: Final = 64 * 2**20
+_MOST_FILES: Final = 10_000
+
+
+class SimulationRecorder:
+    """Writes the cycles of one simulation as a record into ``folder``, which is made.
+
+    Use it as a context, and simulate with its :attr:`config`. Times are those of the simulation, so
+    the record begins on 1970-01-01.
+
+    Raises:
+        RecordError: ``folder`` holds something.
+    """
+
+    def __init__(self, folder: Path, settings: SchedulingSettings) -> None:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RecordError(f"{str(folder)!r} is not an empty folder; name another, or empty it")
+        folder.mkdir(parents=True, exist_ok=True)
+        limits = {"file_bytes": _FILE_BYTES, "most_files": _MOST_FILES}
+        self._writer = RecordWriter(folder, "simulation", settings, **limits)
+
+    @property
+    def config(self) -> SimulationConfig:
+        """Every cycle with all its gangs: a record leaves nothing out."""
+        return SimulationConfig(takes_shortcuts=False, settles=True, decide=self._decide)
+
+    def _decide(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+        decision = run_cycle(snapshot, policy, explain=False)
+        self._writer.write(snapshot, decision)
+        return decision
+
+    def __enter__(self) -> "SimulationRecorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
