@@ -186,6 +186,12 @@ class _Claim(msgspec.Struct):
     version: int = 0
 
 
+class _Moment(msgspec.Struct):
+    """The time of a line, POSIX seconds."""
+
+    now: float
+
+
 @dataclass(slots=True)
 class Record:
     """The files of one record, oldest first.
@@ -217,6 +223,15 @@ class Record:
     def versions(self) -> tuple[str, ...]:
         """Return the versions of Bireme that wrote it."""
         return tuple(dict.fromkeys(header.bireme for _, header in self.files))
+
+    def span(self) -> tuple[float, float] | None:
+        """Return when its first and its last cycle were, POSIX seconds; None without any.
+
+        Reads the first and the last file that have one, and decodes no cycle.
+        """
+        first = next(filter(None, (_moment(path, 2) for path, _ in self.files)), None)
+        last = next(filter(None, (_moment(path, None) for path, _ in reversed(self.files))), None)
+        return None if first is None or last is None else (first.now, last.now)
 
     def cycles(self) -> Iterator[RecordedCycle]:
         """Yield every recorded cycle in turn. Raises RecordError where a line cannot be one."""
@@ -300,6 +315,24 @@ def _header(path: Path) -> Header | None:
         return msgspec.json.decode(line, type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{where}: no first line of a record: {error}; {_REMEDY}") from error
+
+
+def _moment(path: Path, wanted: int | None) -> _Moment | None:
+    """Return the time of line ``wanted``, None for the last; None where no whole cycle is."""
+    found = 0, b""
+    with _opened(path) as text:
+        for number, line in _lines(path, text):
+            if number > 1 and line.endswith(b"\n"):
+                found = number, line
+                if number == wanted:
+                    break
+    number, line = found
+    if not line:
+        return None
+    try:
+        return msgspec.json.decode(line, type=_Moment)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path} line {number}: {error}; {_REMEDY}") from error
 
 
 def _lines(path: Path, text: IO[bytes]) -> Iterator[tuple[int, bytes]]:

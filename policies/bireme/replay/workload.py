@@ -4,6 +4,7 @@ How long a gang would have run that was cut off by the end of the record is not 
 ``TREATMENTS`` are the rules for such gangs.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -222,9 +223,14 @@ class Workload:
 
 
 class WorkloadBuilder:
-    """Builds the workload from the snapshots of a record, in their order."""
+    """Builds the workload from the snapshots of a record, in their order.
 
-    def __init__(self) -> None:
+    Gangs that are first seen after ``until`` (POSIX seconds) are left out; what becomes of the
+    others is still observed.
+    """
+
+    def __init__(self, until: float = math.inf) -> None:
+        self._until = until
         self._began = self._now = 0.0
         self._gangs: dict[str, GangHistory] = {}
         self._running: frozenset[str] = frozenset()
@@ -241,12 +247,21 @@ class WorkloadBuilder:
         self._nodes.observe(now - self._began, snapshot)
         self._queues |= snapshot.queues
         self._observe_running(snapshot)
-        for gang in snapshot.waiting:
+        waiting = [gang for gang in snapshot.waiting if self._takes(gang.uid, now)]
+        for gang in waiting:
             if gang.uid not in self._gangs:
                 self._gangs[gang.uid] = GangHistory(gang, min(max(gang.arrived, self._now), now))
             self._gangs[gang.uid].seen_waiting(gang)
-        self._waiting = frozenset(gang.uid for gang in snapshot.waiting)
+        self._waiting = frozenset(gang.uid for gang in waiting)
         self._now, self._last = now, snapshot
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no later snapshot can change the workload, but for its nodes."""
+        return self._now > self._until and not self._waiting and not self._running
+
+    def _takes(self, uid: str, now: float) -> bool:
+        return now <= self._until or uid in self._gangs
 
     def _observe_running(self, snapshot: ClusterSnapshot) -> None:
         if self._last is not None:
@@ -254,7 +269,11 @@ class WorkloadBuilder:
                 if running.gang.uid in self._running:
                     self._gangs[running.gang.uid].works(running, snapshot.now - self._now)
         before = self._running
-        working = [running for running in snapshot.running if not running.is_leaving]
+        working = [
+            running
+            for running in snapshot.running
+            if not running.is_leaving and self._takes(running.gang.uid, snapshot.now)
+        ]
         self._running = frozenset(running.gang.uid for running in working)
         for running in working:
             uid = running.gang.uid
