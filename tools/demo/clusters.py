@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from bireme.replay.writer import record_files
 from tests.support.scenario.clusters import install_api
 from tools.controlplane.cluster import Cluster, clusters_folder
 from tools.controlplane.errors import ControlPlaneError
@@ -23,7 +24,7 @@ from tools.controlplane.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
-# Logs, history and job files of the last run, below the folder it was started in.
+# Logs, history, record and job files of the last run, below the folder it was started in.
 RUN: Final = Path(".run") / "demo"
 NAME: Final = "bireme"
 ENVIRONMENT: Final[Mapping[str, str]] = {
@@ -38,7 +39,7 @@ Say = Callable[[str], None]
 def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
     with Cluster.start(f"demo-{os.getpid()}") as cluster:
         _furnish(cluster, nodes, racks, say)
-        with BiremeStack(cluster, RUN / "logs", ENVIRONMENT) as stack:
+        with BiremeStack(cluster, RUN / "logs", _recording_in(RUN / "records")) as stack:
             stack.start()
             say("Bireme runs: operator, extender, and a second kube-scheduler")
             # An operator that loses its lease on a busy machine exits, for a kubelet to restart it.
@@ -94,7 +95,8 @@ def keep(name: str) -> None:
         log_path=_file(name, "board"),
         ready_url="",
     )
-    with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
+    folder = clusters_folder() / name
+    with BiremeStack(cluster, folder / "logs", _recording_in(folder / "records")) as stack:
         stack.start()
         board.start()
         _file(name, "ready").touch()
@@ -122,6 +124,14 @@ def board_address(name: str) -> str:
 
     wait_until(is_told, 30, "the board's address", lambda: log.read_text()[-1000:])
     return found[0]
+
+
+def _recording_in(folder: Path) -> dict[str, str]:
+    """Return the settings with which the operator records there; older records are deleted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in record_files(folder):
+        file.unlink()
+    return {**ENVIRONMENT, "BIREME_RECORD_DIRECTORY": str(folder.resolve())}
 
 
 def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:

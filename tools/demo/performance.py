@@ -75,6 +75,8 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
         console.print(f"The jobs, as they went in: {clusters.RUN / 'jobs'}", highlight=False)
         if options.keeps:
             tell_what_next(cluster, console)
+        else:
+            console.print(f"The operator's record: {clusters.RUN / 'records'}", highlight=False)
     return 0 if report["ok"] else 1
 
 
