@@ -6,7 +6,7 @@ of what happened later nothing reaches an earlier part.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.workload import Workload, WorkloadBuilder
@@ -36,6 +36,10 @@ class Part:
         """Return the window in which ``now`` is, counted from 0."""
         return min(int((now - self.began) / self.seconds), self.windows - 1)
 
+    def start_of(self, window: int) -> float:
+        """Return when ``window`` begins."""
+        return self.began + window * self.seconds
+
     def end_of(self, window: int) -> float:
         """Return when ``window`` ends."""
         return self.began + (window + 1) * self.seconds
@@ -43,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RecordWindow:
-    """The workload of one window of a part; a window in which no cycle was has none."""
+    """The workload of one window of a part."""
 
     part: str
     number: int
@@ -57,19 +61,21 @@ def windows_of(
 ) -> list[RecordWindow]:
     """Return the windows of ``parts``, which follow each other, from the snapshots of a record.
 
-    ``on_cycle`` gets the time of each. Windows without a gang are left out.
+    ``on_cycle`` gets the time of each. Windows to which no gang came are left out.
     """
     found: list[RecordWindow] = []
     left, current = list(parts), _Open(parts[0])
+    before: ClusterSnapshot | None = None
     for snapshot in snapshots:
         while snapshot.now >= current.part.ended and len(left) > 1:
             found += current.close()
             left = left[1:]
             current = _Open(left[0])
-        current.observe(snapshot)
+        current.observe(snapshot, before)
+        before = snapshot
         on_cycle(snapshot.now)
     found += current.close()
-    return [window for window in found if window.workload.trace.jobs]
+    return [window for window in found if window.workload.counted]
 
 
 class _Open:
@@ -80,10 +86,15 @@ class _Open:
         self._builders: dict[int, WorkloadBuilder] = {}
         self._done: dict[int, Workload] = {}
 
-    def observe(self, snapshot: ClusterSnapshot) -> None:
+    def observe(self, snapshot: ClusterSnapshot, before: ClusterSnapshot | None) -> None:
+        """Take in ``snapshot``; until then all was as it was ``before``."""
         number = self.part.window_at(snapshot.now)
         if number not in self._builders and number not in self._done:
-            self._builders[number] = WorkloadBuilder(until=self.part.end_of(number))
+            builder = WorkloadBuilder(until=self.part.end_of(number))
+            if before is not None:
+                # What ended with this cycle still ran when the window began.
+                builder.observe(replace(before, now=self.part.start_of(number)))
+            self._builders[number] = builder
         for at, builder in list(self._builders.items()):
             builder.observe(snapshot)
             if builder.is_settled:
