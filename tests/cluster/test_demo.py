@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bireme.cli import main as bireme
 from tests.support.scenario.waiting import eventually
 from tools.controlplane.cluster import Cluster, known_clusters
 from tools.controlplane.process import ended, processes_from
@@ -75,6 +76,12 @@ def test_small_demo_keeps_every_promise_and_leaves_nothing_running(tmp_path: Pat
     assert all(turn["text"].strip() for turn in report["turns"])
     assert done.stdout.count("✓") == len(report["promises"])
     assert "\x1b" not in done.stdout, "no colours where there is no terminal"
+    # What the operator recorded meanwhile is enough for a verdict, and never for a win.
+    tune = ("tune", str(tmp_path / ".run/demo/records"), "--out", str(tmp_path / "tuned"))
+    assert bireme([*tune, "--generations", "1"]) == 0
+    verdict = json.loads((tmp_path / "tuned/verdict.json").read_text())["verdict"]
+    assert verdict["jct"]["mean"] > 0
+    assert any("record for longer" in reason for reason in verdict["reasons"])
     assert not {left for left in set(known_clusters()) - before if left.startswith("demo-")}
 
 

@@ -1,18 +1,24 @@
 """Records made without an operator: a small world decides, and every cycle is written down."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
+from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
+from bireme.replay.simulated import SimulationRecorder
 from bireme.replay.writer import RecordWriter
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import simulate
+from bireme.simulator.workload import Trace
 from tests.support.small_cluster import SmallCluster
 
 PLENTY = 2**24
@@ -84,3 +90,11 @@ def _held(running: RunningGang) -> dict[str, object]:
     found = {one.name: getattr(running, one.name) for one in fields(running) if one.repr}
     tasks = running.placement.tasks
     return found | {"placement": [(t.task, t.rows.tolist(), t.counts.tolist()) for t in tasks]}
+
+
+def simulated_record(
+    folder: Path, trace: Trace, nodes: Sequence[Node], settings: SchedulingSettings
+) -> Outcome:
+    """Record a simulation of ``trace`` by the policy of ``settings``; return its outcome."""
+    with SimulationRecorder(folder, settings) as recorder:
+        return simulate(trace, nodes, make_policy(settings), settings, config=recorder.config)

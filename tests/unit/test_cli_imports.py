@@ -54,3 +54,7 @@ def test_what_reads_objects_alone_loads_nothing_that_decides(command: str) -> No
 
 def test_a_forecast_without_a_picture_needs_no_matplotlib() -> None:
     assert "matplotlib" not in loaded_for(["forecast"])
+
+
+def test_tuning_needs_nothing_that_the_image_of_the_operator_lacks() -> None:
+    assert loaded_for(["tune"]).isdisjoint({"torch", "gymnasium", "matplotlib", "rich"})

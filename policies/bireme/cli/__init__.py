@@ -22,6 +22,7 @@ from bireme.core.errors import BiremeError
 COMMANDS: Final = {
     "simulate": "compare policies on a workload, with the scheduling cycle of the operator",
     "replay": "what other policies would have done where an operator recorded what it did",
+    "tune": "fit rules, constants and the learned index to a record, and refuse what does not win",
     "outlook": "when every gang that waits should start, by the leader or by a record",
     "train": "make a learned policy: a folder with its checkpoint and its curves",
     "evaluate": "compare a learned policy with its rivals, with the same seeds for all",

@@ -1,0 +1,301 @@
+"""``bireme tune``: rules, constants and the learned index, fitted to a cluster's own record.
+
+What it tries is in :mod:`bireme.tuning.search`. Finished runs lie in the folder of ``--out``, so
+that the same command goes on where it was cut off; once there is a verdict, it only prints that.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from math import exp
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bireme.cli.arguments import (
+    UsageError,
+    add_record,
+    check_target,
+    naming,
+    number,
+    whole,
+    write_results,
+)
+from bireme.cli.experiment import find_own
+from bireme.contest.candidates import Candidate
+from bireme.contest.runs import Runs
+from bireme.contest.worlds import World
+from bireme.core.times import clock_time, duration
+from bireme.replay.reader import open_record
+from bireme.simulator.metrics import SimulationMetrics
+from bireme.simulator.physics.model import Physics
+from bireme.simulator.reports.terminal import ProgressLine
+from bireme.tables import aligned
+from bireme.tuning.judgement import LEAST_DAYS, Judgement, interval_text, judgement_on
+from bireme.tuning.past import Past, read_past
+from bireme.tuning.result_files import write_files
+from bireme.tuning.search import Found, judge, runs_expected, search
+
+PLAN: Final = "plan.json"
+VERDICT: Final = "verdict.json"
+REPORT: Final = "verdict.txt"
+_SHOWN: Final = 12
+_SECONDS_BETWEEN_LINES: Final = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_record(parser)
+    add = parser.add_argument
+    add(
+        "--out",
+        type=Path,
+        default=Path("tuned"),
+        metavar="FOLDER",
+        help="for finished runs, the verdict, and what won; the same command goes on there; "
+        "default: %(default)s",
+    )
+    add(
+        "--jobs",
+        type=whole,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="simulations at a time; default: all cores",
+    )
+    add(
+        "--generations",
+        type=lambda text: whole(text, least=0),
+        default=8,
+        metavar="N",
+        help="of the search for the learned index's weights; 0 leaves it as it is shipped; "
+        "default: %(default)s",
+    )
+    add(
+        "--restart-seconds",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="what a stopped gang needs to go on; default: %(default)g",
+    )
+    add(
+        "--checkpoint-seconds",
+        type=_seconds,
+        default=1800.0,
+        metavar="SECONDS",
+        help="how often gangs save their work: what a stop takes of it; default: %(default)g",
+    )
+    add(
+        "--least-days",
+        type=_seconds,
+        default=LEAST_DAYS,
+        metavar="DAYS",
+        help="nothing wins by a test of fewer; default: %(default)g",
+    )
+    add("--json", metavar="FILE", help="write the verdict; - for standard output, and no table")
+
+
+def _seconds(text: str) -> float:
+    return number(text, lambda value: 0 <= value < float("inf"), "is not a number from 0 on")
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What a folder was begun with; times in POSIX seconds."""
+
+    bireme: str
+    generations: int
+    restart_seconds: float
+    checkpoint_seconds: float
+    least_days: float
+    began: float
+    ended: float
+
+
+def run(options: argparse.Namespace) -> int:
+    check_target("--json", options.json)
+    with naming("RECORD"):
+        record = open_record(options.record)
+        span = record.span()
+    with naming("--out"):
+        options.out.mkdir(parents=True, exist_ok=True)
+    plan = _plan(options, span or (0.0, 0.0))
+    told = options.out / VERDICT
+    if told.is_file():
+        # The test is for one look: a second one would be a choice by it.
+        numbers = msgspec.json.decode(told.read_bytes())
+        write_results(options, numbers, (options.out / REPORT).read_text(encoding="utf-8"))
+        return 0
+    progress = _Progress(sys.stderr.isatty())
+    try:
+        find_own([record.settings.orderer, record.settings.placer, record.settings.sizer])
+        with naming("RECORD"):
+            past = read_past(
+                record,
+                (plan.began, plan.ended),
+                checkpoints=options.checkpoints,
+                stops=Physics(
+                    restart_seconds=options.restart_seconds,
+                    checkpoint_interval_seconds=options.checkpoint_seconds,
+                ),
+                on_progress=progress.read,
+            )
+        numbers, text = _tuned(options, past, progress)
+    finally:
+        progress.clear()
+    (options.out / REPORT).write_text(text, encoding="utf-8")
+    told.write_bytes(msgspec.json.format(msgspec.json.encode(numbers), indent=1) + b"\n")
+    write_results(options, numbers, text)
+    return 0
+
+
+def _plan(options: argparse.Namespace, span: tuple[float, float]) -> _Plan:
+    """Return the plan of ``--out``: a record that grows meanwhile is used as far as at first."""
+    asked = _Plan(
+        version("bireme"),
+        options.generations,
+        options.restart_seconds,
+        options.checkpoint_seconds,
+        options.least_days,
+        *span,
+    )
+    path = options.out / PLAN
+    if not path.is_file():
+        path.write_bytes(msgspec.json.encode(asked) + b"\n")
+        return asked
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=_Plan)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"argument --out: {path} is no plan: {error}; name another folder"
+        ) from error
+    for name in _Plan.__struct_fields__:
+        before, now = getattr(known, name), getattr(asked, name)
+        if before != now and not (name == "ended" and now > before):
+            raise UsageError(
+                f"argument --out: {str(options.out)!r} was begun with {name} {before}, and now it "
+                f"is {now}; name another folder"
+            )
+    return known
+
+
+def _tuned(
+    options: argparse.Namespace, past: Past, progress: "_Progress"
+) -> tuple[dict[str, Any], str]:
+    """Search, judge, and write what won; return the numbers and the report."""
+    progress.expected = runs_expected(past, options.generations)
+    with naming("--out"):
+        runs = Runs(options.out, options.jobs, progress.ran)
+    players = progress.counting(runs.play_all)
+    found = search(past, players, options.out / "index", options.generations)
+    judgement = judgement_on(past, found, judge(past, found.best, players), options.least_days)
+    files: list[Path] = []
+    if judgement.wins:
+        with naming("--out"):
+            files = write_files(
+                *(options.out, judgement, past, found, options.command, progress.minutes)
+            )
+    numbers = {
+        "record": {
+            "began": past.began,
+            "ended": past.ended,
+            "windows": past.windows,
+            "gangs": past.gangs,
+            "left_out": past.left_out,
+            "judged_from": past.judged_from,
+            "judged_days": past.judged_days,
+        },
+        "validation": {each.name: loss for each, loss in found.losses},
+        "verdict": judgement.to_json(),
+        "files": [str(file) for file in files],
+    }
+    return numbers, _report(past, found, judgement, files)
+
+
+def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path]) -> str:
+    counts = [len(worlds) for worlds in past.worlds.values()]
+    own = past.baseline.name
+    stretch, since = duration(past.ended - past.began), clock_time(past.judged_from)
+    lines = [
+        f"{stretch} of record in {past.windows} windows: {past.gangs} gangs, by {own}",
+        f"Tuned on {counts[0]} of them, chosen on {counts[1]}, judged on {counts[2]}, from {since}",
+    ]
+    if past.left_out:
+        lines.append(f"{past.left_out} gangs are left out, as they never started and never could")
+    base = found.loss_of(past.baseline)
+    rows = [(_short(each, found), f"{exp(loss - base):.3f}") for each, loss in found.losses]
+    lines += ["", *aligned([("policy", "on the validation windows"), *rows[:_SHOWN]]), ""]
+    verdict = judgement.verdict
+    wait = interval_text(verdict.p99_wait) if verdict.p99_wait else "none: nobody waited"
+    lines += [
+        f"Judged once: {_short(judgement.best, found)} beside {own}",
+        f"  mean completion time {interval_text(verdict.jct)}",
+        f"  p99 wait             {wait}",
+        f"  stops a window       {verdict.stops:.3g}, by {own} {verdict.baseline_stops:.3g}",
+        "",
+    ]
+    if judgement.wins:
+        lines += ["It wins. Written:", *(f"  {file}" for file in files)]
+    else:
+        lines += ["It is refused:", *(f"  {reason}" for reason in judgement.reasons)]
+    return "\n".join(lines) + "\n"
+
+
+def _short(candidate: Candidate, found: Found) -> str:
+    return "learned-index, fitted" if candidate == found.index else candidate.name
+
+
+class _Progress:
+    """Runs done of all, and the time left: a line on a terminal, else one every half minute."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.expected = 1
+        self._line = ProgressLine(sys.stderr, time.monotonic)
+        self._is_terminal = is_terminal
+        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+        self._done = 0
+        self._played, self._began = 0, time.monotonic()
+        self._played_before = 0
+
+    def read(self, share: float) -> None:
+        self._show("reading the record", share)
+
+    def counting(
+        self, play_all: Callable[[Sequence[tuple[Candidate, World]]], list[SimulationMetrics]]
+    ) -> Callable[[Sequence[tuple[Candidate, World]]], list[SimulationMetrics]]:
+        """Return ``play_all``, whose runs count."""
+        self._began = time.monotonic()
+
+        def counted(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+            found = play_all(pairs)
+            self._done += len(pairs)
+            self._played_before = self._played
+            return found
+
+        return counted
+
+    def ran(self, done: int, missing: int, _: float) -> None:
+        """Note that ``done`` of the ``missing`` runs of a batch were played."""
+        self._played = self._played_before + done
+        whole = min(self._done + done, self.expected)
+        pace = (time.monotonic() - self._began) / self._played
+        left = pace * (self.expected - whole)
+        self._show(
+            f"{whole} of about {self.expected} runs, {duration(left)} left", whole / self.expected
+        )
+
+    @property
+    def minutes(self) -> float:
+        """Minutes since the first run."""
+        return (time.monotonic() - self._began) / 60
+
+    def clear(self) -> None:
+        self._line.clear()
+
+    def _show(self, what: str, share: float) -> None:
+        self._line.show(what, round(1000 * share), 1000)
+        if not self._is_terminal and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+            sys.stderr.write(f"{what}\n")
+            sys.stderr.flush()

@@ -1,0 +1,72 @@
+"""The learned index fitted to a cluster: evolution of its eight weights on the training worlds.
+
+It begins at the weights that are shipped, and stays within the bounds of
+:mod:`bireme.rl.index_weights`. Every draw is a checkpoint of its own, so that what was simulated is
+what would be served.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from bireme.contest.candidates import Candidate
+from bireme.contest.tuning import PlayAll, loss
+from bireme.contest.worlds import World
+from bireme.core.resources import FloatArray
+from bireme.registry import CHECKPOINT
+from bireme.rl.index_weights import (
+    WEIGHTS,
+    bounded,
+    shipped_card,
+    shipped_weights,
+    write_checkpoint,
+)
+from bireme.training.evolution import Evolution
+
+POPULATION: Final = 8
+WORLDS: Final = 4
+"""Worlds on which the draws of a generation are compared; other ones in each."""
+_CAUTION: Final = 0.5
+"""Of the scales of a search from scratch: the shipped weights are a good start."""
+
+
+def runs_of(generations: int, worlds: int) -> int:
+    """Return how many runs :func:`evolve` asks for."""
+    return generations * POPULATION * min(WORLDS, worlds)
+
+
+def evolve(
+    start: Candidate,
+    worlds: Sequence[World],
+    players: PlayAll,
+    folder: Path,
+    generations: int,
+    seed: int = 0,
+) -> FloatArray:
+    """Return the weights after so many ``generations``, shape (weights,).
+
+    ``start`` says which placer and sizer go with it. Checkpoints are written into ``folder``.
+    """
+    generator = np.random.default_rng(seed)
+    scales = _CAUTION * np.array([weight.scale for weight in WEIGHTS.values()])
+    evolution = Evolution(shipped_weights(), scales, POPULATION, generator)
+    for _ in range(generations):
+        picked = generator.choice(len(worlds), min(WORLDS, len(worlds)), replace=False)
+        chosen = [worlds[at] for at in sorted(picked.tolist())]
+        drawn = [candidate_of(bounded(row), start, folder) for row in evolution.ask()]
+        runs = players([(candidate, world) for candidate in drawn for world in chosen])
+        losses = np.array([loss(run) for run in runs]).reshape(len(drawn), len(chosen))
+        evolution.tell(losses.mean(axis=1))
+    return bounded(evolution.mean)
+
+
+def candidate_of(weights: FloatArray, start: Candidate, folder: Path) -> Candidate:
+    """Return the index with ``weights`` beside the other parts of ``start``."""
+    name = hashlib.blake2b(weights.tobytes(), digest_size=8).hexdigest()
+    card = msgspec.structs.replace(shipped_card(), results=(), notes=())
+    write_checkpoint(weights, card, folder / name)
+    return Candidate(f"{CHECKPOINT}{folder / name}", start.placer, start.sizer)

@@ -1,0 +1,87 @@
+"""The judgement on what a tuning found: it wins, or is refused with all reasons and intervals."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from bireme.contest.candidates import Candidate
+from bireme.contest.verdicts import FEWEST_BLOCKS, Verdict
+from bireme.simulator.comparison import Estimate
+from bireme.tuning.past import Past
+from bireme.tuning.search import Found
+
+LEAST_DAYS: Final = 3.0
+"""A week has days that are unlike each other; of fewer than these no test says much."""
+MOST_TAIL: Final = 1.05
+"""The largest ratio of the p99 wait with which a candidate may win."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Who was judged, beside whom, and why it is refused; no reasons mean that it wins."""
+
+    best: Candidate
+    baseline: Candidate
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+    @property
+    def wins(self) -> bool:
+        """Whether it should decide from now on."""
+        return not self.reasons
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return {
+            "wins": self.wins,
+            "policy": self.best.name,
+            "baseline": self.baseline.name,
+            "reasons": list(self.reasons),
+            **asdict(self.verdict),
+        }
+
+
+def judgement_on(past: Past, found: Found, verdict: Verdict, least_days: float) -> Judgement:
+    """Return the judgement on the best that was ``found``, by its ``verdict`` on the test."""
+    reasons = tuple(_reasons(past, found, verdict, least_days))
+    return Judgement(found.best, past.baseline, verdict, reasons)
+
+
+def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> Iterator[str]:
+    own = past.baseline.name
+    if found.loss_of(found.best) >= found.loss_of(past.baseline):
+        yield f"nothing that was tried does better than {own} on the validation windows"
+    if past.judged_days < least_days:
+        yield (
+            f"the test has {past.judged_days:.3g} days of the {least_days:g} that it needs: record "
+            "for longer"
+        )
+    jct, wait = interval_text(verdict.jct), verdict.p99_wait
+    match verdict.finding:
+        case "too few":
+            yield (
+                f"only {verdict.blocks} windows of the test have gangs, of the {FEWEST_BLOCKS} "
+                f"that an interval needs: record for longer"
+            )
+        case "unfinished":
+            yield f"{verdict.unfinished} gangs never ended in its simulation"
+        case "worse":
+            yield f"its mean completion time is {jct} of that by {own}: it is longer"
+        case "level":
+            yield f"its mean completion time is {jct} of that by {own}: the interval contains 1"
+        case "better":
+            pass
+    if wait is not None and wait.mean > MOST_TAIL:
+        yield (
+            f"its p99 wait is {interval_text(wait)} of that by {own}, and at most {MOST_TAIL} is "
+            "accepted"
+        )
+    if verdict.fallbacks:
+        yield f"the rules had to decide in its place in {verdict.fallbacks} cycles"
+
+
+def interval_text(ratio: Estimate) -> str:
+    """Return a ratio with its 95 % interval, as far as it has one."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.mean:.3f} (without an interval)"
+    return f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"

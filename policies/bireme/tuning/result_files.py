@@ -1,0 +1,115 @@
+"""The files of a tuning that won: a SchedulingPolicy, the chart's values, a checkpoint."""
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import yaml
+
+from bireme.contest.candidates import Candidate
+from bireme.core.policy import PARTS
+from bireme.core.times import clock_time
+from bireme.onnx.cards import VERSIONED, Card, Parts, Result
+from bireme.registry import CHECKPOINT
+from bireme.rl.index_weights import WEIGHTS, write_checkpoint
+from bireme.tuning.judgement import Judgement, interval_text
+from bireme.tuning.past import Past
+from bireme.tuning.search import Found
+
+POLICY_FILE: Final = "policy.yaml"
+VALUES_FILE: Final = "values.yaml"
+NAME: Final = "tuned"
+"""Of the SchedulingPolicy, and of the checkpoint's folder."""
+_WORDS: Final = """\
+# What `bireme tune` found for this cluster: {ratio} of the mean completion time by
+# {baseline}.
+# It begins as a shadow, which decides nothing; edit its stage to Active when it should.
+"""
+
+
+def write_files(
+    folder: Path, judgement: Judgement, past: Past, found: Found, command: str, minutes: float
+) -> list[Path]:
+    """Write what won into ``folder``; return the files and folders.
+
+    ``command`` and ``minutes`` say how and how long it was searched.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+    """
+    best = judgement.best
+    spec: dict[str, Any] = {}
+    written: list[Path] = []
+    if found.weights is not None and best == found.index:
+        checkpoint = folder / NAME
+        card = _card(judgement, past, found, command, minutes)
+        made = write_checkpoint(found.weights, card, checkpoint)
+        spec["checkpoint"] = {"name": NAME, "sha256": made.sha256}
+        written.append(checkpoint)
+    spec |= _parts(best, judgement.baseline)
+    manifest = {
+        "apiVersion": "bireme.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": NAME},
+        "spec": {**spec, "stage": "Shadow"},
+    }
+    ratio = interval_text(judgement.verdict.jct)
+    words = _WORDS.format(ratio=ratio, baseline=judgement.baseline.name)
+    policy = folder / POLICY_FILE
+    policy.write_text(words + yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+    written.append(policy)
+    if "checkpoint" not in spec:
+        values = folder / VALUES_FILE
+        named = {part: getattr(best, part) for part in PARTS if getattr(best, part)}
+        text = yaml.safe_dump({"scheduling": named}, sort_keys=False)
+        values.write_text(f"# Instead of {POLICY_FILE}: helm upgrade ... -f {VALUES_FILE}\n{text}")
+        written.append(values)
+    return written
+
+
+def _parts(best: Candidate, baseline: Candidate) -> dict[str, Any]:
+    """Return the parts that a SchedulingPolicy names, and their parameters by part."""
+    named: dict[str, Any] = {}
+    parameters: dict[str, dict[str, float]] = {}
+    for part in PARTS:
+        name, _, query = getattr(best, part).partition("?")
+        if not name or name.startswith(CHECKPOINT):
+            continue
+        if part == "orderer" or name != getattr(baseline, part):
+            named[part] = name
+        if query:
+            parameters[part] = {key: float(value) for key, value in parse_qsl(query)}
+    return {**named, "parameters": parameters} if parameters else named
+
+
+def _card(judgement: Judgement, past: Past, found: Found, command: str, minutes: float) -> Card:
+    assert found.weights is not None  # noqa: S101  # the caller has seen to it
+    jct = judgement.verdict.jct
+    days = (past.ended - past.began) / 86_400
+    result = Result(
+        setting="test windows of the record",
+        metric="mean_jct_to_baseline",
+        value=jct.mean,
+        interval=(jct.low or jct.mean, jct.high or jct.mean),
+        rival=judgement.baseline.name,
+        rival_value=1.0,
+        command=command,
+    )
+    weights = zip(WEIGHTS, found.weights.tolist(), strict=True)
+    return Card(
+        name=NAME,
+        summary="The learned index with weights fitted to the record of a cluster",
+        paper="",
+        made=datetime.now(UTC).date().isoformat(),  # noqa: TID251
+        command=command,
+        commit=None,
+        versions=dict.fromkeys(VERSIONED, "unknown") | {"bireme": version("bireme")},
+        seeds=(0,),
+        data=f"a record of {days:.3g} days, {past.gangs} gangs in {past.windows} windows",
+        split=f"by time: judged on what came after {clock_time(past.judged_from)}",
+        training={"steps": found.index_runs, "minutes": round(minutes, 1), **dict(weights)},
+        results=(result,),
+        parts=Parts(),
+    )
