@@ -1,0 +1,74 @@
+"""The past of a cluster: who decided, what is left out, and that no part knows a later one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bireme.contest.worlds import CHARGED
+from bireme.core.settings import SchedulingSettings
+from bireme.replay.reader import open_record
+from bireme.rl.lookup import FOLDER, PolicySource
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.physics.model import Physics
+from bireme.simulator.traces.tables import tasks_of_gpus
+from bireme.simulator.workload import Trace, TraceJob
+from bireme.tuning import past
+from bireme.tuning.past import Past, read_past
+from tests.support.recordings import simulated_record
+
+FIFO = SchedulingSettings(orderer="fifo")
+ONE = tasks_of_gpus(1, 1)
+STEADY = tuple(TraceJob(f"{n:02}", 100.0 * n + 5, ONE, 50.0) for n in range(40))
+
+
+def past_of(folder: Path, *more: TraceJob, stops: Physics = CHARGED) -> Past:
+    jobs = sorted((*STEADY, *more), key=lambda job: job.submitted)
+    simulated_record(folder, Trace("steady", tuple(jobs)), parse_nodes("2x1"), FIFO)
+    record = open_record([folder])
+    span = record.span()
+    assert span is not None
+    return read_past(record, span, stops=stops)
+
+
+def test_parts_follow_each_other_and_cover_the_record(tmp_path: Path) -> None:
+    found = past_of(tmp_path)
+    sizes = {part: len(worlds) for part, worlds in found.worlds.items()}
+    assert sizes == {"training": 10, "validation": 4, "test": 6}
+    came = [
+        [job.name for world in worlds for job in world.trace.jobs]
+        for worlds in found.worlds.values()
+    ]
+    assert [name for names in came for name in names] == [job.name for job in STEADY]
+    assert found.judged_from == pytest.approx(found.began + 0.7 * (found.ended - found.began))
+
+
+def test_training_does_not_know_how_long_a_gang_ran_on(tmp_path: Path) -> None:
+    """It runs to the end of the record; when training ends it had run for half of it."""
+    found = past_of(tmp_path, TraceJob("long", 3.0, ONE, 3900.0))
+    (long,) = [job for job in found.worlds["training"][0].trace.jobs if job.name == "long"]
+    assert long.duration_seconds < 2100
+
+
+def test_gang_that_could_never_start_is_left_out(tmp_path: Path) -> None:
+    wide = TraceJob("wide", 200.0, tasks_of_gpus(3, 1), 50.0)
+    found = past_of(tmp_path, wide)
+    assert found.left_out > 0
+    every = [world for worlds in found.worlds.values() for world in worlds]
+    assert not any(job.name == "wide" for world in every for job in world.trace.jobs)
+
+
+def test_stops_cost_what_was_said(tmp_path: Path) -> None:
+    found = past_of(tmp_path, stops=Physics(restart_seconds=7.0, checkpoint_interval_seconds=60.0))
+    physics = found.worlds["test"][0].physics
+    assert (physics.restart_seconds, physics.checkpoint_interval_seconds) == (7.0, 60.0)
+
+
+def test_baseline_is_the_policy_that_decided() -> None:
+    settings = replace(FIFO, placer="best-fit")
+    named = past._baseline(PolicySource("mine", orderer="srtf"), settings, "")
+    assert named.name == "srtf/best-fit"
+    learned = past._baseline(PolicySource("mine", checkpoint="learned-index"), settings, "")
+    assert learned.orderer == f"checkpoint:{FOLDER / 'learned-index'}"
+    assert learned.placer == "best-fit"
+    assert past._baseline(PolicySource(), settings, "").name == "fifo/best-fit"
