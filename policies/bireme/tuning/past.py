@@ -14,6 +14,7 @@ from typing import Final
 from bireme.contest.candidates import Candidate
 from bireme.contest.worlds import CHARGED, Part, World
 from bireme.core.errors import SettingError
+from bireme.core.parameters import with_parameters
 from bireme.core.policy import PARTS, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -203,10 +204,11 @@ def _world(
 @functools.cache
 def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: str) -> Candidate:
     """Return the policy that ``source`` was."""
-    named = {part: getattr(source, part) or getattr(settings, part) for part in PARTS}
+    named: dict[str, str] = {part: source.named(part) or getattr(settings, part) for part in PARTS}
     if source != SETTINGS_SOURCE and source.checkpoint:
         folder = named_folder(source.checkpoint, checkpoints)
         card, _ = read_card(folder, source.sha256 or None)
         free = [part for part in served(card) if not getattr(source, part)]
-        named |= dict.fromkeys(free, f"{CHECKPOINT}{folder}")
-    return Candidate(**named)
+        for part in free:
+            named[part] = with_parameters(f"{CHECKPOINT}{folder}", source.parameters(part))
+    return Candidate(named["orderer"], named["placer"], named["sizer"])

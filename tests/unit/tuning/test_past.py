@@ -71,4 +71,6 @@ def test_baseline_is_the_policy_that_decided() -> None:
     learned = past._baseline(PolicySource("mine", checkpoint="learned-index"), settings, "")
     assert learned.orderer == f"checkpoint:{FOLDER / 'learned-index'}"
     assert learned.placer == "best-fit"
+    patient = PolicySource("mine", orderer="tiresias-las", orderer_parameters="promote_knob=8")
+    assert past._baseline(patient, settings, "").orderer == "tiresias-las?promote_knob=8"
     assert past._baseline(PolicySource(), settings, "").name == "fifo/best-fit"

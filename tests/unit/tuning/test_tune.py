@@ -11,6 +11,7 @@ from bireme.cli import main
 from bireme.contest import runs
 from bireme.contest.candidates import RULES
 from bireme.core.settings import SchedulingSettings
+from bireme.kube.api.scheduling_policy import SchedulingPolicy
 from bireme.registry import make_orderer
 from bireme.rl.lookup import load_named
 from bireme.simulator.machines import parse_nodes
@@ -82,6 +83,7 @@ def test_constant_that_wins_is_found_and_written(capsys: pytest.CaptureFixture[s
     (name, value), *_ = policy["spec"]["parameters"]["orderer"].items()
     assert (policy["spec"]["orderer"], name) == ("tiresias-las", "threshold_device_seconds")
     assert value == 1000
+    assert SchedulingPolicy.model_validate(policy).spec.stage == "Shadow"
     values = yaml.safe_load(Path("tuned/values.yaml").read_text())
     assert values["scheduling"]["orderer"] == verdict["policy"]
 
@@ -203,6 +205,7 @@ def test_index_that_wins_is_a_checkpoint_with_its_card(monkeypatch: pytest.Monke
     found = tuned("--generations", "2")
     assert found["verdict"]["wins"], found["verdict"]["reasons"]
     policy = yaml.safe_load(Path("tuned/policy.yaml").read_text())
+    assert SchedulingPolicy.model_validate(policy).spec.orderer is None, "it is the checkpoint's"
     named = policy["spec"]["checkpoint"]
     served = load_named(named["name"], "tuned", named["sha256"])
     assert served.card.results[0].value == found["verdict"]["jct"]["mean"]
