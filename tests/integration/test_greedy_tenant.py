@@ -19,8 +19,8 @@ from tests.support.scenario.manifests import training_job
 
 SMALL, LARGEST = map(int, os.environ.get("BIREME_GREEDY_JOBS", "1500:40").split(":"))
 TOLD_SECONDS = 120 + SMALL / 20
-# 1.3 to 1.7 s for 20,000 and 100 on a machine with nothing else to do, 2.2 to 3 s for the job that
-# comes while a turn of the loop lasts; a rest took 10 s.
+# 1.1 to 1.8 s for 20,000 and 100 on a machine with nothing else to do, 2.4 s for a job that comes
+# while a turn of the loop lasts; a rest took 10 s.
 START_SECONDS = 6.0
 # An operator with nothing to do has 85 MiB. Of all that follows from a job, from its facts to what
 # kopf and the writers of reports remember, a small one may have 18 KiB and a largest one 1.2 MiB:
