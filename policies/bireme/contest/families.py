@@ -161,21 +161,24 @@ def _philly_until(data: Path, part: Part) -> Trace:
 def _philly(data: Path, part: Part, blocks: int) -> Iterator[World]:
     trace = _philly_until(data, part)
     held_out = _of(trace, HELD_OUT_CLUSTERS) if part == "test" else None
-    days = [day for day in PHILLY_DAYS[part] if _is_usual(trace, day)]
-    later: list[tuple[str, Trace, float, float]] = [
-        (f"day {day}", trace, float(day), 1.0) for day in _spread(days)
-    ]
-    if held_out is not None:
-        apart = [
-            (f"held-out clusters, day {day}", held_out, float(day), 1.0)
-            for day in _spread([d for d in PHILLY_DAYS[part] if _is_usual(held_out, d, 100)])
-        ]
-        # turn about, so that the first blocks have some of each; Muri's are of the same origin
-        later = [each for pair in zip(later, apart, strict=False) for each in pair]
-        later[4:4] = [(f"muri {name}", t, begin, _MURI_DAYS) for name, t, begin in _muri(data)]
-    for name, jobs, begin, length in later[:blocks]:
-        window = stretch(jobs, 0, begin, length, slice(None))
-        yield from _at_loads("philly", name, part, window, history=history_before(jobs, begin))
+    drawn: dict[str, list[tuple[str, Trace, float, float]]] = {}
+    for day in _spread(list(PHILLY_DAYS[part])):
+        name = f"day {day}"
+        if _is_usual(trace, day):
+            drawn.setdefault(name, []).append((name, trace, float(day), 1.0))
+        # the same day, so of the same block: most of these jobs are among those of the day
+        if held_out is not None and _is_usual(held_out, day, 100):
+            apart = f"held-out clusters, {name}"
+            drawn.setdefault(name, []).append((apart, held_out, float(day), 1.0))
+    named = list(drawn.items())
+    if held_out is not None:  # Muri's are of the same origin
+        later = [(f"muri {name}", t, begin, _MURI_DAYS) for name, t, begin in _muri(data)]
+        named[2:2] = [(name, [each]) for each in later for name in each[:1]]
+    for block, windows in named[:blocks]:
+        for name, jobs, begin, length in windows:
+            window = stretch(jobs, 0, begin, length, slice(None))
+            history = history_before(jobs, begin)
+            yield from _at_loads("philly", name, part, window, history=history, block=block)
 
 
 def _muri(data: Path) -> Iterator[tuple[str, Trace, float]]:
@@ -286,20 +289,21 @@ def _drawn(generator: str, seed: int) -> Window:
 
 def _at_loads(
     family: str,
-    block: str,
+    says: str,
     part: Part,
     window: Window,
     physics: Physics = CHARGED,
     history: RuntimeHistory | None = None,
     seed: int = 0,
+    block: str = "",
 ) -> Iterator[World]:
+    """Yield the window at each load; its ``block`` is what it ``says``, where it is not given."""
     for load in LOADS:
-        name = f"{family}, {block}, load {load}"
         yield world_of(
             window,
             load,
-            name=name,
-            block=block,
+            name=f"{family}, {says}, load {load}",
+            block=block or says,
             part=part,
             physics=physics,
             history=history,

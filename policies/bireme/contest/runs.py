@@ -1,7 +1,8 @@
 """Finished runs in a file, one line of JSON each, so that a contest goes on where it was cut off.
 
 A line is known by its candidate and world, by what the world consists of, and by what decides: the
-version of Bireme and the bytes of learned parts. A line whose key is another is not used again.
+version and code of Bireme, the bytes of learned parts and of a user's own module. A line whose key
+is another is not used again.
 """
 
 import hashlib
@@ -13,11 +14,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
+import bireme
 from bireme import registry
 from bireme.contest.candidates import Candidate
 from bireme.contest.tuning import play
@@ -153,8 +156,8 @@ def _digest(world: World) -> str:
 
 @cache
 def _deciding(candidate: Candidate) -> str:
-    """Return the version of Bireme, and the digests of the networks that ``candidate`` uses."""
-    found = [version("bireme")]
+    """Return the version of Bireme, and digests of its code and of what ``candidate`` uses."""
+    found = [version("bireme"), _code_of(Path(bireme.__file__).parent)]
     for part in PARTS:
         name = getattr(candidate, part).partition("?")[0]
         own = name.removeprefix(registry.CHECKPOINT)
@@ -163,4 +166,15 @@ def _deciding(candidate: Candidate) -> str:
             card, _ = read_card(folder)
             network = card.parts.by_name().get(part)
             found += [network.sha256[:16]] if network else []
+        elif ":" in name and own == name and (spec := find_spec(name.partition(":")[0])):
+            found.append(_code_of(Path(spec.origin or "")))
     return " ".join(found)
+
+
+def _code_of(path: Path) -> str:
+    """Return a digest of a file, or of the Python files below a folder."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        digest.update(file.relative_to(path.parent).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -35,14 +35,14 @@ def play_all(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics
 
 
 def loss(metrics: SimulationMetrics) -> float:
-    """Return how bad a run was; infinite where a job did not finish.
+    """Return how bad a run was; infinite where a job never started, or did not finish.
 
         log mean JCT + 0.08 * log(1 h + p99 wait) + 0.005 * jobs past their wait bound
 
     so that a hundredth of completion time counts alike in every world, and waits are not forgotten.
     """
     mean, tail = metrics.jct_seconds.mean, metrics.wait_seconds.p99
-    if mean is None or tail is None or metrics.unfinished:
+    if mean is None or tail is None or metrics.finished < metrics.jobs:
         return math.inf
     late = _BOUND_WEIGHT * metrics.wait_bound_violations
     return math.log(max(mean, 1.0)) + _WAIT_WEIGHT * math.log(3600.0 + tail) + late

@@ -52,6 +52,21 @@ def test_a_world_of_the_same_name_that_differs_is_played_anew(tmp_path: Path) ->
     assert Runs(tmp_path).play_all([(fifo, longer)]) == play_all([(fifo, longer)])
 
 
+def test_a_run_of_ones_own_policy_that_was_edited_is_played_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own_order.py"
+    own.write_text("from bireme.heuristics.simple_orderers import Fifo as Mine\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pair = (Candidate("own_order:Mine"), planted(0))
+    Runs(tmp_path).play_all([pair])
+    own.write_text(own.read_text() + "\n")
+    module._deciding.cache_clear()
+    monkeypatch.setattr(module, "play", None)
+    with pytest.raises(TypeError):
+        Runs(tmp_path).play_all([pair])
+
+
 def test_a_run_that_fails_names_its_policy_and_world(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match=r"nought in planted-0: .*called 'nought'"):
         Runs(tmp_path).play_all([(Candidate("nought"), planted(0))])

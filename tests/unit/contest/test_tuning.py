@@ -41,10 +41,12 @@ def test_worlds_of_the_test_are_refused() -> None:
         tune(LAS.candidates(), [planted(0), planted(7, "test")])
 
 
-def test_a_run_in_which_a_job_did_not_finish_is_the_worst() -> None:
+def test_a_run_in_which_a_job_never_started_or_did_not_finish_is_the_worst() -> None:
     known = play(Candidate("fifo"), planted(0))
     assert math.isfinite(loss(known))
-    assert loss(replace(known, unfinished=1)) == math.inf
+    fewer = known.finished - 1
+    assert loss(replace(known, finished=fewer, unfinished=1)) == math.inf
+    assert loss(replace(known, finished=fewer, never_started=1)) == math.inf
 
 
 def test_an_oracle_is_told_run_times_and_keeps_its_name() -> None:

@@ -122,3 +122,12 @@ def test_the_text_of_parameters_is_the_same_for_equal_ones_and_read_back_whole()
     assert text == query_of({"threshold_device_seconds": 1e20, "promote_knob": 8.0})
     maker = registry.maker_of("orderer", "tiresias-las")
     assert read_parameters(maker, text) == read_parameters(maker, given) == given
+
+
+def test_a_class_with_hints_of_any_kind_has_no_parameters_and_is_made() -> None:
+    class Own:
+        def __init__(self, x: "a number" = 3) -> None:  # type: ignore[valid-type]  # noqa: F722
+            self.x = x
+
+    assert parameters_of(Own) == {}
+    assert read_parameters(Own, "") == {}
