@@ -38,7 +38,7 @@ from bireme.tables import aligned
 from bireme.tuning.judgement import LEAST_DAYS, Judgement, interval_text, judgement_on
 from bireme.tuning.past import Past, read_past
 from bireme.tuning.result_files import write_files
-from bireme.tuning.search import Found, judge, runs_expected, search
+from bireme.tuning.search import Found, is_fitted, judge, runs_expected, search
 
 PLAN: Final = "plan.json"
 VERDICT: Final = "verdict.json"
@@ -223,6 +223,11 @@ def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path
     ]
     if past.left_out:
         lines.append(f"{past.left_out} gangs are left out, as they never started and never could")
+    if not is_fitted(past):
+        lines.append(
+            f"The index is not fitted: {past.decided_by.name} has a checkpoint that places or "
+            "sizes, and a SchedulingPolicy names one"
+        )
     base = found.loss_of(past.baseline)
     rows = [(_short(each, found), f"{exp(loss - base):.3f}") for each, loss in found.losses]
     lines += ["", *aligned([("policy", "on the validation windows"), *rows[:_SHOWN]]), ""]

@@ -42,7 +42,9 @@ class Past:
 
     Attributes:
         worlds: By part, in the order of time.
-        baseline: Who decided most of its cycles, and which of them that was.
+        baseline: Who decided most of its cycles that could change anything.
+        decided_by: Which of the sources that was.
+        settings: Those of the record, whose parts a SchedulingPolicy that leaves them out has.
         began, ended: POSIX seconds; the test begins at ``judged_from``.
         windows: How many there are, with or without gangs.
         gangs: Over all windows; one that runs in two of them counts twice.
@@ -52,6 +54,7 @@ class Past:
     worlds: dict[Part, list[World]]
     baseline: Candidate
     decided_by: PolicySource
+    settings: SchedulingSettings
     began: float
     ended: float
     judged_from: float
@@ -98,12 +101,14 @@ def read_past(
         for cycle in record.cycles():
             if cycle.snapshot.now > ended:
                 return
-            sources[cycle.source] += 1
+            # A cycle without anything to do is recorded as the settings', whoever would decide.
+            if cycle.snapshot.may_change:
+                sources[cycle.source] += 1
             yield cycle.snapshot
 
     found = windows_of(snapshots(), parts, lambda now: on_progress((now - began) / (ended - began)))
     _check_ended(found, began, ended)
-    decided_by = sources.most_common(1)[0][0]
+    decided_by = max(sources, key=sources.__getitem__, default=SETTINGS_SOURCE)
     baseline = _baseline(decided_by, record.settings, checkpoints)
     policy, settings = baseline.policy(record.settings)
     worlds: dict[Part, list[World]] = {"training": [], "validation": [], "test": []}
@@ -124,6 +129,7 @@ def read_past(
         worlds=worlds,
         baseline=baseline,
         decided_by=decided_by,
+        settings=record.settings,
         began=began,
         ended=ended,
         judged_from=parts[-1].began,

@@ -3,19 +3,17 @@
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import parse_qsl
+from typing import Final
 
 import yaml
 
-from bireme.contest.candidates import Candidate
 from bireme.core.policy import PARTS
 from bireme.core.times import clock_time
 from bireme.onnx.cards import VERSIONED, Card, Parts, Result
-from bireme.registry import CHECKPOINT
 from bireme.rl.index_weights import WEIGHTS, write_checkpoint
 from bireme.tuning.judgement import Judgement, interval_text
 from bireme.tuning.past import Past
+from bireme.tuning.policy_spec import policy_spec, served_name
 from bireme.tuning.search import Found
 
 POLICY_FILE: Final = "policy.yaml"
@@ -26,6 +24,10 @@ _WORDS: Final = """\
 # What `bireme tune` found for this cluster: {ratio} of the mean completion time by
 # {baseline}.
 # It begins as a shadow, which decides nothing; edit its stage to Active when it should.
+"""
+_BEFORE: Final = """\
+# SchedulingPolicy {name} decided in the record, and of several Active ones the oldest decides: edit
+# its spec to this one, or delete it.
 """
 
 
@@ -40,15 +42,15 @@ def write_files(
         CheckpointError: the checkpoint cannot be used.
     """
     best = judgement.best
-    spec: dict[str, Any] = {}
+    fitted: dict[str, str] | None = None
     written: list[Path] = []
     if found.weights is not None and best == found.index:
         checkpoint = folder / NAME
         card = _card(judgement, past, found, command, minutes)
         made = write_checkpoint(found.weights, card, checkpoint)
-        spec["checkpoint"] = {"name": NAME, "sha256": made.sha256}
+        fitted = {"name": NAME, "sha256": made.sha256}
         written.append(checkpoint)
-    spec |= _parts(best, judgement.baseline)
+    spec = policy_spec(best, past, fitted)
     manifest = {
         "apiVersion": "bireme.dev/v1alpha1",
         "kind": "SchedulingPolicy",
@@ -57,31 +59,21 @@ def write_files(
     }
     ratio = interval_text(judgement.verdict.jct)
     words = _WORDS.format(ratio=ratio, baseline=judgement.baseline.name)
+    by = past.decided_by.name
+    before = _BEFORE.format(name=by) if by else ""
     policy = folder / POLICY_FILE
-    policy.write_text(words + yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+    policy.write_text(words + before + yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
     written.append(policy)
     if "checkpoint" not in spec:
         values = folder / VALUES_FILE
-        named = {part: getattr(best, part) for part in PARTS if getattr(best, part)}
+        named = {part: name for part in PARTS if (name := served_name(part, best))}
         text = yaml.safe_dump({"scheduling": named}, sort_keys=False)
-        values.write_text(f"# Instead of {POLICY_FILE}: helm upgrade ... -f {VALUES_FILE}\n{text}")
+        how = f"# Instead of {POLICY_FILE}: helm upgrade ... -f {VALUES_FILE}\n"
+        if by:
+            how += f"# SchedulingPolicy {by} decides until it is deleted.\n"
+        values.write_text(how + text, encoding="utf-8")
         written.append(values)
     return written
-
-
-def _parts(best: Candidate, baseline: Candidate) -> dict[str, Any]:
-    """Return the parts that a SchedulingPolicy names, and their parameters by part."""
-    named: dict[str, Any] = {}
-    parameters: dict[str, dict[str, float]] = {}
-    for part in PARTS:
-        name, _, query = getattr(best, part).partition("?")
-        if not name or name.startswith(CHECKPOINT):
-            continue
-        if part == "orderer" or name != getattr(baseline, part):
-            named[part] = name
-        if query:
-            parameters[part] = {key: float(value) for key, value in parse_qsl(query)}
-    return {**named, "parameters": parameters} if parameters else named
 
 
 def _card(judgement: Judgement, past: Past, found: Found, command: str, minutes: float) -> Card:

@@ -20,6 +20,7 @@ from bireme.core.resources import FloatArray
 from bireme.rl.index_weights import NAME as INDEX
 from bireme.tuning.index_search import candidate_of, evolve, runs_of
 from bireme.tuning.past import Past
+from bireme.tuning.policy_spec import needs_checkpoint_beside
 
 PLACERS: Final = ("packing", "best-fit", "fgd")
 _HALVED: Final = 8
@@ -52,7 +53,8 @@ class Found:
 def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Found:
     """Return what the training and validation worlds of ``past`` say.
 
-    ``folder`` takes the checkpoints of the index; with 0 ``generations`` it is not fitted.
+    ``folder`` takes the checkpoints of the index; with 0 ``generations``, and beside a checkpoint
+    that places or sizes, it is not fitted.
     """
     training, validation = past.worlds["training"], past.worlds["validation"]
     base = past.baseline
@@ -62,7 +64,7 @@ def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Foun
     finalists = [base, *tuned, Candidate(INDEX, base.placer, base.sizer)]
     # 2. The index.
     weights, index = None, None
-    if generations:
+    if generations and is_fitted(past):
         weights = evolve(base, training, players, folder, generations)
         index = candidate_of(weights, base, folder)
         finalists.append(index)
@@ -75,12 +77,19 @@ def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Foun
         placed = [best, *(replace(best, placer=name) for name in PLACERS if name != best.placer)]
         losses |= dict(_losses(tune(placed, validation, players)))
         best = min((one for one in placed if one != base), key=losses.__getitem__)
+    steps = runs_of(generations, len(training)) if index else 0
     ranked = sorted(losses.items(), key=lambda pair: pair[1])
-    return Found(tuple(ranked), best, weights, index, runs_of(generations, len(training)))
+    return Found(tuple(ranked), best, weights, index, steps)
+
+
+def is_fitted(past: Past) -> bool:
+    """Return whether a fitted index could be served: a SchedulingPolicy names one checkpoint."""
+    return not needs_checkpoint_beside(past.baseline, past.settings)
 
 
 def runs_expected(past: Past, generations: int) -> int:
     """Return about how many runs :func:`search` and :func:`judge` ask for."""
+    generations = generations if is_fitted(past) else 0
     training, validation, test = (len(worlds) for worlds in past.worlds.values())
     rungs, runs = _rungs(training), 0
     for grid in _grids(past.baseline):

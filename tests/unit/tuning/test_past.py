@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 
 from bireme.contest.worlds import CHARGED
+from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
+from bireme.registry import make_policy
 from bireme.replay.reader import open_record
-from bireme.rl.lookup import FOLDER, PolicySource
+from bireme.rl.lookup import FOLDER, SETTINGS_SOURCE, PolicySource
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.tuning import past
 from bireme.tuning.past import Past, read_past
-from tests.support.recordings import simulated_record
+from tests.support.recordings import a_writer, simulated_record, snapshots_in
 
 FIFO = SchedulingSettings(orderer="fifo")
 ONE = tasks_of_gpus(1, 1)
@@ -62,6 +64,23 @@ def test_stops_cost_what_was_said(tmp_path: Path) -> None:
     found = past_of(tmp_path, stops=Physics(restart_seconds=7.0, checkpoint_interval_seconds=60.0))
     physics = found.worlds["test"][0].physics
     assert (physics.restart_seconds, physics.checkpoint_interval_seconds) == (7.0, 60.0)
+
+
+def test_cycles_without_anything_to_do_do_not_say_who_decided(tmp_path: Path) -> None:
+    """The operator records them as the settings'; here they are two of three."""
+    (tmp_path / "simulated").mkdir()
+    simulated_record(tmp_path / "simulated", Trace("steady", STEADY), parse_nodes("2x1"), FIFO)
+    mine = PolicySource("mine", orderer="srtf")
+    writer = a_writer(tmp_path, FIFO)
+    for snapshot in snapshots_in(tmp_path / "simulated"):
+        decision = run_cycle(snapshot, make_policy(FIFO))
+        writer.write(snapshot, decision, mine if snapshot.may_change else SETTINGS_SOURCE)
+    writer.close()
+    record = open_record([tmp_path])
+    span = record.span()
+    assert span is not None
+    found = read_past(record, span)
+    assert (found.decided_by, found.baseline.name) == (mine, "srtf")
 
 
 def test_baseline_is_the_policy_that_decided() -> None:

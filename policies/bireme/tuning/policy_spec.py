@@ -1,0 +1,69 @@
+"""The spec of a SchedulingPolicy under which a candidate decides as it was judged.
+
+A part that the spec leaves out is that of its checkpoint, else that of the settings, whoever
+decided before.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from bireme.contest.candidates import Candidate
+from bireme.core.policy import PARTS, PartName
+from bireme.core.settings import SchedulingSettings
+from bireme.registry import CHECKPOINT, ORDERERS, PLACERS, SIZERS
+from bireme.rl.lookup import FOLDER
+from bireme.tuning.past import Past
+
+_REGISTERED: Final = {"orderer": ORDERERS, "placer": PLACERS, "sizer": SIZERS}
+
+
+def policy_spec(
+    best: Candidate, past: Past, fitted: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the spec for ``best``, but for its stage.
+
+    ``fitted`` is the reference to the checkpoint that is the orderer of ``best``, name and sha256,
+    where the tuning made it; the other parts of ``best`` need none then.
+    """
+    own = [part for part in PARTS if _is_own(part, best, past.settings)]
+    checkpoint = fitted
+    if checkpoint is None and own:
+        by = past.decided_by
+        checkpoint = {"name": by.checkpoint} | ({"sha256": by.sha256} if by.sha256 else {})
+    named: dict[str, Any] = {"checkpoint": dict(checkpoint)} if checkpoint else {}
+    parameters: dict[str, dict[str, float]] = {}
+    for part in PARTS:
+        given = served_name(part, best)
+        name, _, query = given.partition("?")
+        if part not in own:
+            # A folder or a class of the user's own is named by the settings alone.
+            if not name or (":" in name and given == getattr(past.settings, part)):
+                continue
+            named[part] = name
+        if query:
+            parameters[part] = {key: float(value) for key, value in parse_qsl(query)}
+    return {**named, "parameters": parameters} if parameters else named
+
+
+def needs_checkpoint_beside(base: Candidate, settings: SchedulingSettings) -> bool:
+    """Return whether the placer or the sizer of ``base`` takes up the only checkpoint of a spec."""
+    return any(_is_own(part, base, settings) for part in PARTS if part != "orderer")
+
+
+def served_name(part: PartName, candidate: Candidate) -> str:
+    """Return the name of ``part`` of ``candidate`` anywhere: of a shipped checkpoint, its own."""
+    given: str = getattr(candidate, part)
+    name, mark, query = given.partition("?")
+    folder = Path(name.removeprefix(CHECKPOINT))
+    is_shipped = name.startswith(CHECKPOINT) and folder.parent == FOLDER
+    return (
+        f"{folder.name}{mark}{query}" if is_shipped and folder.name in _REGISTERED[part] else given
+    )
+
+
+def _is_own(part: PartName, candidate: Candidate, settings: SchedulingSettings) -> bool:
+    """Return whether ``part`` is a checkpoint's that neither a name nor the settings stand for."""
+    name = served_name(part, candidate)
+    return name.startswith(CHECKPOINT) and name != getattr(settings, part)
