@@ -141,6 +141,8 @@ def run(options: argparse.Namespace) -> int:
                 ),
                 on_progress=progress.read,
             )
+        # Not before: of a record that says nothing yet, the folder would be refused for ever.
+        _keep(options, plan)
         numbers, text = _tuned(options, past, progress)
     finally:
         progress.clear()
@@ -162,7 +164,6 @@ def _plan(options: argparse.Namespace, span: tuple[float, float]) -> _Plan:
     )
     path = options.out / PLAN
     if not path.is_file():
-        path.write_bytes(msgspec.json.encode(asked) + b"\n")
         return asked
     try:
         known = msgspec.json.decode(path.read_bytes(), type=_Plan)
@@ -178,6 +179,11 @@ def _plan(options: argparse.Namespace, span: tuple[float, float]) -> _Plan:
                 f"is {now}; name another folder"
             )
     return known
+
+
+def _keep(options: argparse.Namespace, plan: _Plan) -> None:
+    with naming("--out"):
+        (options.out / PLAN).write_bytes(msgspec.json.encode(plan) + b"\n")
 
 
 def _tuned(

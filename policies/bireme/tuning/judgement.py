@@ -14,6 +14,7 @@ LEAST_DAYS: Final = 3.0
 """A week has days that are unlike each other; of fewer than these no test says much."""
 MOST_TAIL: Final = 1.05
 """The largest ratio of the p99 wait with which a candidate may win."""
+_LONGER: Final = "record for longer, and name another --out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,15 @@ def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> I
         yield f"nothing that was tried does better than {own} on the validation windows"
     if past.judged_days < least_days:
         yield (
-            f"the test has {past.judged_days:.3g} days of the {least_days:g} that it needs: record "
-            "for longer"
+            f"the test has {past.judged_days:.3g} days of the {least_days:g} that it needs: "
+            f"{_LONGER}"
         )
     jct, wait = interval_text(verdict.jct), verdict.p99_wait
     match verdict.finding:
         case "too few":
             yield (
                 f"only {verdict.blocks} windows of the test have gangs, of the {FEWEST_BLOCKS} "
-                f"that an interval needs: record for longer"
+                f"that an interval needs: {_LONGER}"
             )
         case "unfinished":
             yield f"{verdict.unfinished} gangs never ended in its simulation"

@@ -1,6 +1,7 @@
 """``bireme tune`` on records of simulations: what wins is written, what does not is refused."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def test_test_of_too_few_days_is_refused_though_it_is_better() -> None:
     assert verdict["jct"]["high"] < 1
     (reason,) = verdict["reasons"]
     assert reason.startswith("the test has 0.48"), "twelve of forty hours"
-    assert "days of the 3 that it needs" in reason
+    assert reason.endswith(
+        "days of the 3 that it needs: record for longer, and name another --out"
+    ), "the same command prints the verdict"
 
 
 @pytest.mark.usefixtures("only_las")
@@ -181,6 +184,19 @@ def test_record_that_says_nothing_is_refused(
     said = capsys.readouterr().err
     assert said.startswith("bireme: argument RECORD: ")
     assert ("record for longer" in said) or ("no record-" in said) or ("until some have" in said)
+
+
+@pytest.mark.usefixtures("only_las")
+def test_record_that_was_too_short_is_taken_once_it_is_longer() -> None:
+    waits = a_gang("waits", a_task(99))
+    Path("record").mkdir()
+    record(Path("record"), *(a_snapshot([a_node("n0")], waits, now=1e9 + at) for at in (0.0, 50.0)))
+    arguments = ["tune", "record", *SHORT, "--generations", "0"]
+    assert main(arguments) == 2
+    shutil.rmtree("record")
+    short = [TraceJob(f"{n:02}", 100.0 * n + 5, tasks_of_gpus(1, 1), 50.0) for n in range(TURNS)]
+    simulated_record(Path("record"), Trace("short", tuple(short)), parse_nodes("1x1"), FIFO)
+    assert main(arguments) == 0
 
 
 def test_file_that_is_no_record_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
