@@ -14,7 +14,7 @@ from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.loads import Window
-from bireme.simulator.metrics import SimulationMetrics, measure
+from bireme.simulator.metrics import SimulationMetrics, Statistics, measure
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import ProgressCallback, SimulationConfig, simulate
 from bireme.simulator.workload import Trace, with_true_estimates
@@ -65,7 +65,7 @@ class World:
     ) -> SimulationMetrics:
         """Return the metrics of ``policy`` under all guardrails of ``settings``.
 
-        These are the world's unless others are given.
+        Waits are those of jobs that did not run when the trace starts. The settings are the world's unless others are given.
 
         With ``knows_run_times`` every job states its true run time: an oracle, not a policy.
         """
@@ -82,7 +82,14 @@ class World:
             config=_CONFIG,
         )
         # Processor seconds are left out, so that equal runs are equal.
-        return replace(measure(outcome), trace=self.name, decision_seconds=0.0)
+        metrics = replace(measure(outcome), trace=self.name, decision_seconds=0.0)
+        if not self.trace.underway:
+            return metrics
+        # Whoever ran already would count as one that waited for nothing.
+        ran = {there.job for there in self.trace.underway}
+        came = tuple(record for record in outcome.jobs if record.job.name not in ran)
+        waits = measure(replace(outcome, jobs=came)).wait_seconds if came else Statistics()
+        return replace(metrics, wait_seconds=waits)
 
 
 def world_of(

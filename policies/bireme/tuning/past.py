@@ -116,7 +116,7 @@ def read_past(
     for window in found:
         trace, dropped = _startable(window.workload, policy, settings)
         left_out += dropped
-        if trace.jobs:
+        if len(trace.jobs) > len(trace.underway):  # somebody came; else nobody's wait counts
             part: Part = window.part  # type: ignore[assignment]  # the names are those of _parts
             worlds[part].append(_world(window, part, trace, settings, stops))
     for (part, inside), stretch in zip(worlds.items(), parts, strict=True):

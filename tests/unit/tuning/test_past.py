@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme.contest.tuning import play
 from bireme.contest.worlds import CHARGED
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
@@ -58,6 +59,36 @@ def test_gang_that_could_never_start_is_left_out(tmp_path: Path) -> None:
     assert found.left_out > 0
     every = [world for worlds in found.worlds.values() for world in worlds]
     assert not any(job.name == "wide" for world in every for job in world.trace.jobs)
+
+
+def test_waits_are_of_gangs_that_came_in_the_window(tmp_path: Path) -> None:
+    """Three of them, the last behind the second, while a fourth runs on from before."""
+    late = TraceJob("late", 2106.0, ONE, 50.0)
+    found = past_of(tmp_path, TraceJob("long", 3.0, ONE, 3900.0), late)
+    behind = [
+        world
+        for worlds in found.worlds.values()
+        for world in worlds
+        if any(job.name == "late" for job in world.trace.jobs)
+    ]
+    world = next(each for each in behind if "long" in {there.job for there in each.trace.underway})
+    metrics = play(found.baseline, world)
+    assert metrics.jobs == 4
+    assert metrics.wait_seconds.mean == pytest.approx(49 / 3)
+
+
+def test_window_in_which_nobody_who_came_could_start_is_left_out(tmp_path: Path) -> None:
+    """In one of about 200 s the only gang that comes is too wide, while another runs."""
+    few = [job for job in STEADY if not 900 <= job.submitted < 1200]
+    wide = TraceJob("wide", 1030.0, tasks_of_gpus(3, 1), 50.0, estimated_seconds=50.0)
+    jobs = sorted((*few, TraceJob("long", 3.0, ONE, 3900.0), wide), key=lambda job: job.submitted)
+    simulated_record(tmp_path, Trace("few", tuple(jobs)), parse_nodes("2x1"), FIFO)
+    record = open_record([tmp_path])
+    span = record.span()
+    assert span is not None
+    for worlds in read_past(record, span).worlds.values():
+        for world in worlds:
+            assert len(world.trace.jobs) > len(world.trace.underway), world.name
 
 
 def test_stops_cost_what_was_said(tmp_path: Path) -> None:
