@@ -258,7 +258,11 @@ class WorkloadBuilder:
     @property
     def is_settled(self) -> bool:
         """Whether no later snapshot can change the workload, but for its nodes."""
-        return self._now > self._until and not self._waiting and not self._running
+        # A gang that is leaving may have been preempted: it waits once its pods are gone.
+        is_leaving = self._last is not None and any(
+            running.gang.uid in self._gangs for running in self._last.running
+        )
+        return self._now > self._until and not (self._waiting or self._running or is_leaving)
 
     def _takes(self, uid: str, now: float) -> bool:
         return now <= self._until or uid in self._gangs

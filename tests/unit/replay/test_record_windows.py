@@ -62,6 +62,22 @@ def test_part_knows_nothing_of_what_came_after_it() -> None:
     assert (train.part, judge.part) == ("train", "judge")
 
 
+def test_gang_that_is_preempted_after_its_window_goes_on() -> None:
+    """It leaves in one cycle, in which it neither runs nor waits, and runs again in the next."""
+    long = gang("long", 5.0)
+    leaves = replace(held(long, 5.0), is_leaving=True)
+    moments = (
+        at(5, long),
+        at(5, running=(held(long, 5.0),)),
+        at(195, running=(leaves,)),
+        at(200, replace(long, interrupted=True)),
+        at(200, running=(held(long, 200.0),)),
+        at(590),
+    )
+    first, *_ = windows_of(iter(moments), [Part("all", 0.0, 600.0, 6)])
+    assert durations(first) == {"long": 190.0 + 390.0}
+
+
 def test_window_to_which_no_gang_came_is_left_out() -> None:
     part = Part("all", 0.0, 300.0, 6)
     assert [window.number for window in windows_of(iter(MOMENTS), [part])] == [0, 3, 5]
