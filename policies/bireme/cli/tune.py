@@ -238,7 +238,12 @@ def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path
     rows = [(_short(each, found), f"{exp(loss - base):.3f}") for each, loss in found.losses]
     lines += ["", *aligned([("policy", "on the validation windows"), *rows[:_SHOWN]]), ""]
     verdict = judgement.verdict
-    wait = interval_text(verdict.p99_wait) if verdict.p99_wait else "none: nobody waited"
+    if verdict.p99_wait is not None:
+        wait = interval_text(verdict.p99_wait)
+    elif verdict.p99_wait_seconds > 0:
+        wait = f"{verdict.p99_wait_seconds:.3g} s, by {own} 0 s"
+    else:
+        wait = "none: nobody waited"
     lines += [
         f"Judged once: {_short(judgement.best, found)} beside {own}",
         f"  mean completion time {interval_text(verdict.jct)}",

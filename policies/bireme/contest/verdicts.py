@@ -32,6 +32,7 @@ class Verdict:
         stops, baseline_stops: Preemptions in a world, on average.
         unfinished: Jobs of the candidate that never finished, over all worlds.
         fallbacks: Its decisions that the rules replaced, over all worlds.
+        p99_wait_seconds, baseline_p99_wait_seconds: What ``p99_wait`` is the ratio of.
     """
 
     worlds: int
@@ -42,6 +43,8 @@ class Verdict:
     baseline_stops: float
     unfinished: int
     fallbacks: int
+    p99_wait_seconds: float = 0.0
+    baseline_p99_wait_seconds: float = 0.0
 
     @property
     def finding(self) -> Finding:
@@ -91,6 +94,8 @@ def verdict(
         baseline_stops=float(np.mean([run.preemptions for run in baseline])),
         unfinished=sum(run.jobs - run.finished for run in runs),
         fallbacks=sum(run.fallbacks for run in runs),
+        p99_wait_seconds=float(ours[:, 1].mean()),
+        baseline_p99_wait_seconds=float(theirs[:, 1].mean()),
     )
 
 

@@ -65,7 +65,8 @@ class World:
     ) -> SimulationMetrics:
         """Return the metrics of ``policy`` under all guardrails of ``settings``.
 
-        Waits are those of jobs that did not run when the trace starts. The settings are the world's unless others are given.
+        Waits are those of jobs that did not run when the trace starts. The settings are the
+        world's unless others are given.
 
         With ``knows_run_times`` every job states its true run time: an oracle, not a policy.
         """

@@ -65,7 +65,10 @@ def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> I
                 f"that an interval needs: {_LONGER}"
             )
         case "unfinished":
-            yield f"{verdict.unfinished} gangs never ended in its simulation"
+            yield (
+                f"{verdict.unfinished} gangs never ended in its simulation, or came in windows in "
+                "which one of the two policies ended none"
+            )
         case "worse":
             yield f"its mean completion time is {jct} of that by {own}: it is longer"
         case "level":
@@ -77,6 +80,8 @@ def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> I
             f"its p99 wait is {interval_text(wait)} of that by {own}, and at most {MOST_TAIL} is "
             "accepted"
         )
+    if wait is None and verdict.p99_wait_seconds > 0:
+        yield f"its p99 wait is {verdict.p99_wait_seconds:.3g} s, and by {own} nobody waited"
     if verdict.fallbacks:
         yield f"the rules had to decide in its place in {verdict.fallbacks} cycles"
 

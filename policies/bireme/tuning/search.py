@@ -16,8 +16,10 @@ from typing import Final
 from bireme.contest.candidates import RULES, Candidate
 from bireme.contest.tuning import PlayAll, Tuned, tune
 from bireme.contest.verdicts import Verdict, verdict
+from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.rl.index_weights import NAME as INDEX
+from bireme.simulator.metrics import SimulationMetrics
 from bireme.tuning.index_search import candidate_of, evolve, runs_of
 from bireme.tuning.past import Past
 from bireme.tuning.policy_spec import needs_checkpoint_beside
@@ -104,11 +106,31 @@ def runs_expected(past: Past, generations: int) -> int:
 
 
 def judge(past: Past, best: Candidate, players: PlayAll) -> Verdict:
-    """Return the verdict on ``best`` beside the baseline, on the worlds for the test."""
+    """Return the verdict on ``best`` beside the baseline, on the worlds for the test.
+
+    A world in which one of them ended no gang, or started none that came, has no ratio: all of its
+    gangs count as unfinished.
+
+    Raises:
+        SettingError: there is no other world.
+    """
     worlds = past.worlds["test"]
     pairs = [(each, world) for each in (best, past.baseline) for world in worlds]
     runs = players(pairs)
-    return verdict(worlds, runs[: len(worlds)], runs[len(worlds) :])
+    rows = list(zip(worlds, runs[: len(worlds)], runs[len(worlds) :], strict=True))
+    kept = [row for row in rows if _has_means(row[1]) and _has_means(row[2])]
+    if not kept:
+        raise SettingError(
+            f"in none of the {len(worlds)} windows of the test did both {best.name} and "
+            f"{past.baseline.name} end a gang; record for longer, and name another --out"
+        )
+    found = verdict([row[0] for row in kept], [row[1] for row in kept], [row[2] for row in kept])
+    lost = sum(row[1].jobs for row in rows if row not in kept)
+    return replace(found, unfinished=found.unfinished + lost)
+
+
+def _has_means(run: SimulationMetrics) -> bool:
+    return run.jct_seconds.mean is not None and run.wait_seconds.p99 is not None
 
 
 def _rungs(training: int) -> int:
