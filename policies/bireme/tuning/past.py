@@ -47,8 +47,8 @@ class Past:
         settings: Those of the record, whose parts a SchedulingPolicy that leaves them out has.
         began, ended: POSIX seconds; the test begins at ``judged_from``.
         windows: How many there are, with or without gangs.
-        gangs: Over all windows; one that runs in two of them counts twice.
-        left_out: Gangs that never started, and could not start on the empty cluster either.
+        gangs: Over all windows; one that is in several of them counts once.
+        left_out: Others, which never started, and could not start on the empty cluster either.
     """
 
     worlds: dict[Part, list[World]]
@@ -112,10 +112,11 @@ def read_past(
     baseline = _baseline(decided_by, record.settings, checkpoints)
     policy, settings = baseline.policy(record.settings)
     worlds: dict[Part, list[World]] = {"training": [], "validation": [], "test": []}
-    left_out = 0
+    dropped: set[str] = set()
     for window in found:
-        trace, dropped = _startable(window.workload, policy, settings)
-        left_out += dropped
+        trace = _startable(window.workload, policy, settings)
+        kept = {job.name for job in trace.jobs}
+        dropped |= {job.name for job in window.workload.trace.jobs} - kept
         if len(trace.jobs) > len(trace.underway):  # somebody came; else nobody's wait counts
             part: Part = window.part  # type: ignore[assignment]  # the names are those of _parts
             worlds[part].append(_world(window, part, trace, settings, stops))
@@ -125,6 +126,7 @@ def read_past(
                 f"no gang came from {clock_time(stretch.began)} to "
                 f"{clock_time(stretch.ended)}, the part of the record for {part}; record for longer"
             )
+    gangs = {job.name for inside in worlds.values() for world in inside for job in world.trace.jobs}
     return Past(
         worlds=worlds,
         baseline=baseline,
@@ -134,8 +136,8 @@ def read_past(
         ended=ended,
         judged_from=parts[-1].began,
         windows=count,
-        gangs=sum(len(world.trace.jobs) for inside in worlds.values() for world in inside),
-        left_out=left_out,
+        gangs=len(gangs),
+        left_out=len(dropped - gangs),
     )
 
 
@@ -163,10 +165,8 @@ def _check_ended(found: Sequence[RecordWindow], began: float, ended: float) -> N
         )
 
 
-def _startable(
-    workload: Workload, policy: Policy, settings: SchedulingSettings
-) -> tuple[Trace, int]:
-    """Return the trace without gangs that would never start, and how many those are."""
+def _startable(workload: Workload, policy: Policy, settings: SchedulingSettings) -> Trace:
+    """Return the trace without gangs that would never start."""
     trace = workload.trace
     seen = workload.waits.keys() | {there.job for there in trace.underway}
     jobs = tuple(
@@ -175,7 +175,7 @@ def _startable(
         # What was seen to run can run.
         if job.name in seen or _starts(replace(trace, jobs=(job,), underway=()), policy, settings)
     )
-    return replace(trace, jobs=jobs), len(trace.jobs) - len(jobs)
+    return replace(trace, jobs=jobs)
 
 
 def _starts(alone: Trace, policy: Policy, settings: SchedulingSettings) -> bool:

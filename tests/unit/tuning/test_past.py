@@ -51,12 +51,14 @@ def test_training_does_not_know_how_long_a_gang_ran_on(tmp_path: Path) -> None:
     found = past_of(tmp_path, TraceJob("long", 3.0, ONE, 3900.0))
     (long,) = [job for job in found.worlds["training"][0].trace.jobs if job.name == "long"]
     assert long.duration_seconds < 2100
+    assert found.gangs == len(STEADY) + 1, "it runs in all windows, and is one gang"
 
 
 def test_gang_that_could_never_start_is_left_out(tmp_path: Path) -> None:
     wide = TraceJob("wide", 200.0, tasks_of_gpus(3, 1), 50.0)
     found = past_of(tmp_path, wide)
-    assert found.left_out > 0
+    assert found.left_out == 1, "though it waits in many windows"
+    assert found.gangs == len(STEADY)
     every = [world for worlds in found.worlds.values() for world in worlds]
     assert not any(job.name == "wide" for world in every for job in world.trace.jobs)
 
