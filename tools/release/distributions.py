@@ -28,6 +28,7 @@ def build(folder: Path) -> list[Path]:
 
     A wheel is built from the sdist, as whoever installs that would, never from the checkout.
     """
+    folder = folder.resolve()  # each is built in its own source's folder
     version = versions.current()
     wheels = []
     for name, source in SOURCES.items():

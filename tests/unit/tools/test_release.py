@@ -139,7 +139,10 @@ def test_a_checkout_is_ready_when_tag_notes_and_addresses_are(checkout: Path) ->
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return distributions.build(tmp_path_factory.mktemp("dist"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("caller"))
+        # Of the caller's folder, not of the source's in which each is built.
+        return distributions.build(Path("dist"))
 
 
 def test_wheels_have_the_packages_their_data_and_nothing_of_the_checkout(
