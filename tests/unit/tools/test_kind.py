@@ -11,6 +11,7 @@ from tools.kind import __main__ as command_line
 from tools.kind import confined, nodeimage
 from tools.kind.installation import CONFIG, FAKE_NODES, READY_SECONDS, Installation
 from tools.kind.programs import PROVIDER_VARIABLE, Programs, find
+from tools.release import versions
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -117,7 +118,8 @@ def test_without_podman_the_tier_says_which_packages_it_needs(
 
 
 def test_the_image_has_the_name_that_the_chart_gives_it() -> None:
-    assert Installation(Programs("docker")).image == "docker.io/library/bireme:0.1.0"
+    image = Installation(Programs("docker")).image
+    assert image == f"docker.io/library/bireme:{versions.current()}"
 
 
 def test_fake_nodes_repel_what_asks_for_no_gpu_and_the_api_server_lets_gangs_tolerate_them() -> (

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,8 @@ def test_folder_of_another_tuning_is_refused(capsys: pytest.CaptureFixture[str])
     Path("tuned").mkdir()
     assert main(["tune", "record", *SHORT, "--generations", "3", "--jobs", "0"]) == 2
     Path("tuned/plan.json").write_text(
-        '{"bireme":"0.1.0","generations":4,"restart_seconds":30.0,"checkpoint_seconds":1800.0,'
+        f'{{"bireme":"{version("bireme")}"'
+        ',"generations":4,"restart_seconds":30.0,"checkpoint_seconds":1800.0,'
         '"least_days":0.0,"began":0.0,"ended":1.0}'
     )
     capsys.readouterr()
