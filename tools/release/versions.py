@@ -14,7 +14,7 @@ from tools.release.errors import ReleaseError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = "pyproject.toml"
-_NUMBER: Final = r"(?P<version>\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)"
+_NUMBER: Final = r"(?P<version>\d+\.\d+\.\d+)"  # what helm and PyPI write alike
 _VERSION: Final = re.compile(_NUMBER)
 _SOURCE_LINE: Final = rf'^version = "{_NUMBER}"$'
 # An image of Bireme's, or of a user's with Bireme in it, by its tag.
@@ -24,6 +24,7 @@ PLACES: Final = (
     ("charts/bireme/README.md", rf"\bVersion {_NUMBER};"),
     ("docs/*.md", _IMAGE),
     ("docs/*.md", rf"oci://\S+/bireme --version {_NUMBER}"),
+    ("kind-config.yaml", _IMAGE),
     ("manifests/examples/*.yaml", _IMAGE),
     ("tests/cluster/test_chart_values.py", _IMAGE),
     ("tests/golden/chart/*.yaml", rf'app\.kubernetes\.io/version: "{_NUMBER}"'),
@@ -50,7 +51,7 @@ def current(root: Path = ROOT) -> str:
     """Return the version of pyproject.toml; ReleaseError where it is none such as 1.2.3."""
     version = str(tomllib.loads((root / SOURCE).read_text())["project"]["version"])
     if not _VERSION.fullmatch(version):
-        raise ReleaseError(f"{SOURCE}: version {version!r} is none such as 0.2.0 or 0.2.0rc1")
+        raise ReleaseError(f"{SOURCE}: version {version!r} is none such as 0.2.0")
     return version
 
 
@@ -72,7 +73,7 @@ def check(root: Path = ROOT) -> None:
 def write(version: str, root: Path = ROOT) -> list[Path]:
     """Write ``version`` into every place; return the files that changed."""
     if not _VERSION.fullmatch(version):
-        raise ReleaseError(f"version {version!r} is none such as 0.2.0 or 0.2.0rc1")
+        raise ReleaseError(f"version {version!r} is none such as 0.2.0")
     changed: dict[Path, str] = {}
     places = [*_found(root / SOURCE, _SOURCE_LINE), *_places(root)]
     for place in sorted(places, key=lambda one: one.span, reverse=True):  # the last of a file first
