@@ -220,6 +220,8 @@ class Board:
         line = in_order(view.lines)
         queue = view.queue_manifests.get(gang.queue)
         explanation = Explanation(gang, line, queue, view.now)
+        # Before the API server is asked: the job may be deleted meanwhile.
+        fields = await self._fields(gang, view, {}) if gang.waits else None
         known: dict[str, Any] = {}
         if isinstance(self.source, Live):
             known = {
@@ -229,7 +231,6 @@ class Board:
                 # For those who may not list nodes, on which they would be drawn.
                 "kept_on": self.source.kept_on(gang),
             }
-        fields = await self._fields(gang, view, {}) if gang.waits else None
         kept = [node for node in view.nodes if gang.key in node.kept_for]
         places = [(n.name, n.domain, n.held[gang.key]) for n in view.nodes if gang.key in n.held]
         return self._page(
@@ -260,13 +261,14 @@ class Board:
         if gang is None:
             return self._no_job(request, view, namespace, name)
         given = {key: cleaned(value) for key, value in request.query_params.items()}
+        # Before the answer: the job may be deleted while it is awaited.
+        fields = await self._fields(gang, view, given)
         told, fault = "", ""
         if questions.is_asked(given):
             try:
                 told = what_if.text(await self._answered(gang, view, given))
             except BiremeError as error:
                 fault = cleaned(str(error))
-        fields = await self._fields(gang, view, given)
         return self._page(
             request,
             "what_if.html",
