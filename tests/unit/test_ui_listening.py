@@ -1,8 +1,11 @@
 """The board as a program, without a browser: its socket, what changes under it, its end."""
 
 import argparse
+import asyncio
 import math
 import socket
+import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,8 +13,10 @@ from starlette.requests import Request
 
 from bireme.cli.arguments import UsageError
 from bireme.cli.cluster import ConsoleError, Reader
-from bireme.cli.ui import listen, live
+from bireme.cli.ui import listen, live, recorded
 from bireme.cli.ui.server import Board
+from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from tests.support.recordings import record
 
 JOB = """{"metadata": {"namespace": "red", "name": "short"}, "spec": {"queue": "default"},
  "status": {"phase": "Pending", "tasks": [{"name": "worker", "replicas": 8}]}}"""
@@ -59,3 +64,32 @@ async def test_a_job_that_is_deleted_while_its_page_is_made_is_shown_as_it_was(
         assert shown.status_code == 200
         assert b"Replicas of worker, now 8" in shown.body
     assert b"there is no such job any more" in shown.body
+
+
+def test_questions_to_a_record_hold_up_no_end_and_those_in_line_never_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, ended = [], threading.Event(), []
+
+    def slow(*_: object) -> None:
+        begun.append("")
+        go_on.wait(10.0)
+        ended.append("")
+
+    monkeypatch.setattr(recorded, "answers", slow)
+    record(tmp_path, a_snapshot([a_node("n0")], a_gang("short", a_task(9))))
+    board = Board(recorded.read([tmp_path], ""))
+
+    async def until_the_board_ends() -> None:
+        asked = [board.ask(asking("seconds=1"), "default", "short") for _ in range(3)]
+        tasks = [asyncio.create_task(each) for each in asked]
+        while not begun:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+
+    asyncio.run(until_the_board_ends())
+    assert (len(begun), ended) == (1, [])
+    go_on.set()

@@ -3,12 +3,16 @@
 The decision is made again by the policy that made it, because a record holds no messages.
 """
 
+import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bireme.cli import what_if
 from bireme.cli.arguments import UsageError
@@ -54,7 +58,7 @@ class Recorded:
     version: int = 0
     """Grows when a view that was incomplete has become whole."""
     _last: _Shown | None = field(default=None, repr=False)
-    _question: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _question: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     def view(self, number: int) -> View:
         """Return the view of cycle ``number``, from 0; one beyond the last is the last.
@@ -70,19 +74,24 @@ class Recorded:
         found = (each for each in waiting if (each.kind, _key(each)) == (gang.kind, gang.key))
         return {task.name: task.replicas for each in found for task in each.tasks}
 
-    def answer(
+    async def answer(
         self, asked: Asked, classes: Mapping[str, PriorityClass], number: int
     ) -> what_if.Answered:
         """Return the answer about cycle ``number``, by the policy that decided it.
 
         Raises WhatIfError where the question cannot be asked.
         """
+        async with self._question:  # one at a time, as each takes a whole core
+            return await _in_own_thread(partial(self._answer, asked, classes, number))
+
+    def _answer(
+        self, asked: Asked, classes: Mapping[str, PriorityClass], number: int
+    ) -> what_if.Answered:
         settings, cycle = self.record.settings, self._shown(number).cycle
         # Its own one, as that of the view may be foreseeing starts.
         name, policy = policy_that_decided(settings, cycle, self.checkpoints, "RECORD")
         known = what_if.known_of_record(settings, classes, "beside its name")
-        with self._question:  # one at a time, as each takes a whole core
-            told = answers(asked, known, cycle.snapshot, policy, time.monotonic)
+        told = answers(asked, known, cycle.snapshot, policy, time.monotonic)
         return what_if.Answered(told, name)
 
     def _shown(self, number: int) -> _Shown:
@@ -163,6 +172,33 @@ def read(paths: Sequence[Path], checkpoints: str) -> Recorded:
     if not times:
         raise UsageError("argument RECORD: it has no cycle; has anything waited since it began?")
     return Recorded(", ".join(path.name for path in paths), record, checkpoints, times, ran)
+
+
+_T = TypeVar("_T")
+
+
+async def _in_own_thread(call: Callable[[], _T]) -> _T:
+    """Return what ``call`` does; cancelled, leave it to itself.
+
+    A thread of a pool would be waited for when the board ends, and be missing to other pages.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def tell(how: Callable[[], None]) -> None:
+        if not done.done():  # cancelled
+            how()
+
+    def work() -> None:
+        try:
+            how = partial(done.set_result, call())
+        except Exception as error:  # noqa: BLE001  # it is raised where it is awaited
+            how = partial(done.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed: the board has ended
+            loop.call_soon_threadsafe(tell, how)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await done
 
 
 def _key(gang: Gang) -> str:

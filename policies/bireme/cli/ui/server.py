@@ -286,9 +286,7 @@ class Board:
         asked = questions.asked(gang, given)
         if isinstance(self.source, Live):
             return await self.source.answer(asked)
-        return await asyncio.to_thread(
-            self.source.answer, asked, questions.classes(given), view.cycle or 0
-        )
+        return await self.source.answer(asked, questions.classes(given), view.cycle or 0)
 
     async def _fields(
         self, gang: GangLine, view: View, given: Mapping[str, str]
