@@ -6,15 +6,19 @@ import math
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from starlette.requests import Request
 
+from bireme.cli import leader
 from bireme.cli.arguments import UsageError
 from bireme.cli.cluster import ConsoleError, Reader
 from bireme.cli.ui import listen, live, recorded
 from bireme.cli.ui.server import Board
+from bireme.kube.credentials import CredentialsError
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from tests.support.recordings import record
 
@@ -93,3 +97,16 @@ def test_questions_to_a_record_hold_up_no_end_and_those_in_line_never_begin(
     asyncio.run(until_the_board_ends())
     assert (len(begun), ended) == (1, [])
     go_on.set()
+
+
+async def test_a_token_that_is_gone_is_why_the_board_does_not_know_what_is_kept() -> None:
+    async def current() -> Any:
+        raise CredentialsError("the token file /gone cannot be read")
+
+    client = SimpleNamespace(credentials=SimpleNamespace(current=current))
+    parser = argparse.ArgumentParser()
+    leader.add_leader(parser)
+    options = parser.parse_args([], argparse.Namespace(user=None))
+    source = live.Live(Reader(client, "red"), options, "a cluster")  # type: ignore[arg-type]
+    await source._ask_kept()
+    assert source.view().kept_unknown == "the token file /gone cannot be read."

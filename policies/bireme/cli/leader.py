@@ -16,6 +16,7 @@ import msgspec
 from bireme.cli.arguments import Json, UsageError, naming
 from bireme.cli.cluster import ConsoleError, Reader, refused
 from bireme.kube.client import ApiError
+from bireme.kube.credentials import CredentialsError
 
 _SERVICE: Final = "bireme-system/bireme-outlook"
 _TOKEN_HEADER: Final = "Bireme-Token"  # noqa: S105  # the name of a header
@@ -152,7 +153,10 @@ async def _token(reader: Reader, options: argparse.Namespace) -> str:
         if not (token and token.isascii() and token.isprintable()):
             raise UsageError(f"argument --token-file: {options.token_file} holds no token")
         return token
-    given = (await reader.client.credentials.current()).authorization() or ""
+    try:
+        given = (await reader.client.credentials.current()).authorization() or ""
+    except CredentialsError as error:
+        raise ConsoleError(str(error)) from error
     kind, _, token = given.partition(" ")
     if kind != "Bearer":
         raise ConsoleError(
