@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.controlplane.errors import ControlPlaneError
 from tools.kind.installation import Installation
-from tools.kind.programs import find
+from tools.kind.programs import find, find_all
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
             made = Installation(find("kind", "helm", "kubectl"), report)
             made.up(options.image, options.archive)
         else:
-            Installation(find("kind"), report).down()
+            # `up` may have had another environment, and with it another engine.
+            for programs in find_all("kind"):
+                Installation(programs, report).down()
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

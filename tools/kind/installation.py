@@ -91,8 +91,17 @@ class Installation:
         """Remove the cluster, and the image that ``up`` built; fine when there is neither."""
         with self._step("removal"):
             self._run("kind", "delete", "cluster", self._named)
-            if self._engine("image", "ls", "--quiet", self.image):
+            if self._has_image():
                 self._engine("image", "rm", self.image)
+
+    def _has_image(self) -> bool:
+        # Many versions of Docker list no image by a name with docker.io in front; by inspect and rm
+        # both engines know it.
+        try:
+            self._engine("image", "inspect", self.image)
+        except ControlPlaneError:
+            return False
+        return True
 
     def _exists(self) -> bool:
         return self.cluster in self._run("kind", "get", "clusters").split()

@@ -32,7 +32,14 @@ class Programs:
 
 
 def find(*needed: str) -> Programs:
-    """Return the programs; ``needed`` are those beside the engine.
+    """Return the first that :func:`find_all` does."""
+    return find_all(*needed)[0]
+
+
+def find_all(*needed: str) -> list[Programs]:
+    """Return the programs with each engine that answers; ``needed`` are those beside the engine.
+
+    An engine that ``KIND_EXPERIMENTAL_PROVIDER`` names is the only one.
 
     Raises:
         ControlPlaneError: some are missing; names all of them, and what to do about each.
@@ -41,8 +48,8 @@ def find(*needed: str) -> Programs:
     if wanted and wanted not in ENGINES:
         raise ControlPlaneError(f"{PROVIDER_VARIABLE}={wanted}: use {' or '.join(ENGINES)}")
     obstacles = {name: _obstacle(name) for name in ((wanted,) if wanted else ENGINES)}
-    engine = next((name for name, reason in obstacles.items() if not reason), "")
-    problems = [] if engine else list(obstacles.values())
+    engines = [name for name, reason in obstacles.items() if not reason]
+    problems = [] if engines else list(obstacles.values())
     problems += [
         f"{name} is not on PATH: install it ({_REMEDIES[name]})"
         for name in needed
@@ -50,7 +57,7 @@ def find(*needed: str) -> Programs:
     ]
     if problems:
         raise ControlPlaneError("\n  ".join(["a kind cluster cannot be made here:", *problems]))
-    return Programs(engine)
+    return [Programs(engine) for engine in engines]
 
 
 def _obstacle(engine: str) -> str:

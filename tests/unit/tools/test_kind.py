@@ -76,8 +76,7 @@ def test_bireme_is_installed_and_tested_before_the_fake_nodes_and_all_of_it_is_r
 ) -> None:
     log = tmp_path / "log"
     for name in ("podman", "kind", "helm", "kubectl"):
-        known = '[ "$2" != ls ] || echo 1234' if name == "podman" else ":"
-        program(path, name, f'echo "{name} $1 $2 $3" >> {log}; {known}')
+        program(path, name, f'echo "{name} $1 $2 $3" >> {log}')
     made = Installation(find("kind", "helm", "kubectl"), report=lambda _line: None)
     made.up()
     made.down()
@@ -95,8 +94,23 @@ def test_bireme_is_installed_and_tested_before_the_fake_nodes_and_all_of_it_is_r
         "kubectl --context=kind-bireme -n kube-system",
         "kubectl --context=kind-bireme wait --for=condition=Ready",
         "kind delete cluster --name=bireme",
-        "podman image ls --quiet",
+        f"podman image inspect {image}",
         f"podman image rm {image}",
+    ]
+
+
+def test_a_cluster_is_removed_whichever_engine_made_it(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    program(path, "docker", f'[ "$2" != inspect ] || exit 1; echo "docker $1 $2" >> {log}')
+    program(path, "podman", f'echo "podman $1 $2" >> {log}')
+    program(path, "kind", f'echo "kind of ${PROVIDER_VARIABLE}" >> {log}')
+    assert command_line.main(["down"]) == 0, capsys.readouterr().err
+    assert log.read_text().splitlines() == [
+        *("docker info ", "podman info "),
+        "kind of docker",  # which has no image of Bireme's
+        *("kind of podman", "podman image inspect", "podman image rm"),
     ]
 
 
