@@ -110,11 +110,13 @@ class Confined:
     def stop(self) -> None:
         """End all that runs inside, and put back what is the whole kernel's."""
         self._sandbox.stop()
-        cgroups.remove(_GROUP)
-        for path, text in self._settings.items():
-            if path.read_text() != text:
-                path.write_text(text)
-        shutil.rmtree(self.folder / "lib", ignore_errors=True)  # gigabytes
+        try:
+            cgroups.remove(_GROUP)
+        finally:
+            for path, text in self._settings.items():
+                if path.read_text() != text:
+                    path.write_text(text)
+            shutil.rmtree(self.folder / "lib", ignore_errors=True)  # gigabytes
 
     def _environment(self) -> Mapping[str, str]:
         return {

@@ -153,3 +153,19 @@ def test_kwok_is_of_the_version_that_the_tests_use_and_keeps_to_fake_nodes() -> 
     assert container["image"] == nodeimage.KWOK_NAME
     selector = f"--manage-nodes-with-annotation-selector={KWOK_ANNOTATION}=fake"
     assert selector in container["args"]
+
+
+def test_settings_of_the_kernel_are_put_back_though_control_groups_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_group: str) -> None:
+        raise ControlPlaneError("libpod_parent is busy")
+
+    monkeypatch.setattr("tools.kind.confined.cgroups.remove", refuse)
+    setting = tmp_path / "panic"
+    setting.write_text("10\n")
+    machine = confined.Confined(tmp_path)
+    machine._settings = {setting: "0\n"}
+    with pytest.raises(ControlPlaneError, match="busy"):
+        machine.stop()
+    assert setting.read_text() == "0\n"
