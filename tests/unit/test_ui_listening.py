@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bireme.cli import leader
 from bireme.cli.arguments import UsageError
 from bireme.cli.cluster import ConsoleError, Reader
 from bireme.cli.ui import listen, live, recorded
-from bireme.cli.ui.server import Board
+from bireme.cli.ui.server import Board, Guard
 from bireme.kube.credentials import CredentialsError
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from tests.support.recordings import record
@@ -110,3 +112,38 @@ async def test_a_token_that_is_gone_is_why_the_board_does_not_know_what_is_kept(
     source = live.Live(Reader(client, "red"), options, "a cluster")  # type: ignore[arg-type]
     await source._ask_kept()
     assert source.view().kept_unknown == "the token file /gone cannot be read."
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "to", "status"),
+    [
+        ("same-origin", "/waiting", "document", 200),
+        ("none", "/waiting", "document", 200),  # an address that was typed
+        ("same-site", "/what-if/red/short", "document", 403),
+        ("cross-site", "/", "iframe", 403),
+        ("cross-site", "/", "document", 200),  # to which /open leads
+        ("cross-site", "/open", "document", 200),
+    ],
+)
+async def test_a_page_of_another_origin_may_only_lead_to_the_first_address(
+    site: str, path: str, to: str, status: int
+) -> None:
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response("let in")(scope, receive, send)
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("no body is read")
+
+    guard = Guard(page, "token", 80)
+    cookie = f"{guard._cookie}={guard._session}"
+    headers = {"host": "localhost:80", "cookie": cookie, "sec-fetch-site": site}
+    headers["sec-fetch-dest"] = to
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": pairs}
+    await guard(scope, receive, send)
+    assert sent[0]["status"] == status

@@ -85,6 +85,13 @@ class Guard:
             return _words(421, "This is no name of the board. Open the address it printed.")
         if request.method not in ("GET", "HEAD"):
             return _words(405, "The board can only be read.")
+        # A cookie of this host goes with requests of any page on it, whatever its port.
+        # A link to /open may be in a page, such as a terminal's; so is then what /open leads to.
+        path, to = request.url.path, request.headers.get("sec-fetch-dest", "")
+        is_entry = path == "/open" or (path == "/" and to == "document")
+        site = request.headers.get("sec-fetch-site", "")
+        if not is_entry and site in ("same-site", "cross-site"):
+            return _words(403, "Only the board itself may ask this.")
         shown = request.cookies.get(self._cookie, "")
         if secrets.compare_digest(shown.encode(), self._session.encode()):
             return None
