@@ -3,6 +3,7 @@
 Property tests judge what is computed; how long a busy machine takes for it is no finding.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -33,6 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1, rerun_except=["BrokenPromisesError"]))
         if item.nodeid.startswith(CLUSTER_FOLDERS):
             item.add_marker(pytest.mark.cluster)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Take an event loop from the thread that Playwright left there as the running one.
+
+    Its synchronous interface runs a loop beside the tests, and where a test of a page was run a
+    second time, it stayed: ``asyncio.run`` refused in every test that followed.
+    """
+    if "browser" not in getattr(item, "fixturenames", ()):
+        asyncio._set_running_loop(None)
 
 
 @pytest.hookimpl(optionalhook=True)
