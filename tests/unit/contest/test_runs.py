@@ -10,7 +10,7 @@ from bireme.contest.candidates import Candidate
 from bireme.contest.runs import RUNS_FILE, Runs
 from bireme.contest.tuning import play_all
 from bireme.simulator.errors import SimulationError
-from tests.unit.contest.planted import planted
+from tests.support.planted import planted
 
 PAIRS = [
     (Candidate(name), world)

@@ -11,7 +11,7 @@ from bireme.contest.tuning import loss, play, play_all, tune
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
 from bireme.simulator.metrics import SimulationMetrics
-from tests.unit.contest.planted import planted
+from tests.support.planted import planted
 
 LAS = Rule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 10_000, 1e7)})
 FOUND = "tiresias-las?threshold_device_seconds=10000"
