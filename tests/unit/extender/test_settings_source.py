@@ -52,7 +52,7 @@ def another(cls: type[Any], name: str) -> Any:
         case bool():
             return not default
         case tuple():
-            return (*default, "example.com/another")
+            return (*default, "R100=9.5:20" if name == "gpu_models" else "example.com/another")
         case Path() | str():
             return type(default)(f"{default}-2")
         case number:
