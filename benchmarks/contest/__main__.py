@@ -1,8 +1,8 @@
 """``python -m benchmarks.contest RESULTS.json... [--commit ID] [--into-cards]``: write the page.
 
 The files are those of ``bireme benchmark --json``, one or more families each; the page and its JSON
-go to docs/results, the rows of learned policies into the cards of the checkpoints that come with
-Bireme.
+go to docs/results/learning, the rows of learned policies into the cards of the checkpoints that
+come with Bireme.
 """
 
 import argparse
@@ -97,7 +97,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("files", nargs="+", type=Path, metavar="RESULTS.json")
     parser.add_argument("--commit", help="of the sources that measured; default: this one")
     parser.add_argument("--into-cards", action="store_true", help="write the cards' rows as well")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the page")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS / "learning", help="folder for the page"
+    )
     return parser.parse_args(arguments)
 
 

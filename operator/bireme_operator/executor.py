@@ -94,7 +94,8 @@ class DecisionExecutor:
         for hold in held:
             with self.errors.isolated(hold.gang.key):
                 uid = hold.gang.uid
-                self._hold(hold, starts.get(uid), basis, uid in firsts, uid in refreshed)
+                flags = {"is_first": uid in firsts, "may_refresh": uid in refreshed}
+                self._hold(hold, starts.get(uid), basis, **flags)
 
     def _refreshed(self, held: Sequence[Hold]) -> set[str]:
         """Return the uids of those whose numbers may be refreshed in this cycle, in turn."""
@@ -133,7 +134,13 @@ class DecisionExecutor:
         }
 
     def _hold(
-        self, hold: Hold, start: StartRange | None, basis: Basis, is_first: bool, may_refresh: bool
+        self,
+        hold: Hold,
+        start: StartRange | None,
+        basis: Basis,
+        *,
+        is_first: bool,
+        may_refresh: bool,
     ) -> None:
         key, now = hold.gang.key, basis.snapshot.now
         if hold.reason is Reason.NEVER_FITS and self.troubles.exempt(hold.gang):

@@ -145,10 +145,10 @@ class Pacing:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Keep the garbage collector from running: a decision on thousands of gangs makes no garbage.
+    """Keep the garbage collector from running: what a decision makes is freed with it.
 
-    All that it makes is freed with it, and was scanned several times for nothing: more than half of
-    the time of a decision on 20,000 gangs.
+    A full collection beside 20,000 gangs takes 0.4 s and more; in the rest after a turn it delays
+    nobody.
     """
     gc.disable()
     try:

@@ -18,7 +18,7 @@ from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme_operator.outlooks import Foreseen, Outlooks
 from bireme_operator.progress_auth import RequestRefused
-from bireme_operator.readers import Reader, Readers, refusal
+from bireme_operator.readers import Reader, Readers
 
 PATH: Final = "/outlook"
 VERSION: Final = "outlook.bireme.dev/v1"
@@ -39,13 +39,7 @@ class OutlookEndpoint:
         app.router.add_get(PATH, self._serve)
 
     async def _serve(self, request: web.Request) -> web.Response:
-        try:
-            reader = await self.readers.who_sent(request)
-            wanted = sorted(set(request.query.getall("namespace", ())))
-            body = await self._answer(reader, wanted)
-        except RequestRefused as refused:
-            return refusal(refused)
-        return web.Response(body=body, content_type="application/json")
+        return await self.readers.serve(request, self._answer)
 
     async def _answer(self, reader: Reader, wanted: Sequence[str]) -> bytes:
         outlooks = self.outlooks()

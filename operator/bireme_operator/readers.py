@@ -115,6 +115,22 @@ class Readers:
                 " role that may",
             )
 
+    async def serve(
+        self,
+        request: web.Request,
+        answer: Callable[[Reader, Sequence[str]], Awaitable[bytes]],
+    ) -> web.Response:
+        """Return the JSON that ``answer`` makes for who sent ``request``, or the refusal.
+
+        It gets the namespaces that the request names by ``?namespace=``, sorted.
+        """
+        try:
+            reader = await self.who_sent(request)
+            body = await answer(reader, sorted(set(request.query.getall("namespace", ()))))
+        except RequestRefused as refused:
+            return refusal(refused)
+        return web.Response(body=body, content_type="application/json")
+
     async def scope(
         self, reader: Reader, wanted: Sequence[str], present: Iterable[str]
     ) -> frozenset[str] | None:

@@ -5,7 +5,7 @@ devices on each node; ``?namespace=NAME``, once for each, asks for less.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress_auth import RequestRefused
-from bireme_operator.readers import Reader, Readers, refusal
+from bireme_operator.readers import Reader, Readers
 
 PATH: Final = "/reservations"
 VERSION: Final = "reservations.bireme.dev/v1"
@@ -37,15 +37,9 @@ class ReservationsEndpoint:
         app.router.add_get(PATH, self._serve)
 
     async def _serve(self, request: web.Request) -> web.Response:
-        try:
-            reader = await self.readers.who_sent(request)
-            wanted = sorted(set(request.query.getall("namespace", ())))
-            body = await self._answer(reader, wanted)
-        except RequestRefused as refused:
-            return refusal(refused)
-        return web.Response(body=body, content_type="application/json")
+        return await self.readers.serve(request, self._answer)
 
-    async def _answer(self, reader: Reader, wanted: list[str]) -> bytes:
+    async def _answer(self, reader: Reader, wanted: Sequence[str]) -> bytes:
         outlooks = self.outlooks()
         if outlooks is None:
             raise RequestRefused(503, "this replica does not lead; ask another one")

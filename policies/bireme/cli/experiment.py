@@ -6,7 +6,7 @@ an hour.
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,17 +16,15 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
-from bireme.contest.candidates import parts_of
+from bireme.contest.candidates import Candidate
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
 from bireme.core.node_floor import PoolBounds
 from bireme.core.nodes import Node
-from bireme.core.policy import PARTS, Policy
+from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.onnx.checkpoints import read_card
 from bireme.replay.simulated import SimulationRecorder
-from bireme.rl.components import served
 from bireme.simulator.machines import parse_nodes, parse_pools
 from bireme.simulator.metrics import SimulationMetrics, measure
 from bireme.simulator.node_floors import REACTIVE, check_floor, with_floor
@@ -193,15 +191,8 @@ def find_own(names: Sequence[str]) -> None:
 
 
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
-    named = parts_of(name)
-    if len(named) > 3 or "" in named:
-        raise UsageError(
-            f"argument --policy: {name!r} is no policy; write orderer, orderer/placer or "
-            "orderer/placer/sizer"
-        )
     with _making("--policy", name):
-        parts = dict.fromkeys(_parts_at(name), name) or dict(zip(PARTS, named, strict=False))
-        settings = replace(general, **parts)  # type: ignore[arg-type]  # three fields of text
+        settings = Candidate.read(name, general).settings(general)
     return as_set(settings, "--policy", name)
 
 
@@ -212,14 +203,6 @@ def as_set(
     find_own([settings.orderer, settings.placer, settings.sizer])
     with _making(argument, name):
         return registry.make_policy(settings), settings
-
-
-def _parts_at(name: str) -> Collection[str]:
-    """Return the parts that checkpoint ``name`` provides; none if there is no such checkpoint."""
-    if not name.startswith(registry.CHECKPOINT):
-        return ()
-    card, _ = read_card(Path(name.removeprefix(registry.CHECKPOINT).partition("?")[0]))
-    return served(card)
 
 
 @contextmanager

@@ -272,7 +272,6 @@ class _Progress:
         self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
         self._done = 0
         self._played, self._began = 0, time.monotonic()
-        self._played_before = 0
 
     def read(self, share: float) -> None:
         self._show("reading the record", share)
@@ -286,14 +285,13 @@ class _Progress:
         def counted(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
             found = play_all(pairs)
             self._done += len(pairs)
-            self._played_before = self._played
             return found
 
         return counted
 
-    def ran(self, done: int, missing: int, _: float) -> None:
-        """Note that ``done`` of the ``missing`` runs of a batch were played."""
-        self._played = self._played_before + done
+    def ran(self, done: int, *_: float) -> None:
+        """Note that one more run was played, ``done`` of its batch."""
+        self._played += 1
         whole = min(self._done + done, self.expected)
         pace = (time.monotonic() - self._began) / self._played
         left = pace * (self.expected - whole)

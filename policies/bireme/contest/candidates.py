@@ -6,7 +6,7 @@ for all the parts of that checkpoint. Parts that are left out are the defaults o
 :class:`~bireme.core.settings.SchedulingSettings`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Final
 
 from bireme import registry
 from bireme.core.errors import SettingError
-from bireme.core.policy import PARTS, Policy
+from bireme.core.policy import PARTS, PartName, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.checkpoints import read_card
+from bireme.rl.components import served
 
 _DEFAULTS: Final = SchedulingSettings()
 _KNOWING: Final = ", run times known"
@@ -36,25 +37,25 @@ class Candidate:
     knows_run_times: bool = False
 
     @classmethod
-    def read(cls, text: str) -> "Candidate":
+    def read(cls, text: str, general: SchedulingSettings = _DEFAULTS) -> "Candidate":
         """Return the candidate written ``orderer/placer/sizer``; the inverse of :attr:`name`.
+
+        Parts that are left out are those of ``general``.
 
         Raises:
             SettingError: it has more than three parts, or an empty one.
             CheckpointError: there is no checkpoint in the folder.
         """
         named = text.removesuffix(_KNOWING)
-        if named.startswith(registry.CHECKPOINT):
-            card, _ = read_card(Path(named.removeprefix(registry.CHECKPOINT)))
-            parts = [named if p in card.parts.by_name() else getattr(cls(), p) for p in PARTS]
-            return cls(parts[0], parts[1], parts[2], named != text)
-        parts = parts_of(named)
+        parts = _parts_of(named)
         if len(parts) > 3 or "" in parts:
             raise SettingError(
                 f"{text!r} is no policy; write orderer, orderer/placer or orderer/placer/sizer"
             )
-        parts += [cls().orderer, cls().placer, cls().sizer][len(parts) :]
-        return cls(parts[0], parts[1], parts[2], named != text)
+        whole = _parts_at(named)
+        given = dict.fromkeys(whole, named) or dict(zip(PARTS, parts, strict=False))
+        chosen = {part: given.get(part, getattr(general, part)) for part in PARTS}
+        return cls(**chosen, knows_run_times=named != text)
 
     @property
     def name(self) -> str:
@@ -71,15 +72,27 @@ class Candidate:
         Raises:
             SettingError: a part has no such name or parameter, or its value is out of range.
         """
-        named = replace(settings, orderer=self.orderer, placer=self.placer, sizer=self.sizer)
+        named = self.settings(settings)
         return registry.make_policy(named), named
 
+    def settings(self, general: SchedulingSettings) -> SchedulingSettings:
+        """Return ``general`` with the names of the parts."""
+        return replace(general, orderer=self.orderer, placer=self.placer, sizer=self.sizer)
 
-def parts_of(text: str) -> list[str]:
+
+def _parts_of(text: str) -> list[str]:
     """Return the parts of ``text`` between slashes; a checkpoint's folder is one, to the end."""
     before, has_checkpoint, folder = f"/{text}".partition(f"/{registry.CHECKPOINT}")
     parts = before.split("/")[1:]
     return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
+
+
+def _parts_at(text: str) -> Collection[PartName]:
+    """Return the parts that a checkpoint stands for; none where ``text`` is no checkpoint alone."""
+    if not text.startswith(registry.CHECKPOINT):
+        return ()
+    card, _ = read_card(Path(text.removeprefix(registry.CHECKPOINT).partition("?")[0]))
+    return served(card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +141,7 @@ RULES: Final = (
     ),
 )
 """Orderers that are quick to ask, for gangs of fixed size, with the constants that matter."""
+PLACERS: Final = ("packing", "best-fit", "fgd")
+"""Placers that are tried beside an orderer."""
 ORACLES: Final = (Candidate("srtf", knows_run_times=True), Candidate("srsf", knows_run_times=True))
 """Told true run times, as the ceiling."""

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.contest.candidates import RULES, Rule
+from bireme.contest.candidates import PLACERS, RULES, Rule
 from bireme.contest.worlds import CHARGED, Part, World, world_of
 from bireme.core.errors import SettingError, nearest
 from bireme.core.estimates import RuntimeHistory
@@ -68,9 +68,8 @@ _ELASTIC_RULES: Final = tuple(
     Rule(orderer, sizers=("", "goodput", "optimus", "max"))
     for orderer in ("combined-priority", "srtf", "tiresias-las")
 )
-_PLACING: Final = ("packing", "best-fit", "fgd")
 _PLACED_RULES: Final = tuple(
-    replace(rule, placers=_PLACING) if rule.orderer in {"srtf", "tiresias-gittins"} else rule
+    replace(rule, placers=PLACERS) if rule.orderer in {"srtf", "tiresias-gittins"} else rule
     for rule in RULES
 )
 
@@ -173,7 +172,7 @@ def _philly(data: Path, part: Part, blocks: int) -> Iterator[World]:
     named = list(drawn.items())
     if held_out is not None:  # Muri's are of the same origin
         later = [(f"muri {name}", t, begin, _MURI_DAYS) for name, t, begin in _muri(data)]
-        named[2:2] = [(name, [each]) for each in later for name in each[:1]]
+        named[2:2] = [(each[0], [each]) for each in later]
     for block, windows in named[:blocks]:
         for name, jobs, begin, length in windows:
             window = stretch(jobs, 0, begin, length, slice(None))

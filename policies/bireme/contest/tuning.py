@@ -90,8 +90,8 @@ def tune(
             f"world {kept[0]!r} is kept for the test; tune on worlds for training or validation"
         )
     left, history = list(candidates), []
-    for rung in range(rungs):
-        chosen = worlds[:: 2 ** (rungs - 1 - rung)]
+    for rung, step in enumerate(_steps(rungs)):
+        chosen = worlds[::step]
         pairs = [(candidate, world) for candidate in left for world in chosen]
         table = np.array([loss(metrics) for metrics in players(pairs)])
         means = table.reshape(len(left), len(chosen)).mean(axis=1).tolist()
@@ -100,3 +100,17 @@ def tune(
         keep = 1 if rung == rungs - 1 else math.ceil(len(left) / 2)
         left = [left[at] for at in sorted(order[:keep])]
     return Tuned(left[0], tuple(history))
+
+
+def runs_of(candidates: int, worlds: int, rungs: int = 1) -> int:
+    """Return how many runs :func:`tune` asks for."""
+    left, runs = candidates, 0
+    for step in _steps(rungs):
+        runs += left * math.ceil(worlds / step)
+        left = math.ceil(left / 2)
+    return runs
+
+
+def _steps(rungs: int) -> list[int]:
+    """Return of how many worlds each rung plays one."""
+    return [2 ** (rungs - 1 - rung) for rung in range(rungs)]

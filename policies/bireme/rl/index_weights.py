@@ -14,15 +14,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bireme.core.policy import Orderer
 from bireme.core.resources import FloatArray
 from bireme.onnx import cards
 from bireme.onnx.cards import Card, PartCard
-from bireme.onnx.checkpoints import open_session, read_card, read_file
+from bireme.onnx.checkpoints import read_card, read_file
 from bireme.onnx.constants import read_constants, with_constants
-from bireme.rl import encoders
-from bireme.rl.checkpoint import OUTPUTS, Checkpoint, OrderPart, load
-from bireme.rl.components import LearnedOrderer
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.lookup import named_folder
 
 NAME: Final = "learned-index"
@@ -71,15 +68,6 @@ def bounded(values: FloatArray) -> FloatArray:
     least = [weight.least for weight in WEIGHTS.values()]
     most = [weight.most for weight in WEIGHTS.values()]
     return np.asarray(np.clip(values, least, most).round(_DECIMALS))
-
-
-def orderer_of(values: FloatArray) -> Orderer:
-    """Return the index with ``values``, shape (weights,), as its checkpoint would order."""
-    part, model = _with_weights(values)
-    card, digest, _ = _shipped()
-    encoder = encoders.make("orderer", part.encoder)
-    session = open_session(model, part, encoder.inputs, OUTPUTS["orderer"], NAME)
-    return LearnedOrderer(Checkpoint(card, digest, orderer=OrderPart(part, encoder, session)))
 
 
 def write_checkpoint(values: FloatArray, card: Card, folder: Path) -> Checkpoint:

@@ -110,16 +110,7 @@ def read_past(
     _check_ended(found, began, ended)
     decided_by = max(sources, key=sources.__getitem__, default=SETTINGS_SOURCE)
     baseline = _baseline(decided_by, record.settings, checkpoints)
-    policy, settings = baseline.policy(record.settings)
-    worlds: dict[Part, list[World]] = {"training": [], "validation": [], "test": []}
-    dropped: set[str] = set()
-    for window in found:
-        trace = _startable(window.workload, policy, settings)
-        kept = {job.name for job in trace.jobs}
-        dropped |= {job.name for job in window.workload.trace.jobs} - kept
-        if len(trace.jobs) > len(trace.underway):  # somebody came; else nobody's wait counts
-            part: Part = window.part  # type: ignore[assignment]  # the names are those of _parts
-            worlds[part].append(_world(window, part, trace, settings, stops))
+    worlds = _worlds(found, baseline, record.settings, stops)
     for (part, inside), stretch in zip(worlds.items(), parts, strict=True):
         if not inside:
             raise SettingError(
@@ -127,6 +118,7 @@ def read_past(
                 f"{clock_time(stretch.ended)}, the part of the record for {part}; record for longer"
             )
     gangs = {job.name for inside in worlds.values() for world in inside for job in world.trace.jobs}
+    seen = {job.name for window in found for job in window.workload.trace.jobs}
     return Past(
         worlds=worlds,
         baseline=baseline,
@@ -137,7 +129,7 @@ def read_past(
         judged_from=parts[-1].began,
         windows=count,
         gangs=len(gangs),
-        left_out=len(dropped - gangs),
+        left_out=len(seen - gangs),
     )
 
 
@@ -163,6 +155,23 @@ def _check_ended(found: Sequence[RecordWindow], began: float, ended: float) -> N
         raise SettingError(
             f"no gang ended in the {duration(ended - began)} of the record; record until some have"
         )
+
+
+def _worlds(
+    found: Sequence[RecordWindow],
+    baseline: Candidate,
+    general: SchedulingSettings,
+    stops: Physics,
+) -> dict[Part, list[World]]:
+    """Return the worlds by part: windows to which a gang came that can start."""
+    policy, settings = baseline.policy(general)
+    worlds: dict[Part, list[World]] = {"training": [], "validation": [], "test": []}
+    for window in found:
+        trace = _startable(window.workload, policy, settings)
+        if len(trace.jobs) > len(trace.underway):  # somebody came; else nobody's wait counts
+            part: Part = window.part  # type: ignore[assignment]  # the names are those of _parts
+            worlds[part].append(_world(window, part, trace, settings, stops))
+    return worlds
 
 
 def _startable(workload: Workload, policy: Policy, settings: SchedulingSettings) -> Trace:

@@ -8,7 +8,7 @@ from typing import Final
 import yaml
 
 from bireme.core.policy import PARTS
-from bireme.core.times import clock_time
+from bireme.core.times import DAY, clock_time
 from bireme.onnx.cards import VERSIONED, Card, Parts, Result
 from bireme.rl.index_weights import WEIGHTS, write_checkpoint
 from bireme.tuning.judgement import Judgement, interval_text
@@ -79,7 +79,7 @@ def write_files(
 def _card(judgement: Judgement, past: Past, found: Found, command: str, minutes: float) -> Card:
     assert found.weights is not None  # noqa: S101  # the caller has seen to it
     jct = judgement.verdict.jct
-    days = (past.ended - past.began) / 86_400
+    days = (past.ended - past.began) / DAY
     result = Result(
         setting="test windows of the record",
         metric="mean_jct_to_baseline",

@@ -13,18 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bireme.contest.candidates import RULES, Candidate
+from bireme.contest import tuning
+from bireme.contest.candidates import PLACERS, RULES, Candidate
 from bireme.contest.tuning import PlayAll, Tuned, tune
 from bireme.contest.verdicts import Verdict, verdict
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.rl.index_weights import NAME as INDEX
 from bireme.simulator.metrics import SimulationMetrics
-from bireme.tuning.index_search import candidate_of, evolve, runs_of
+from bireme.tuning import index_search
+from bireme.tuning.index_search import candidate_of, evolve
 from bireme.tuning.past import Past
 from bireme.tuning.policy_spec import needs_checkpoint_beside
 
-PLACERS: Final = ("packing", "best-fit", "fgd")
 _HALVED: Final = 8
 """With so many training worlds or more, constants are halved in three rungs."""
 
@@ -79,7 +80,7 @@ def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Foun
         placed = [best, *(replace(best, placer=name) for name in PLACERS if name != best.placer)]
         losses |= dict(_losses(tune(placed, validation, players)))
         best = min((one for one in placed if one != base), key=losses.__getitem__)
-    steps = runs_of(generations, len(training)) if index else 0
+    steps = index_search.runs_of(generations, len(training)) if index else 0
     ranked = sorted(losses.items(), key=lambda pair: pair[1])
     return Found(tuple(ranked), best, weights, index, steps)
 
@@ -93,15 +94,10 @@ def runs_expected(past: Past, generations: int) -> int:
     """Return about how many runs :func:`search` and :func:`judge` ask for."""
     generations = generations if is_fitted(past) else 0
     training, validation, test = (len(worlds) for worlds in past.worlds.values())
-    rungs, runs = _rungs(training), 0
-    for grid in _grids(past.baseline):
-        left = len(grid)
-        for rung in range(rungs):
-            step = 2 ** (rungs - 1 - rung)
-            runs += left * -(-training // step)
-            left = -(-left // 2)
-    finalists = len(_grids(past.baseline)) + 2 + bool(generations)
-    runs += runs_of(generations, training)
+    grids = [len(grid) for grid in _grids(past.baseline)]
+    runs = sum(tuning.runs_of(size, training, _rungs(training)) for size in grids)
+    runs += index_search.runs_of(generations, training)
+    finalists = len(grids) + 2 + bool(generations)
     return runs + (finalists + len(PLACERS) - 1) * validation + 2 * test
 
 

@@ -15,7 +15,6 @@ from bireme.rl.index_weights import (
     NAME,
     WEIGHTS,
     bounded,
-    orderer_of,
     shipped_card,
     shipped_weights,
     write_checkpoint,
@@ -51,20 +50,17 @@ def as_torch(values: FloatArray) -> IndexOrderer:
 
 
 @pytest.mark.parametrize("changed", [*WEIGHTS, "all"])
-def test_every_weight_means_what_it_means_to_the_network_of_training(changed: str) -> None:
+def test_every_weight_means_what_it_means_to_the_network_of_training(
+    tmp_path: Path, changed: str
+) -> None:
     values = shipped_weights()
     for at, name in enumerate(WEIGHTS):
         if changed in (name, "all"):
             values[at] = OTHER[at]
-    found = scores(orderer_of(values))
+    write_checkpoint(values, shipped_card(), tmp_path)
+    found = scores(make_orderer(f"checkpoint:{tmp_path}"))
     assert found == scores(as_torch(values))
     assert found != scores(make_orderer(NAME))
-
-
-def test_checkpoint_of_other_weights_orders_alike(tmp_path: Path) -> None:
-    write_checkpoint(OTHER, shipped_card(), tmp_path / "mine")
-    served = make_orderer(f"checkpoint:{tmp_path / 'mine'}")
-    assert scores(served) == scores(orderer_of(OTHER))
 
 
 def test_weights_stay_within_their_bounds_and_are_those_of_what_is_shipped() -> None:

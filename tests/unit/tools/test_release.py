@@ -243,4 +243,5 @@ def test_both_distributions_ask_for_their_licence_and_addresses() -> None:
     ]
     assert {one["license"] for one in projects} == {"Apache-2.0"}
     assert len({frozenset(one["urls"]) for one in projects}) == 1
+    # A copy: hatchling packs no licence that is a link.
     assert (ROOT / "report" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
