@@ -10,6 +10,7 @@ from bireme.contest.candidates import Candidate, Rule
 from bireme.contest.tuning import loss, play, play_all, tune
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
+from bireme.rl.lookup import FOLDER
 from bireme.simulator.metrics import SimulationMetrics
 from tests.support.planted import planted
 
@@ -72,3 +73,11 @@ def test_a_text_that_is_no_policy_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize("text", ["fifo", "sjf/best-fit", "fifo/packing/goodput"])
 def test_a_name_reads_back_as_its_candidate(text: str) -> None:
     assert Candidate.read(text).name == text
+
+
+def test_a_checkpoint_with_parameters_stands_for_the_parts_that_it_decides() -> None:
+    folder = f"checkpoint:{FOLDER / 'rlpto'}?beta=0.0005"
+    read = Candidate.read(folder)
+    assert (read.orderer, read.sizer) == ("combined-priority", folder)
+    assert Candidate.read(read.name) == read
+    read.policy()
