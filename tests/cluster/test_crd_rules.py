@@ -128,6 +128,8 @@ def in_phase(cluster: Cluster, given: Manifest, phase: str) -> Iterator[str]:
 def crds(cluster: Cluster) -> None:
     """The chart's definitions, applied server-side as users apply them."""
     cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
+    # The example that reads the operator's record stands in the operator's namespace.
+    cluster.kubectl("create", "namespace", "bireme-system")
     served = [f"crd/{kind.plural}.{names.GROUP}" for kind in KINDS]
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *served)
 
