@@ -111,7 +111,9 @@ def test_interrupted_demo_cleans_up(tmp_path: Path, order: signal.Signals) -> No
     assert f"demo-{demo.pid}" not in known_clusters()
 
 
-def test_cluster_stays_until_it_is_asked_to_go(tmp_path: Path, name: str) -> None:
+def test_cluster_stays_until_it_is_asked_to_go(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     up = run(tmp_path, "up", f"--name={name}")
     assert up.returncode == 0, up.stdout + up.stderr
     cluster = Cluster.find(name)
@@ -123,6 +125,11 @@ def test_cluster_stays_until_it_is_asked_to_go(tmp_path: Path, name: str) -> Non
     cluster.kubectl("apply", "-f", str(ROOT / "manifests/examples/01-single-gpu.yaml"))
     phase = ("get", "btj", "digits", "-o=jsonpath={.status.phase}")
     eventually(lambda: cluster.kubectl(*phase), lambda found: found == "Running")
+
+    # The leader can be asked with the kubeconfig that was printed.
+    another = str(ROOT / "manifests/examples/03-parameter-server.yaml")
+    assert bireme(["submit", "--dry-run", another, f"--kubeconfig={cluster.kubeconfig}"]) == 0
+    assert "starts    at once" in capsys.readouterr().out
 
     keeper = int((cluster.kubeconfig.parents[2] / "keeper.pid").read_text())
     running = processes_from(cluster.kubeconfig.parents[2])

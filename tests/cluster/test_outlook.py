@@ -1,7 +1,6 @@
 """What the leader foresees, through the real API server's proxy: to each what they may read."""
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,26 +14,17 @@ from bireme.cli import main
 from tests.support.board import board
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.helm import Helm, account_kubeconfig
-from tests.support.scenario.manifests import Manifest, task, training_job
+from tests.support.scenario.manifests import task, training_job
 from tests.support.scenario.tenant import Tenant
 from tests.support.scenario.waiting import eventually
-from tools.controlplane.cluster import Cluster
+from tools.controlplane.leader import SERVICE, SYSTEM, own_address, serve_leader
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
-SYSTEM = "bireme-system"
 SWITCHED_ON = "--set=operator.settings.outlook=true"
-NAMED = {"name": "bireme-outlook", "namespace": SYSTEM}
 
 
 IF_SHORT = ("--what-if", "estimate=1m", "-o", "json")
-
-
-def own_address() -> str:
-    """An address of this machine that may be an endpoint's: not the loopback's."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # nothing is sent
-        return str(probe.getsockname()[0])
 
 
 @pytest.fixture(scope="module")
@@ -49,41 +39,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         (role,) = (
             each
             for each in yaml.safe_load_all(chart)
-            if (each["kind"], each["metadata"]["name"]) == ("Role", NAMED["name"])
+            if (each["kind"], each["metadata"]["name"]) == ("Role", SERVICE)
         )
-        serve(stack.cluster, int(stack.operator().env["BIREME_METRICS_PORT"]), role)
+        port = int(stack.operator().env["BIREME_METRICS_PORT"])
+        serve_leader(stack.cluster, own_address(), port)
+        stack.cluster.kubectl("create", "-f", "-", input=json.dumps(role))
         yield stack
-
-
-def serve(cluster: Cluster, port: int, role: Manifest) -> None:
-    """Make the Service of the chart before a process that stands for a pod, and the chart's Role.
-
-    The API server's proxy goes by Endpoints, not by EndpointSlices, and to addresses of pods alone.
-    """
-    address = own_address()
-    pod = {"name": "operator", "namespace": SYSTEM}
-    spec = {
-        "schedulingGates": [{"name": "bireme.dev/nothing-runs-it"}],
-        "containers": [{"name": "operator", "image": "none"}],
-    }
-    ports = [{"name": "outlook", "port": port}]
-    target = {"kind": "Pod", **pod}
-    cluster.create_namespace(SYSTEM)
-    for manifest in (
-        {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec},
-        {"apiVersion": "v1", "kind": "Service", "metadata": NAMED, "spec": {"ports": ports}},
-        {
-            "apiVersion": "v1",
-            "kind": "Endpoints",
-            "metadata": NAMED,
-            "subsets": [{"addresses": [{"ip": address, "targetRef": target}], "ports": ports}],
-        },
-        role,
-    ):
-        cluster.kubectl("create", "-f", "-", input=json.dumps(manifest))
-    status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
-    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
-    cluster.kubectl("patch", "pod", "operator", "-n", SYSTEM, *patch)
 
 
 def pages(address: str) -> Callable[[str], str]:

@@ -1,6 +1,7 @@
 """The demo from its first line to its exit status."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -157,12 +158,13 @@ def tell_what_next(cluster: Cluster, console: Console) -> None:
         "",
         "[bold]The cluster stays up.[/] In a shell:",
         f"  export KUBECONFIG={cluster.kubeconfig}",
-        f"  export PATH={cluster.binary('kubectl').parent}:$PATH",
+        f"  export PATH={Path(sys.executable).parent}:{cluster.binary('kubectl').parent}:$PATH",
         "  kubectl get btj -A                      # every job: phase, queue, priority, reason",
         "  kubectl get bq                          # the queues",
         "  kubectl get events -A --sort-by=.metadata.creationTimestamp    # the whole story",
         "  kubectl apply -f manifests/examples/01-single-gpu.yaml         # a job of your own",
-        "  kubectl describe btj digits             # where it is, and why",
+        "  bireme why digits                       # where it is, and why",
+        "  bireme submit --dry-run manifests/examples/01-single-gpu.yaml  # where it would start",
         "  make cluster-down                       # stop everything",
         "The board, in a browser; the address works once (then: bireme ui):",
         f"  {clusters.board_address(cluster.name)}",
