@@ -22,6 +22,8 @@ from bireme.onnx.errors import CheckpointError
 
 CHECKPOINT: Final = "checkpoint:"
 """Prefix of the name of a learned policy in a folder."""
+DEFAULT_SIZER: Final = "goodput"
+"""The sizer where none is named; the general rule sizes the gangs that it leaves out."""
 
 ORDERERS: Final[Mapping[str, str]] = {
     "a2c": "bireme.rl.builtin:A2c",
@@ -63,6 +65,7 @@ PLACERS: Final[Mapping[str, str]] = {
 SIZERS: Final[Mapping[str, str]] = {
     "dolphin": "bireme.heuristics.measured_sizers:Dolphin",
     "fair-sharing": "bireme.heuristics.simple_sizers:FairSharing",
+    "general": "bireme.heuristics.simple_sizers:GeneralRule",
     "goodput": "bireme.heuristics.goodput:Goodput",
     "max": "bireme.heuristics.simple_sizers:Maximum",
     "min": "bireme.heuristics.simple_sizers:Minimum",
@@ -99,7 +102,7 @@ def make_policy(settings: SchedulingSettings) -> Policy:
     return Policy(
         make_orderer(settings.orderer),
         make_placer(settings.placer),
-        make_sizer(settings.sizer) if settings.sizer else None,
+        make_sizer(settings.sizer or DEFAULT_SIZER),
         rules=Policy(make_orderer(defaults.orderer), make_placer(defaults.placer)),
     )
 

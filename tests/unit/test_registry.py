@@ -10,6 +10,7 @@ from bireme import registry
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.goodput import Goodput
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 
@@ -55,8 +56,8 @@ def test_an_orderer_is_no_placer() -> None:
         registry.make_policy(SchedulingSettings(placer="fifo"))
 
 
-def test_without_a_sizer_in_the_settings_there_is_none() -> None:
-    assert registry.make_policy(SchedulingSettings()).sizer is None
+def test_without_a_sizer_in_the_settings_measured_gangs_have_the_default_one() -> None:
+    assert isinstance(registry.make_policy(SchedulingSettings()).sizer, Goodput)
     with pytest.raises(SettingError, match="no sizer is called 'packing'"):
         registry.make_policy(SchedulingSettings(sizer="packing"))
 

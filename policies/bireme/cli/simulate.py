@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "first; default: %(default)s",
     )
     add("--placer", default=DEFAULTS.placer, help="of policies without; default: %(default)s")
-    add("--sizer", default=DEFAULTS.sizer, help="of policies without; default: the general rule")
+    add(
+        "--sizer",
+        default=DEFAULTS.sizer,
+        help="of policies without; default: goodput, where speeds are known",
+    )
     add("--limit", type=whole, metavar="N", help="the first N jobs only")
     add("--start", type=_seconds, default=0.0, metavar="SECONDS", help="jobs from then on only")
     add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="0,1,2, say; default: 0")

@@ -9,6 +9,7 @@ wrong names no gang.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from bireme.core.placement import (
     keeps_affinity,
     usage_of,
 )
-from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer, TotalOrder
+from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer, TotalOrder, is_asked
 from bireme.core.running import summed
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -111,7 +112,9 @@ class CheckedSizer:
 
     def sizes(self, order: TotalOrder, snapshot: ClusterSnapshot) -> Sizes:
         """Return the sizes that the sizer wants; gangs it leaves out have none."""
-        if self._sizer is None:
+        running = (held.gang for held in snapshot.running_table.gangs)
+        speeds = (gang.speed for gang in chain(snapshot.waiting, running))
+        if self._sizer is None or not is_asked(self._sizer, speeds):
             return {}
         try:
             asked = self._sizer.sizes(order.ranked, snapshot)

@@ -5,7 +5,7 @@ answers, :mod:`bireme.core.cycle` asks them. :class:`TotalOrder` is the one orde
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
@@ -16,6 +16,7 @@ from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import SpeedLaw
 
 PartName = Literal["orderer", "placer", "sizer"]
 PARTS: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
@@ -86,7 +87,11 @@ class Orderer(Protocol):
 
 
 class Sizer(Protocol):
-    """Decides how many replicas elastic gangs should have."""
+    """Decides how many replicas elastic gangs should have.
+
+    A sizer may set ``sizes_measured_only = True``: it leaves out gangs whose speed is unknown, and
+    is not asked where no gang's speed is known.
+    """
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return wanted replicas for any of ``ranked``.
@@ -107,6 +112,13 @@ class Placer(Protocol):
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return nodes for every replica of ``gang``, or None when they do not all fit."""
         ...
+
+
+def is_asked(sizer: Sizer | None, speeds: Iterable[SpeedLaw | None]) -> bool:
+    """Return whether ``sizer`` may have an answer for gangs of ``speeds``."""
+    if sizer is None or not getattr(sizer, "sizes_measured_only", False):
+        return sizer is not None
+    return any(speed is not None for speed in speeds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from bireme.core.bounds import Within, check_bounds
 from bireme.core.gangs import Gang, Task
@@ -42,6 +42,8 @@ class Goodput:
     "Sia", SOSP 2023, section 3.
     """
 
+    sizes_measured_only: ClassVar[bool] = True
+
     fairness_power: Annotated[
         float,
         Within(-10, 1),
@@ -55,7 +57,7 @@ class Goodput:
         check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return sizes; gangs of unknown speed get what they ask for."""
+        """Return sizes of gangs whose speed is known; the others count with what they ask for."""
         pool = sizing.CapacityPool(ranked, snapshot, sizing.settling(snapshot))
         worth = _Worth(self, pool, snapshot)
         measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
@@ -69,7 +71,7 @@ class Goodput:
         best = max(ends, key=lambda end: sum(map(worth, measured, end)))
         for allotment, sizes in zip(measured, best, strict=True):
             pool.resize(allotment, sizes)
-        return pool.proposal()
+        return {allotment.gang.uid: dict(allotment.sizes) for allotment in measured}
 
     def _climb(
         self, pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment], worth: "_Worth"

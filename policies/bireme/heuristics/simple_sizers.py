@@ -1,4 +1,4 @@
-"""Sizers that look at no speed: the smallest, the largest, and equal shares.
+"""Sizers that look at no speed: the general rule, the smallest, the largest, and equal shares.
 
 They are the references that measured sizers have to beat.
 """
@@ -8,6 +8,20 @@ from collections.abc import Sequence
 from bireme.core.policy import GangSizes, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import CapacityPool, share_equally
+
+
+class GeneralRule:
+    """As asked for, or at the minimum, and grown where nobody waits.
+
+    Source: the decision cycle, :mod:`bireme.core.cycle`.
+    """
+
+    sizes_measured_only = True
+
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        """Return no sizes."""
+        del ranked, snapshot
+        return {}
 
 
 class Minimum:

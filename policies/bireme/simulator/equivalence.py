@@ -30,13 +30,13 @@ _OWN: Final = ("uid", "name", "arrived", "parked")
 _traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in _OWN))
 
 
-def may_thin(policy: Policy, queues: Mapping[str, Queue]) -> bool:
+def may_thin(policy: Policy, queues: Mapping[str, Queue], asks_sizer: bool) -> bool:
     """Return whether ``policy`` decides the same when equivalent gangs are left out."""
     # Weights and guarantees look at the next gang of each queue, a sizer shares out among all.
     is_plain = all(queue.weight is None and not queue.guaranteed for queue in queues.values())
     orderers = [policy.orderer, *([policy.rules.orderer] if policy.rules else [])]
     keep_order = all(getattr(orderer, "keeps_equal_gangs_in_order", False) for orderer in orderers)
-    return keep_order and policy.sizer is None and is_plain
+    return keep_order and not asks_sizer and is_plain
 
 
 class WaitingGangs:

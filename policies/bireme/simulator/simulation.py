@@ -24,7 +24,7 @@ from bireme.core.decision import Admit, Decision, Hold, Preempt, Vacate
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
-from bireme.core.policy import Policy
+from bireme.core.policy import Policy, is_asked
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -160,7 +160,8 @@ class Simulation:
         # Gangs of other run times are kept off other nodes by maintenance.
         has_windows = bool(state.cluster.table.windows)
         is_thin = config.takes_shortcuts and not has_windows
-        self._thins = is_thin and may_thin(policy, state.cluster.queues)
+        self._asks_sizer = is_asked(policy.sizer, (job.speed for job in state.jobs.values()))
+        self._thins = is_thin and may_thin(policy, state.cluster.queues, self._asks_sizer)
         self._has_windows = has_windows
 
     def run(self) -> None:
@@ -335,7 +336,7 @@ class Simulation:
     def _time_may_decide(self) -> bool:
         """Return whether time alone may change a decision: on preemption, or a sizer's."""
         state = self.state
-        if state.elastic and self._policy.sizer is not None:
+        if state.elastic and self._asks_sizer:
             return True
         if not (state.settings.preemption and state.waiting and state.cluster.running):
             return False

@@ -59,9 +59,9 @@ def test_speed_that_is_worth_nothing_is_not_bought() -> None:
     assert sized(Goodput(), 8, elastic("job", Diluted())) == {"job": {"worker": 3}}
 
 
-def test_a_gang_of_unknown_speed_gets_what_it_asks_for() -> None:
+def test_a_gang_of_unknown_speed_is_left_to_the_general_rule_and_counts_as_it_asks() -> None:
     gangs = elastic("unknown", None, asked=4), elastic("a", LinearSpeed(1.0))
-    assert sized(Goodput(), 6, *gangs) == {"unknown": {"worker": 4}, "a": {"worker": 2}}
+    assert sized(Goodput(), 6, *gangs) == {"a": {"worker": 2}}
 
 
 @dataclass(frozen=True)
