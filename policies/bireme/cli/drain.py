@@ -192,7 +192,14 @@ def _without(
         queue = running.gang.queue
         queue_usage[queue] = add(dict(queue_usage.get(queue, {})), running.current.demand, -1)
     # The time they ran is no wait, so that none of them is past its wait bound.
-    again = [replace(running.gang, arrived=snapshot.now) for running in whole.values()]
+    again = [
+        replace(
+            running.gang,
+            arrived=snapshot.now,
+            attained_seconds=snapshot.attained_seconds(running.gang),
+        )
+        for running in whole.values()
+    ]
     return replace(
         snapshot,
         nodes=nodes,

@@ -230,7 +230,10 @@ def starts_in(gang: GangLine, now: float) -> str:
 def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
     if gang.score is None:
         return
-    terms = " + ".join(f"{f.name} {f.value:.3g} x {f.weight:.3g}" for f in gang.factors)
+    terms = "".join(
+        f" {'-' if f.weight < 0 else '+'} {f.name} {f.value:.3g} x {abs(f.weight):.3g}"
+        for f in gang.factors
+    ).removeprefix(" + ")
     named = f" (class {gang.priority_class})" if gang.priority_class else ""
     yield "priority", f"{gang.score:.4g}" + (f" = {terms}" if terms else "") + named
 

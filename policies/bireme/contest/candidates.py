@@ -123,7 +123,7 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("combined-priority", {"parallelism_weight": (None, 0.0, 1.0)}),
+    Rule("combined-priority", {"service_weight": (0,), "parallelism_weight": (None, 0.0, 1.0)}),
     Rule("fifo"),
     Rule("fair-share"),
     Rule("sjf"),
@@ -140,7 +140,15 @@ RULES: Final = (
         },
     ),
 )
-"""Orderers that are quick to ask, for gangs of fixed size, with the constants that matter."""
+"""Orderers that are quick to ask, for gangs of fixed size, with the constants that matter.
+
+The default, which is judged beside them, is not among them, but the paper's order that it is made
+of."""
+DEFAULT_RULE: Final = Rule(
+    "combined-priority",
+    {"service_half": (None, 1800, 28_800), "parallelism_weight": (None, 0.0)},
+)
+"""The default order, with the constants that a cluster of its own may want otherwise."""
 PLACERS: Final = ("packing", "best-fit", "fgd")
 """Placers that are tried beside an orderer."""
 ORACLES: Final = (Candidate("srtf", knows_run_times=True), Candidate("srsf", knows_run_times=True))

@@ -65,8 +65,12 @@ _REMEMBERED: Final = 3000
 _FAILING: Final = replace(CHARGED, node_mtbf_seconds=4 * DAY)
 """A node fails every four days: a hundred times as often as measured, to be seen within a day."""
 _ELASTIC_RULES: Final = tuple(
-    Rule(orderer, sizers=("", "goodput", "optimus", "max"))
-    for orderer in ("combined-priority", "srtf", "tiresias-las")
+    Rule(orderer, grid, sizers=("goodput", "general", "optimus", "max"))
+    for orderer, grid in (
+        ("combined-priority", {"service_weight": (0,)}),
+        ("srtf", {}),
+        ("tiresias-las", {}),
+    )
 )
 _PLACED_RULES: Final = tuple(
     replace(rule, placers=PLACERS) if rule.orderer in {"srtf", "tiresias-gittins"} else rule

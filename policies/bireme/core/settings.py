@@ -27,7 +27,8 @@ class SchedulingSettings:
 
     sizer: str = ""
     """Sizer of elastic gangs: a registered name, or ``package.module:Class``, with parameters
-    likewise; empty for the general rule."""
+    likewise. Empty: ``goodput`` for gangs whose speed is known, the general rule for others;
+    ``general`` is that rule for all."""
 
     user_weight: Annotated[float, Within(0)] = 0.35
     """Weight of the queue's ``userPriority`` in the combined priority."""
@@ -46,6 +47,13 @@ class SchedulingSettings:
 
     parallelism_half: Annotated[int, Within(1)] = 8
     """The number of replicas that counts as half of the highest possible parallelism."""
+
+    service_weight: Annotated[float, Within(0)] = 0.5
+    """Weight of the device-seconds that a gang has had; they are taken off. Of gangs whose user and
+    job priority are equal, those that have had less stop those that have had more. 0: neither."""
+
+    service_half: Annotated[int, Within(1)] = 7200
+    """The device-seconds that count as half of the most service; fewer count as none."""
 
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""

@@ -1,18 +1,31 @@
-"""Combined inter-job priority, after Du et al., EURASIP JWCN 2023:45.
+"""Combined inter-job priority, after Du et al., EURASIP JWCN 2023:45, less the service attained.
 
-    P = w_user*U + w_job*T + w_wait*min(1, wait/W) + w_par*R,   weights normalised to sum 1
+    P = w_user*U + w_job*T + w_wait*min(1, wait/W) + w_par*R - w_service*A
 
-The paper names four factors: user priority, job priority, longest wait, parallelism. It leaves
-their scales open; ours are independent of which other gangs are waiting, so that an unrelated
-arrival never reorders the rest:
+The paper names four factors: user priority, job priority, longest wait, parallelism; their weights
+are normalised to sum 1. It leaves their scales open; ours are independent of which other gangs are
+waiting, so that an unrelated arrival never reorders the rest:
 
     U = userPriority / 100             of the queue, set by an administrator
     T = v / (v + job_priority_half)    v = value of the PriorityClass, negative counts as 0
     R = n / (n + parallelism_half)     n = replicas of the gang
 
 T and R grow strictly and never reach 1, so no class value and no width saturates. W is the queue's
-wait bound. Only U and T make up the preemption priority: neither waiting long nor being wide stops
-other gangs. The intra-job half of the paper is :mod:`bireme.heuristics.packing`.
+wait bound.
+
+The paper does not say what to do where nobody states a priority. Run times are heavy-tailed: a gang
+that has had much service will go on for long, and those behind it are mostly short. So the service
+that a gang has had is taken off, as Tiresias orders by it (Gu et al., NSDI'19):
+
+    A = s / (s + service_half)         s = device-seconds, rounded down to service_half times a
+                                       power of 2; 0 below service_half
+
+A is 0 for a gang that has not run, so among those P is the paper's; with w_service = 0 it always
+is. A changes only when the service doubles, or gangs would stop each other without end.
+
+U and T are stated; the wait and the width are not, so neither stops other gangs. A stated priority
+stops a lower one, whatever the service; of gangs with equal ones less service stops more. The
+intra-job half of the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -28,17 +41,20 @@ from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.ranking import device_seconds
 
-_FACTORS = ("userPriority", "jobPriority", "wait", "parallelism")
+_FACTORS = ("userPriority", "jobPriority", "wait", "parallelism", "service")
 
 _SCORE_DECIMALS = 9
 """Scores are rounded before comparing, so that the last bits of a float never decide."""
+_SERVICE_UNIT = 10.0**-_SCORE_DECIMALS
+"""What the largest service takes off a preemption priority: less than stated ones can differ by."""
 
 
 class CombinedPriority:
-    """Highest combined priority first: user, job, wait and parallelism, weighted.
+    """Highest combined priority first: user, job, wait and parallelism, less service.
 
-    Source: Du et al., EURASIP JWCN 2023:45.
+    Source: Du et al., EURASIP JWCN 2023:45; Gu et al., Tiresias, NSDI'19, for the service.
     """
 
     keeps_equal_gangs_in_order = True
@@ -69,11 +85,21 @@ class CombinedPriority:
             Within(1),
             "replicas that count as half of the widest, else as in the settings",
         ] = None,
+        service_weight: Annotated[
+            float | None,
+            Within(0),
+            "weight of the service so far, which is taken off, else as in the settings",
+        ] = None,
+        service_half: Annotated[
+            int | None,
+            Within(1),
+            "device-seconds that count as half of the most service, else as in the settings",
+        ] = None,
     ) -> None:
         """What is None is as in the settings.
 
         Raises:
-            SettingError: a parameter is out of its bounds, or all weights are 0.
+            SettingError: a parameter is out of its bounds, or all weights but the last are 0.
         """
         given = {
             "user_weight": user_weight,
@@ -82,6 +108,8 @@ class CombinedPriority:
             "parallelism_weight": parallelism_weight,
             "job_priority_half": job_priority_half,
             "parallelism_half": parallelism_half,
+            "service_weight": service_weight,
+            "service_half": service_half,
         }
         check_parameters(type(self), **given)
         self._own = {name: value for name, value in given.items() if value is not None}
@@ -94,8 +122,7 @@ class CombinedPriority:
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
-        scores = _Scores(snapshot, self._with_own(snapshot.settings))
-        return min((scores.preemption_priority(gang)[1] for gang in gangs), default=math.inf)
+        return _Scores(snapshot, self._with_own(snapshot.settings)).lowest(gangs)
 
     def _with_own(self, settings: SchedulingSettings) -> SchedulingSettings:
         """Return ``settings`` with the parameters; SettingError if no weight is above 0."""
@@ -113,22 +140,40 @@ class _Scores:
         self._by_width: dict[int, float] = {}
 
     def rank(self, gang: Gang) -> Ranked:
-        exact, rounded, bound = self.preemption_priority(gang)
+        stated, rounded, bound = self._stated(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
-        score = exact + self._weights[2] * wait + self._width(gang)
+        score = stated + self._weights[2] * wait + self._width(gang)
+        served = self._served(gang)
+        score -= self._settings.service_weight * served
         why = partial(_factors, gang, self._snapshot, self._settings)
-        return Ranked(gang, round(score, _SCORE_DECIMALS), why, rounded)
+        claim = rounded - served * _SERVICE_UNIT
+        return Ranked(gang, round(score, _SCORE_DECIMALS), why, claim)
 
-    def preemption_priority(self, gang: Gang) -> tuple[float, float, int]:
+    def lowest(self, gangs: Sequence[Gang]) -> float:
+        """Return the lowest preemption priority of ``gangs``; infinite without any."""
+        stated = [self._stated(gang)[1] for gang in gangs]
+        least = min(stated, default=math.inf)
+        served = (self._served(g) for g, own in zip(gangs, stated, strict=True) if own == least)
+        return least - max(served, default=0.0) * _SERVICE_UNIT
+
+    def _stated(self, gang: Gang) -> tuple[float, float, int]:
         """Return w_user*U + w_job*T, the same rounded, and the wait bound."""
         key = (gang.queue, gang.priority)
         found = self._priorities.get(key)
         if found is None:
-            user, job, _, _ = _values(gang, self._snapshot, self._settings)
+            user, job, *_ = _values(gang, self._snapshot, self._settings)
             exact = self._weights[0] * user + self._weights[1] * job
             bound = self._snapshot.wait_bound_seconds(gang)
             found = self._priorities[key] = (exact, round(exact, _SCORE_DECIMALS), bound)
         return found
+
+    def _served(self, gang: Gang) -> float:
+        """A; 0 where its weight is 0, so that nobody is stopped for it either."""
+        if not self._settings.service_weight:
+            return 0.0
+        if not gang.attained_seconds and gang.uid not in self._snapshot.running_by_uid:
+            return 0.0  # most of a long line
+        return _service(gang, self._snapshot, self._settings)[1]
 
     def _width(self, gang: Gang) -> float:
         """w_par*R."""
@@ -137,6 +182,17 @@ class _Scores:
             found = self._weights[3] * _values(gang, self._snapshot, self._settings)[3]
             self._by_width[gang.replicas] = found
         return found
+
+
+def _service(
+    gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings
+) -> tuple[float, float]:
+    """Return the device-seconds that ``gang`` has had, and A."""
+    served, half = device_seconds(gang, snapshot), settings.service_half
+    if served < half:
+        return served, 0.0
+    doubled: float = 2.0 ** math.floor(math.log2(served / half))
+    return served, doubled / (doubled + 1.0)
 
 
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
@@ -174,13 +230,16 @@ def _factors(
 ) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
+    served, share = _service(gang, snapshot, settings)
     measured = (
         f"{queue.user_priority} of 100 in queue {queue.name}",
         f"class value {gang.priority}",
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
+        f"{served:.0f} device-seconds",
     )
-    values, weights = _values(gang, snapshot, settings), _weights(settings)
+    values = (*_values(gang, snapshot, settings), share)
+    weights = (*_weights(settings), -settings.service_weight)
     return tuple(map(ScoreFactor, _FACTORS, measured, values, weights))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.contest import tuning
-from bireme.contest.candidates import PLACERS, RULES, Candidate
+from bireme.contest.candidates import DEFAULT_RULE, PLACERS, RULES, Candidate
 from bireme.contest.tuning import PlayAll, Tuned, tune
 from bireme.contest.verdicts import Verdict, verdict
 from bireme.core.errors import SettingError
@@ -137,7 +137,7 @@ def _grids(base: Candidate) -> list[list[Candidate]]:
     """Return the candidates of each rule, with the placer and sizer of ``base``."""
     return [
         [replace(each, placer=base.placer, sizer=base.sizer) for each in rule.candidates()]
-        for rule in RULES
+        for rule in (DEFAULT_RULE, *RULES)
     ]
 
 

@@ -245,4 +245,5 @@ def test_the_default_policy_explains_its_score() -> None:
         "jobPriority",
         "wait",
         "parallelism",
+        "service",
     ]

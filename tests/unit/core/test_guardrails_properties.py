@@ -11,6 +11,7 @@ from bireme.core.decision import Decision, Hold
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
@@ -29,7 +30,8 @@ from tests.support.workloads import (
     arrivals,
 )
 
-IMPATIENT = replace(PATIENT, wait_bound_seconds=100)
+IMPATIENT = replace(PATIENT, wait_bound_seconds=100, service_weight=0.0)
+BY_SERVICE = replace(IMPATIENT, service_weight=0.5, service_half=20)
 MOST_MOMENTS = 100
 
 
@@ -163,9 +165,9 @@ def test_everything_that_fits_finishes_and_nobody_is_stopped_too_often(
     assert not world.running
 
 
-def never_ending(todo: Sequence[Arrival]) -> SmallCluster:
+def never_ending(todo: Sequence[Arrival], settings: SchedulingSettings = IMPATIENT) -> SmallCluster:
     """The cluster of gangs that never end, when the last of them has come."""
-    world = SmallCluster(NODES, COMBINED, IMPATIENT, QUEUES)
+    world = SmallCluster(NODES, COMBINED, settings, QUEUES)
     for at, gang, _ in todo:
         world.advance(float(at))
         world.submit(gang, float("inf"))
@@ -210,6 +212,18 @@ def test_when_nothing_happens_any_more_nobody_is_moved_any_more(todo: list[Arriv
         world.advance(later * world.now)
         world.settle()
     assert world.moves[before:] == []
+
+
+@given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 1e6)))
+def test_gangs_of_equal_priority_take_turns_when_service_has_doubled(todo: list[Arrival]) -> None:
+    world = never_ending(todo, BY_SERVICE)
+    for _ in range(12):
+        before = sum(evictions(world))
+        world.advance(2 * world.now)
+        world.settle()
+        assert sum(evictions(world)) <= before + len(todo)
+    assert world.problems == []
+    assert max(evictions(world), default=0) <= BY_SERVICE.eviction_budget
 
 
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 0.1)))

@@ -12,7 +12,7 @@ from bireme.core.policy import Ranked
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.testing import a_gang, a_snapshot, a_task
+from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 WEIGHTS = st.floats(0.01, 100.0)
 QUEUES = [Queue(f"q{priority}", user_priority=priority) for priority in range(101)]
@@ -122,6 +122,7 @@ def test_the_score_of_a_known_job_is_the_written_formula() -> None:
         ("jobPriority", "class value 300"),
         ("wait", "250 s of 1000 s"),
         ("parallelism", "24 replicas"),
+        ("service", "0 device-seconds"),
     ]
 
 
@@ -131,6 +132,7 @@ def test_the_score_of_a_known_job_is_the_written_formula() -> None:
     st.integers(-100, 2 * 10**9),
     st.integers(1, 10**9),
     st.floats(0, 2e5),
+    st.floats(0, 1e9),
 )
 def test_the_explanation_sums_to_the_score_and_both_stay_within_one(
     weights: tuple[float, float, float, float],
@@ -138,13 +140,17 @@ def test_the_explanation_sums_to_the_score_and_both_stay_within_one(
     priority: int,
     replicas: int,
     arrived: float,
+    served: float,
 ) -> None:
     gang = job("g", user=user, priority=priority, replicas=replicas, arrived=arrived)
+    gang = replace(gang, attained_seconds=served)
     (entry,) = ranked(gang, weights=weighted(*weights))
     assert entry.score == pytest.approx(
         sum(factor.contribution for factor in entry.factors), abs=1e-8
     )
-    assert sum(factor.weight for factor in entry.factors) == pytest.approx(1.0)
+    *four, service = entry.factors
+    assert sum(factor.weight for factor in four) == pytest.approx(1.0)
+    assert service.weight == -SchedulingSettings().service_weight
     assert all(0.0 <= factor.value <= 1.0 for factor in entry.factors)
 
 
@@ -205,17 +211,88 @@ def test_a_running_gang_whose_queue_was_deleted_counts_with_the_default_user_pri
 
 
 @given(
-    facts=st.lists(st.tuples(st.integers(0, 100), st.integers(-5, 1000)), min_size=1, max_size=8),
+    facts=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(-1, 1), st.integers(0, 10**6)),
+        min_size=1,
+        max_size=8,
+    ),
     user=WEIGHTS,
     by_class=WEIGHTS,
 )
 def test_the_lowest_claim_is_the_lowest_that_the_order_gives(
-    facts: list[tuple[int, int]], user: float, by_class: float
+    facts: list[tuple[int, int, int]], user: float, by_class: float
 ) -> None:
-    gangs = [job(f"g{at}", user=u, priority=p) for at, (u, p) in enumerate(facts)]
+    gangs = [
+        replace(job(f"g{at}", user=u, priority=p), attained_seconds=float(served))
+        for at, (u, p, served) in enumerate(facts)
+    ]
     weights = weighted(user, by_class, 1.0, 1.0)
     snapshot = a_snapshot([], *gangs, queues=QUEUES, now=100_000.0, settings=weights)
     claims = [entry.preemption_priority for entry in CombinedPriority().order(gangs, snapshot)]
     assert CombinedPriority().lowest_preemption_priority(gangs, snapshot) == min(
         c for c in claims if c is not None
     )
+
+
+# --- service ---
+
+
+def served(uid: str, device_seconds: float, **facts: float) -> Gang:
+    """A gang of four devices that has run before."""
+    return replace(job(uid, **facts), attained_seconds=device_seconds / 4)
+
+
+HALF = SchedulingSettings().service_half
+
+
+def test_service_counts_in_doublings_from_the_half_on() -> None:
+    values = {
+        share * HALF: ranked(served("g", share * HALF))[0].factors[-1].value
+        for share in (0.0, 0.99, 1.0, 1.99, 2.0, 4.0, 7.99, 8.0)
+    }
+    expected = (0.0, 0.0, 1 / 2, 1 / 2, 2 / 3, 4 / 5, 4 / 5, 8 / 9)
+    assert list(values.values()) == pytest.approx(expected)
+
+
+def test_a_running_gang_counts_what_it_has_had_since_its_start() -> None:
+    gang = served("g", HALF / 2)
+    for now, value in ((HALF / 8 - 1, 0.0), (HALF / 8, 0.5)):
+        snapshot = a_snapshot([a_node("n0")], queues=QUEUES, now=now)
+        held = a_running(gang, snapshot.nodes, {"n0": 4}, started=0.0)
+        snapshot = with_running(snapshot, held)
+        assert CombinedPriority().order([gang], snapshot)[0].factors[-1].value == value
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.floats(0, 1e12), st.floats(0, 1e12))
+def test_of_stated_priorities_the_higher_stops_whatever_the_service(
+    one: int, other: int, had: float, has: float
+) -> None:
+    first, second = ranked(served("a", had, user=one), served("b", has, user=other))
+    by_uid = {entry.gang.uid: entry for entry in (first, second)}
+    a, b = by_uid["a"].preemption_priority, by_uid["b"].preemption_priority
+    assert a is not None
+    assert b is not None
+    if one != other:
+        assert (a > b) == (one > other)
+    else:
+        # Factors of more than thirty doublings are told apart no longer.
+        assert (a > b) <= (had < has)
+        assert (a < b) <= (had > has)
+
+
+def test_of_equal_priorities_less_service_goes_first_and_may_stop_the_other() -> None:
+    first, second = ranked(served("a-long", 100 * HALF), served("z-short", HALF / 2))
+    assert [first.gang.uid, second.gang.uid] == ["z-short", "a-long"]
+    assert first.preemption_priority is not None
+    assert second.preemption_priority is not None
+    assert first.preemption_priority > second.preemption_priority
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6))
+def test_without_its_weight_service_changes_nothing(had: list[float]) -> None:
+    weights = replace(SchedulingSettings(), service_weight=0.0)
+    fresh = ranked(*(job(f"g{at}") for at in range(len(had))), weights=weights)
+    later = ranked(*(served(f"g{at}", s) for at, s in enumerate(had)), weights=weights)
+    assert [(e.gang.uid, e.score, e.preemption_priority) for e in fresh] == [
+        (e.gang.uid, e.score, e.preemption_priority) for e in later
+    ]

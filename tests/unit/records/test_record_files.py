@@ -100,7 +100,7 @@ class FullDisk(FileIO):
         return super().write(part)
 
 
-@pytest.mark.parametrize("room", [0, 10, 2500])
+@pytest.mark.parametrize("room", [0, 10, 2600])
 def test_full_disk_leaves_whole_lines_and_recording_goes_on_when_there_is_room(
     room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
