@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from bireme.contest import tuning
-from bireme.contest.candidates import DEFAULT_RULE, PLACERS, RULES, Candidate
+from bireme.contest.candidates import DEFAULT_RULE, PLACERS, Candidate
+from bireme.contest.candidates import RULES as PUBLISHED
 from bireme.contest.tuning import PlayAll, Tuned, tune
 from bireme.contest.verdicts import Verdict, verdict
 from bireme.core.errors import SettingError
@@ -26,6 +27,8 @@ from bireme.tuning.index_search import candidate_of, evolve
 from bireme.tuning.past import Past
 from bireme.tuning.policy_spec import needs_checkpoint_beside
 
+RULES: Final = (DEFAULT_RULE, *PUBLISHED)
+"""Whose constants are searched."""
 _HALVED: Final = 8
 """With so many training worlds or more, constants are halved in three rungs."""
 
@@ -137,7 +140,7 @@ def _grids(base: Candidate) -> list[list[Candidate]]:
     """Return the candidates of each rule, with the placer and sizer of ``base``."""
     return [
         [replace(each, placer=base.placer, sizer=base.sizer) for each in rule.candidates()]
-        for rule in (DEFAULT_RULE, *RULES)
+        for rule in RULES
     ]
 
 
