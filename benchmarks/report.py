@@ -370,6 +370,9 @@ def page_index(pages: Sequence[Page]) -> str:
         "`python -m benchmarks.simulations NAME --fresh`. The traces are public, but not part",
         "of this repository; `--data` names the folder that has them.",
         "",
+        "Pages of before 2026-11-26 have the default order of then: `combined-priority` on them",
+        "is `combined-priority?service_weight=0`, and without a sizer it is `general`.",
+        "",
         *markdown_table(
             ("page", "answer", "date"),
             [(f"[{p.title}]({p.name}.md)", p.summary, p.date) for p in pages],
