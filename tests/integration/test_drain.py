@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def gang_on(api: FakeApi, node: str, name: str = "job", gpus: int = 2) -> None:
     """A running TrainingJob with its plan, and its pod on a node."""
     worker = task("worker", 1, gpus=gpus)
     job, uid = a_job(worker, name=name), f"{name}-uid"
-    plan = a_plan(job, (node,))
+    # Just now: none has had any service that the default order counts.
+    plan = a_plan(job, (node,), planned=time.time())
     status = {"phase": "Running", "plan": plans.to_manifest(plan)}
     body = {**training_job(name, worker), "status": status}
     api.store.create(names.path("trainingjobs"), ("default", name), body, uid=uid)

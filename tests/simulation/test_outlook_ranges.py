@@ -17,16 +17,16 @@ from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task, racks
 
 _EVERY_SECONDS = 300.0
-_SEEDS = (1, 2)
+_SEEDS = (1, 2, 3)
 _DEEP = 15
 
 
 def workload(seed: int, *, states_estimates: bool) -> Trace:
-    """500 jobs that come faster than 64 GPUs can run them, and state up to twice their run time."""
+    """500 jobs that come a quarter faster than 64 GPUs can run them, and state up to twice their run time."""
     chance = np.random.default_rng(seed)
     came, jobs = 0.0, []
     for number in range(500):
-        came += chance.exponential(50.0)
+        came += chance.exponential(35.0)
         runs = float(np.exp(chance.normal(6.2, 0.9)))
         gpus = int(chance.choice([1, 2, 4, 8, 16], p=[0.3, 0.2, 0.2, 0.2, 0.1]))
         says = runs * chance.uniform(1.0, 2.0) if states_estimates else None
@@ -35,10 +35,10 @@ def workload(seed: int, *, states_estimates: bool) -> Trace:
 
 
 class Given:
-    """The first range with a coverage that each job got, and its position then."""
+    """The first range with a coverage that each job got, when, and its position then."""
 
     def __init__(self) -> None:
-        self.first: dict[str, tuple[StartRange, int]] = {}
+        self.first: dict[str, tuple[StartRange, float, int]] = {}
         self._ranges = OutlookRanges()
         self._looked = -_EVERY_SECONDS
 
@@ -51,7 +51,7 @@ class Given:
             places = {each.gang.uid: each.position or 0 for each in outlook.prospects}
             for uid, found in self._ranges.update(outlook, now).items():
                 if found.coverage is not None:
-                    self.first.setdefault(uid, (found, places[uid]))
+                    self.first.setdefault(uid, (found, now, places[uid]))
         return decision
 
 
@@ -69,14 +69,14 @@ def test_nine_in_ten_start_in_the_range_that_they_were_given_deep_in_the_line_as
             settings,
             config=SimulationConfig(takes_shortcuts=False, decide=given.decide),
         )
-        starts = {each.job.name: each.started for each in outcome.jobs}
-        for uid, (found, place) in given.first.items():
-            start, latest = starts[uid], found.latest
-            assert start is not None
+        starts = {each.job.name: [s.began for s in each.segments] for each in outcome.jobs}
+        for uid, (found, at, place) in given.first.items():
+            start = min(began for began in starts[uid] if began >= at)
+            latest = found.latest
             assert latest is not None
             inside.append(found.earliest - 1.0 <= start <= latest + 1.0)
             deep += inside[-1:] if place > _DEEP else []
-    assert len(inside) > 300
-    assert len(deep) > 100
+    assert len(inside) > 200
+    assert len(deep) > 50
     assert np.mean(inside) == pytest.approx(COVERAGE, abs=0.07)
-    assert np.mean(deep) == pytest.approx(COVERAGE, abs=0.09)
+    assert np.mean(deep) >= COVERAGE - 0.09
