@@ -44,6 +44,7 @@ from tests.support.hostile_shapes import (
 )
 
 NODES = 40
+NOW = 10_000.0
 SPARE = 7
 """GPUs that are free on each node: enough for every gang, but on no node for a replica."""
 ORDERERS = ("fifo", "combined-priority")
@@ -73,18 +74,22 @@ def calls(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def a_full_cluster(waiting: int, running: int = NODES, kinds: int = 2) -> ClusterSnapshot:
-    """No node has eight free GPUs; gangs of some kinds wait for them, and none can start."""
+    """No node has eight free GPUs; gangs of some kinds wait for them, and none can start.
+
+    Nobody is stopped for them: what runs has had too little service.
+    """
     machines = [a_node(f"node-{number:03d}", gpus=8 + SPARE) for number in range(NODES)]
     gangs = [
         a_gang(f"waiting-{number:04d}", a_task(1 + number % kinds, 8), arrived=float(number))
         for number in range(waiting)
     ]
-    snapshot = a_snapshot(machines, *gangs, now=10_000.0)
+    snapshot = a_snapshot(machines, *gangs, now=NOW)
     held = [
         a_running_gang(
             a_gang(f"running-{number:04d}", a_task(1, 8 * NODES // running)),
             snapshot.nodes,
             row=number * NODES // running,
+            started=NOW - 100.0,
         )
         for number in range(running)
     ]

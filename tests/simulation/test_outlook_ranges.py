@@ -22,7 +22,7 @@ _DEEP = 15
 
 
 def workload(seed: int, *, states_estimates: bool) -> Trace:
-    """500 jobs that come a quarter faster than 64 GPUs can run them, and state up to twice their run time."""
+    """500 jobs, more than 64 GPUs can run in time, that state up to twice their run time."""
     chance = np.random.default_rng(seed)
     came, jobs = 0.0, []
     for number in range(500):

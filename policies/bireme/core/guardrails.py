@@ -9,7 +9,6 @@ wrong names no gang.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -112,8 +111,10 @@ class CheckedSizer:
 
     def sizes(self, order: TotalOrder, snapshot: ClusterSnapshot) -> Sizes:
         """Return the sizes that the sizer wants; gangs it leaves out have none."""
-        running = (held.gang for held in snapshot.running_table.gangs)
-        speeds = (gang.speed for gang in chain(snapshot.waiting, running))
+        table = snapshot.running_table
+        elastic = [table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist()]
+        speeds = [gang.speed for gang in snapshot.waiting]
+        speeds += [running.gang.speed for running in elastic]
         if self._sizer is None or not is_asked(self._sizer, speeds):
             return {}
         try:

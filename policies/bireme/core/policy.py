@@ -5,7 +5,7 @@ answers, :mod:`bireme.core.cycle` asks them. :class:`TotalOrder` is the one orde
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
@@ -114,11 +114,11 @@ class Placer(Protocol):
         ...
 
 
-def is_asked(sizer: Sizer | None, speeds: Iterable[SpeedLaw | None]) -> bool:
+def is_asked(sizer: Sizer | None, speeds: Sequence[SpeedLaw | None]) -> bool:
     """Return whether ``sizer`` may have an answer for gangs of ``speeds``."""
     if sizer is None or not getattr(sizer, "sizes_measured_only", False):
         return sizer is not None
-    return any(speed is not None for speed in speeds)
+    return speeds.count(None) < len(speeds)
 
 
 @dataclass(frozen=True, slots=True)
