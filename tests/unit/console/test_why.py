@@ -36,11 +36,14 @@ def test_the_dominant_reason_comes_first_with_what_helps() -> None:
 
 
 def test_the_chain_tells_position_factors_and_who_is_ahead() -> None:
-    factors = [{"name": "job", "value": 0.5, "weight": 0.35, "contribution": 0.175}]
-    own = waiting("c", 3, priority={"score": 0.175, "factors": factors})
+    factors = [
+        {"name": "job", "value": 0.5, "weight": 0.35, "contribution": 0.175},
+        {"name": "service", "value": 0.25, "weight": -0.5, "contribution": -0.125},
+    ]
+    own = waiting("c", 3, priority={"score": 0.05, "factors": factors})
     shown = explained(own, waiting("b", 2), waiting("a", 1)).text()
     assert "waits     30 min\norder     position 3 of 3\n" in shown
-    assert "priority  0.175 = job 0.5 x 0.35\n" in shown
+    assert "priority  0.05 = job 0.5 x 0.35 - service 0.25 x 0.5\n" in shown
     ahead = "ahead     1. team/a: 8 GPUs, waits 30 min, WaitingForCapacity\n          2. team/b:"
     assert ahead in shown
 
