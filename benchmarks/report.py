@@ -371,7 +371,7 @@ def page_index(pages: Sequence[Page]) -> str:
         "of this repository; `--data` names the folder that has them.",
         "",
         "Pages of before 2026-11-26 have the default order of then: `combined-priority` on them",
-        "is `combined-priority?service_weight=0`, and without a sizer it is `general`.",
+        "is `combined-priority?service_threshold=0`, and without a sizer it is `general`.",
         "",
         *markdown_table(
             ("page", "answer", "date"),

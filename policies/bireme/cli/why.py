@@ -38,7 +38,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.WAITING_BEHIND: "time: an earlier gang keeps places. spec.estimatedDuration lets this"
     " one go first where it ends soon enough to delay nobody",
     Reason.OVER_QUEUE_LIMIT: "time, as jobs of the queue end; or another queue, or a higher limit",
-    Reason.WAITING_FOR_PREEMPTION: "nothing: gangs of lower priority are making room",
+    Reason.WAITING_FOR_PREEMPTION: "nothing: gangs that come after it are making room",
     Reason.WAITING_FOR_PODS: "its controller must create the missing pods, each with the label, the"
     " scheduler and the gate; or minMember is larger than what it creates",
     Reason.STOPPING: "nothing: pods of its last run are still ending",
@@ -47,7 +47,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     " operator's log; a change of what it names may help",
     Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",
     Reason.BUDGET_OVERRIDDEN: "time, as others end; a budget holds within its queue's guarantee",
-    Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer",
+    Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer,"
+    " and of equal ones what has had less service",
     Reason.NO_PROGRESS: "the logs of its replicas. A replica that is deleted makes the whole gang"
     " start again",
     Reason.REPLICAS_NOT_READY: "kubectl describe of the replica's pod, and its logs. A replica that"

@@ -97,7 +97,7 @@ def _parts_at(text: str) -> Collection[PartName]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, and the values of its constants that tuning tries, the default ones first.
+    """A rule, and the values of its constants that tuning tries.
 
     Attributes:
         orderer: Its name.
@@ -111,7 +111,7 @@ class Rule:
     sizers: Sequence[str] = (_DEFAULTS.sizer,)
 
     def candidates(self) -> list[Candidate]:
-        """Return one candidate for every combination; the first has all defaults."""
+        """Return one candidate for every combination, the first values first."""
         found = []
         for values in product(*self.grid.values()):
             pairs = zip(self.grid, values, strict=True)
@@ -123,7 +123,7 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("combined-priority", {"service_weight": (0,), "parallelism_weight": (None, 0.0, 1.0)}),
+    Rule("combined-priority", {"service_threshold": (0,), "parallelism_weight": (None, 0.0, 1.0)}),
     Rule("fifo"),
     Rule("fair-share"),
     Rule("sjf"),
@@ -146,7 +146,7 @@ The default, which is judged beside them, is not among them, but the paper's ord
 of."""
 DEFAULT_RULE: Final = Rule(
     "combined-priority",
-    {"service_half": (None, 1800, 28_800), "parallelism_weight": (None, 0.0)},
+    {"service_threshold": (None, 1800, 7200, 28_800), "parallelism_weight": (None, 0.0)},
 )
 """The default order, with the constants that a cluster of its own may want otherwise."""
 PLACERS: Final = ("packing", "best-fit", "fgd")

@@ -67,7 +67,7 @@ _FAILING: Final = replace(CHARGED, node_mtbf_seconds=4 * DAY)
 _ELASTIC_RULES: Final = tuple(
     Rule(orderer, grid, sizers=("goodput", "general", "optimus", "max"))
     for orderer, grid in (
-        ("combined-priority", {"service_weight": (0,)}),
+        ("combined-priority", {"service_threshold": (0,)}),
         ("srtf", {}),
         ("tiresias-las", {}),
     )

@@ -113,7 +113,7 @@ class CheckedSizer:
         """Return the sizes that the sizer wants; gangs it leaves out have none."""
         table = snapshot.running_table
         elastic = [table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist()]
-        speeds = [gang.speed for gang in snapshot.waiting]
+        speeds = [gang.speed for gang in snapshot.waiting if gang.is_elastic]
         speeds += [running.gang.speed for running in elastic]
         if self._sizer is None or not is_asked(self._sizer, speeds):
             return {}

@@ -48,12 +48,10 @@ class SchedulingSettings:
     parallelism_half: Annotated[int, Within(1)] = 8
     """The number of replicas that counts as half of the highest possible parallelism."""
 
-    service_weight: Annotated[float, Within(0)] = 0.5
-    """Weight of the device-seconds that a gang has had; they are taken off. Of gangs whose user and
-    job priority are equal, those that have had less stop those that have had more. 0: neither."""
-
-    service_half: Annotated[int, Within(1)] = 7200
-    """The device-seconds that count as half of the most service; fewer count as none."""
+    service_threshold: Annotated[int, Within(0)] = 7200
+    """The device-seconds from which the service of a gang counts, and again at every doubling: the
+    less its wait and its replicas count, and of gangs of equal user and job priority those that
+    have had less stop those that have had more. 0: service counts for nothing."""
 
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""

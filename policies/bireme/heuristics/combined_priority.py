@@ -1,6 +1,6 @@
-"""Combined inter-job priority, after Du et al., EURASIP JWCN 2023:45, less the service attained.
+"""Combined inter-job priority, after Du et al., EURASIP JWCN 2023:45, and the service attained.
 
-    P = w_user*U + w_job*T + w_wait*min(1, wait/W) + w_par*R - w_service*A
+    P = w_user*U + w_job*T + (w_wait*min(1, wait/W) + w_par*R) * G
 
 The paper names four factors: user priority, job priority, longest wait, parallelism; their weights
 are normalised to sum 1. It leaves their scales open; ours are independent of which other gangs are
@@ -14,18 +14,21 @@ T and R grow strictly and never reach 1, so no class value and no width saturate
 wait bound.
 
 The paper does not say what to do where nobody states a priority. Run times are heavy-tailed: a gang
-that has had much service will go on for long, and those behind it are mostly short. So the service
-that a gang has had is taken off, as Tiresias orders by it (Gu et al., NSDI'19):
+that has had much service will go on for long, and those behind it are mostly short. So service, in
+device-seconds, takes from what is not stated, as Tiresias orders by it (Gu et al., NSDI'19):
 
-    A = s / (s + service_half)         s = device-seconds, rounded down to service_half times a
-                                       power of 2; 0 below service_half
+    G = 1 below service_threshold, else 1/20 at the threshold and a twentieth of that at every
+        doubling
 
-A is 0 for a gang that has not run, so among those P is the paper's; with w_service = 0 it always
-is. A changes only when the service doubles, or gangs would stop each other without end.
+A twentieth, because wait and width differ by less than that between two gangs that have waited for
+a moment and for ever. G is 1 for a gang that has not run, so among those P is the paper's; with
+service_threshold = 0 it always is. It never takes from U and T: a gang with a higher class goes
+behind others for its service no further than one that has just come with one narrow replica.
 
-U and T are stated; the wait and the width are not, so neither stops other gangs. A stated priority
-stops a lower one, whatever the service; of gangs with equal ones less service stops more. The
-intra-job half of the paper is :mod:`bireme.heuristics.packing`.
+The preemption priority is w_user*U + w_job*T, which is stated: neither waiting long nor being wide
+stops other gangs. Of gangs for which it is equal the one with less service has the higher one. The
+service counts at doublings only, or gangs would stop each other without end. The intra-job half of
+the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -41,18 +44,21 @@ from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import device_seconds
+from bireme.heuristics.ranking import devices
 
 _FACTORS = ("userPriority", "jobPriority", "wait", "parallelism", "service")
 
 _SCORE_DECIMALS = 9
 """Scores are rounded before comparing, so that the last bits of a float never decide."""
+_POD_GROUP = "PodGroup"
+_SERVED = 1 / 20
+"""What is left of wait and width at the threshold, and again at every doubling of the service."""
 _SERVICE_UNIT = 10.0**-_SCORE_DECIMALS
-"""What the largest service takes off a preemption priority: less than stated ones can differ by."""
+"""What the most service takes off a preemption priority: stated ones differ by no less."""
 
 
 class CombinedPriority:
-    """Highest combined priority first: user, job, wait and parallelism, less service.
+    """Highest combined priority first: user, job, wait, parallelism, and the service so far.
 
     Source: Du et al., EURASIP JWCN 2023:45; Gu et al., Tiresias, NSDI'19, for the service.
     """
@@ -85,21 +91,16 @@ class CombinedPriority:
             Within(1),
             "replicas that count as half of the widest, else as in the settings",
         ] = None,
-        service_weight: Annotated[
-            float | None,
-            Within(0),
-            "weight of the service so far, which is taken off, else as in the settings",
-        ] = None,
-        service_half: Annotated[
+        service_threshold: Annotated[
             int | None,
-            Within(1),
-            "device-seconds that count as half of the most service, else as in the settings",
+            Within(0),
+            "device-seconds from which service counts, 0 for never, else as in the settings",
         ] = None,
     ) -> None:
         """What is None is as in the settings.
 
         Raises:
-            SettingError: a parameter is out of its bounds, or all weights but the last are 0.
+            SettingError: a parameter is out of its bounds, or all weights are 0.
         """
         given = {
             "user_weight": user_weight,
@@ -108,8 +109,7 @@ class CombinedPriority:
             "parallelism_weight": parallelism_weight,
             "job_priority_half": job_priority_half,
             "parallelism_half": parallelism_half,
-            "service_weight": service_weight,
-            "service_half": service_half,
+            "service_threshold": service_threshold,
         }
         check_parameters(type(self), **given)
         self._own = {name: value for name, value in given.items() if value is not None}
@@ -118,7 +118,8 @@ class CombinedPriority:
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return all gangs by descending P; a total order."""
         settings = self._with_own(snapshot.settings)
-        return sorted(map(_Scores(snapshot, settings).rank, gangs), key=_sort_key)
+        scores = _Scores(snapshot, settings)
+        return sorted(map(scores.rank, gangs), key=scores.sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
@@ -142,19 +143,41 @@ class _Scores:
     def rank(self, gang: Gang) -> Ranked:
         stated, rounded, bound = self._stated(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
-        score = stated + self._weights[2] * wait + self._width(gang)
-        served = self._served(gang)
-        score -= self._settings.service_weight * served
+        own = self._weights[2] * wait + self._width(gang)
+        level = self._level(gang)
+        score = round(stated + own * _SERVED**level, _SCORE_DECIMALS)
         why = partial(_factors, gang, self._snapshot, self._settings)
-        claim = rounded - served * _SERVICE_UNIT
-        return Ranked(gang, round(score, _SCORE_DECIMALS), why, claim)
+        return Ranked(gang, score, why, rounded - self._behind(gang, level) * _SERVICE_UNIT)
+
+    def sort_key(self, entry: Ranked) -> tuple[float, int, bool, int, float, int, str]:
+        gang = entry.gang
+        # Service and class values too large to differ in the rounded score still decide.
+        tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
+        return (-entry.score, self._level(gang), *tie)
 
     def lowest(self, gangs: Sequence[Gang]) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
         stated = [self._stated(gang)[1] for gang in gangs]
         least = min(stated, default=math.inf)
-        served = (self._served(g) for g, own in zip(gangs, stated, strict=True) if own == least)
-        return least - max(served, default=0.0) * _SERVICE_UNIT
+        lowest = [gang for gang, own in zip(gangs, stated, strict=True) if own == least]
+        behind = (self._behind(gang, self._level(gang)) for gang in lowest)
+        return least - max(behind, default=0.0) * _SERVICE_UNIT
+
+    def _level(self, gang: Gang) -> int:
+        """Return how often the service of ``gang`` has doubled, from 1 at the threshold on."""
+        if not gang.attained_seconds and gang.uid not in self._snapshot.running_by_uid:
+            return 0  # most of a long line
+        return _level(_served(gang, self._snapshot), self._settings)
+
+    def _behind(self, gang: Gang, level: int) -> float:
+        """Return how far ``gang`` is behind those of its stated priority, from 0 to 1."""
+        if not self._settings.service_threshold:
+            return 0.0
+        # A negative class counts as 0 in T, and must not stop one of 0. What runs in the pods of a
+        # PodGroup has never had any service, as far as is known, and would stop all others.
+        if gang.priority < 0 or gang.kind == _POD_GROUP:
+            return 1.0
+        return level / (level + 1)
 
     def _stated(self, gang: Gang) -> tuple[float, float, int]:
         """Return w_user*U + w_job*T, the same rounded, and the wait bound."""
@@ -167,14 +190,6 @@ class _Scores:
             found = self._priorities[key] = (exact, round(exact, _SCORE_DECIMALS), bound)
         return found
 
-    def _served(self, gang: Gang) -> float:
-        """A; 0 where its weight is 0, so that nobody is stopped for it either."""
-        if not self._settings.service_weight:
-            return 0.0
-        if not gang.attained_seconds and gang.uid not in self._snapshot.running_by_uid:
-            return 0.0  # most of a long line
-        return _service(gang, self._snapshot, self._settings)[1]
-
     def _width(self, gang: Gang) -> float:
         """w_par*R."""
         found = self._by_width.get(gang.replicas)
@@ -184,15 +199,15 @@ class _Scores:
         return found
 
 
-def _service(
-    gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings
-) -> tuple[float, float]:
-    """Return the device-seconds that ``gang`` has had, and A."""
-    served, half = device_seconds(gang, snapshot), settings.service_half
-    if served < half:
-        return served, 0.0
-    doubled: float = 2.0 ** math.floor(math.log2(served / half))
-    return served, doubled / (doubled + 1.0)
+def _served(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    """Return the device-seconds that ``gang`` has had, at the size that it asks for."""
+    # At the size it has they would fall when an elastic gang shrinks, and it would be first again.
+    return snapshot.attained_seconds(gang) * devices(gang)
+
+
+def _level(served: float, settings: SchedulingSettings) -> int:
+    threshold = settings.service_threshold
+    return 1 + math.floor(math.log2(served / threshold)) if 0 < threshold <= served else 0
 
 
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
@@ -230,7 +245,7 @@ def _factors(
 ) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
-    served, share = _service(gang, snapshot, settings)
+    served = _served(gang, snapshot)
     measured = (
         f"{queue.user_priority} of 100 in queue {queue.name}",
         f"class value {gang.priority}",
@@ -238,13 +253,7 @@ def _factors(
         f"{gang.replicas} replicas",
         f"{served:.0f} device-seconds",
     )
-    values = (*_values(gang, snapshot, settings), share)
-    weights = (*_weights(settings), -settings.service_weight)
-    return tuple(map(ScoreFactor, _FACTORS, measured, values, weights))
-
-
-def _sort_key(entry: Ranked) -> tuple[float, bool, int, float, int, str]:
-    gang = entry.gang
-    # Class values too large to differ in the rounded score still decide.
-    tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
-    return (-entry.score, *tie)
+    values, weights = _values(gang, snapshot, settings), _weights(settings)
+    own = weights[2] * values[2] + weights[3] * values[3]
+    taken = 1 - _SERVED ** _level(served, settings)
+    return tuple(map(ScoreFactor, _FACTORS, measured, (*values, taken), (*weights, -own)))

@@ -160,7 +160,9 @@ class Simulation:
         # Gangs of other run times are kept off other nodes by maintenance.
         has_windows = bool(state.cluster.table.windows)
         is_thin = config.takes_shortcuts and not has_windows
-        self._asks_sizer = is_asked(policy.sizer, [job.speed for job in state.jobs.values()])
+        self._asks_sizer = is_asked(
+            policy.sizer, [job.speed for job in state.jobs.values() if job.is_elastic]
+        )
         self._thins = is_thin and may_thin(policy, state.cluster.queues, self._asks_sizer)
         self._has_windows = has_windows
 

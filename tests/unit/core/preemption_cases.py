@@ -16,7 +16,7 @@ from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 NODES = [a_node("n0"), a_node("n1")]
-AT_ONCE = SchedulingSettings(min_runtime_seconds=0, service_weight=0.0)
+AT_ONCE = SchedulingSettings(min_runtime_seconds=0, service_threshold=0)
 """Stated priorities alone stop others."""
 COMBINED = Policy(CombinedPriority(), Packing())
 LONG_AGO = -1000.0

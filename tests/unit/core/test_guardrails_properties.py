@@ -30,8 +30,8 @@ from tests.support.workloads import (
     arrivals,
 )
 
-IMPATIENT = replace(PATIENT, wait_bound_seconds=100, service_weight=0.0)
-BY_SERVICE = replace(IMPATIENT, service_weight=0.5, service_half=20)
+IMPATIENT = replace(PATIENT, wait_bound_seconds=100, service_threshold=0)
+BY_SERVICE = replace(IMPATIENT, service_threshold=20)
 MOST_MOMENTS = 100
 
 

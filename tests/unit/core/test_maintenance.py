@@ -137,7 +137,7 @@ def test_a_simulation_moves_a_job_once_and_gives_the_node_back_by_itself() -> No
     asks = a_gang("job", a_task(8)).tasks
     jobs = tuple(TraceJob(n, 0.0, asks, 6 * HOUR, estimated_seconds=HOUR) for n in ("a", "b"))
     nodes = [in_maintenance("n0", 2 * HOUR, 5 * HOUR), a_node("n1")]
-    settings = SchedulingSettings(service_weight=0.0)
+    settings = SchedulingSettings(service_threshold=0)
     outcome = simulate(Trace("windows", jobs), nodes, make_policy(settings), settings)
     stays = sorted(
         [(segment.ended_by, segment.began / HOUR) for segment in record.segments]

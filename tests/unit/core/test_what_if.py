@@ -212,7 +212,7 @@ def test_another_queue_and_another_class_are_tried_where_the_reader_names_them()
     assert vain in found.no_sooner
 
 
-PREEMPTING = SchedulingSettings(min_runtime_seconds=0, service_weight=0.0)
+PREEMPTING = SchedulingSettings(min_runtime_seconds=0, service_threshold=0)
 
 
 def test_a_higher_class_stops_others_and_only_those_the_reader_may_see_are_named() -> None:

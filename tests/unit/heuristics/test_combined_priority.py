@@ -150,7 +150,7 @@ def test_the_explanation_sums_to_the_score_and_both_stay_within_one(
     )
     *four, service = entry.factors
     assert sum(factor.weight for factor in four) == pytest.approx(1.0)
-    assert service.weight == -SchedulingSettings().service_weight
+    assert service.weight == -(four[2].contribution + four[3].contribution)
     assert all(0.0 <= factor.value <= 1.0 for factor in entry.factors)
 
 
@@ -236,63 +236,99 @@ def test_the_lowest_claim_is_the_lowest_that_the_order_gives(
 
 # --- service ---
 
+THRESHOLD = SchedulingSettings().service_threshold
+OFF = replace(SchedulingSettings(), service_threshold=0)
+
 
 def served(uid: str, device_seconds: float, **facts: float) -> Gang:
     """A gang of four devices that has run before."""
     return replace(job(uid, **facts), attained_seconds=device_seconds / 4)
 
 
-HALF = SchedulingSettings().service_half
+def claims(*gangs: Gang) -> dict[str, float]:
+    found = {entry.gang.uid: entry.preemption_priority for entry in ranked(*gangs)}
+    return {uid: claim for uid, claim in found.items() if claim is not None}
 
 
-def test_service_counts_in_doublings_from_the_half_on() -> None:
-    values = {
-        share * HALF: ranked(served("g", share * HALF))[0].factors[-1].value
-        for share in (0.0, 0.99, 1.0, 1.99, 2.0, 4.0, 7.99, 8.0)
-    }
-    expected = (0.0, 0.0, 1 / 2, 1 / 2, 2 / 3, 4 / 5, 4 / 5, 8 / 9)
-    assert list(values.values()) == pytest.approx(expected)
+def test_wait_and_width_count_a_twentieth_at_the_threshold_and_at_every_doubling() -> None:
+    (fresh,) = ranked(job("g"))
+    stated = sum(factor.contribution for factor in fresh.factors[:2])
+    for share, left in (
+        (0.99, 1.0),
+        (1.0, 1 / 20),
+        (1.99, 1 / 20),
+        (2.0, 1 / 400),
+        (4.0, 1 / 8000),
+    ):
+        (entry,) = ranked(served("g", share * THRESHOLD))
+        assert entry.score == pytest.approx(stated + (fresh.score - stated) * left, abs=1e-9)
 
 
 def test_a_running_gang_counts_what_it_has_had_since_its_start() -> None:
-    gang = served("g", HALF / 2)
-    for now, value in ((HALF / 8 - 1, 0.0), (HALF / 8, 0.5)):
+    gang = served("g", THRESHOLD / 2)
+    for now, value in ((THRESHOLD / 8 - 1, 0.0), (THRESHOLD / 8, 0.95)):
         snapshot = a_snapshot([a_node("n0")], queues=QUEUES, now=now)
         held = a_running(gang, snapshot.nodes, {"n0": 4}, started=0.0)
         snapshot = with_running(snapshot, held)
-        assert CombinedPriority().order([gang], snapshot)[0].factors[-1].value == value
+        factor = CombinedPriority().order([gang], snapshot)[0].factors[-1]
+        assert (factor.name, factor.value) == ("service", value)
+
+
+def test_an_elastic_gang_has_had_no_less_when_it_has_shrunk() -> None:
+    gang = a_gang("g", a_task(1, min_replicas=1, max_replicas=8), is_elastic=True, queue="q50")
+    found = []
+    for size in (8, 1):
+        snapshot = a_snapshot([a_node("n0")], queues=QUEUES, now=10_800.0)
+        held = a_running(gang, snapshot.nodes, {"n0": size}, started=0.0)
+        found += CombinedPriority().order([gang], with_running(snapshot, held))
+    found += ranked(replace(gang, attained_seconds=10_800.0), now=10_800.0)
+    assert len({entry.preemption_priority for entry in found}) == 1
 
 
 @given(st.integers(0, 100), st.integers(0, 100), st.floats(0, 1e12), st.floats(0, 1e12))
 def test_of_stated_priorities_the_higher_stops_whatever_the_service(
     one: int, other: int, had: float, has: float
 ) -> None:
-    first, second = ranked(served("a", had, user=one), served("b", has, user=other))
-    by_uid = {entry.gang.uid: entry for entry in (first, second)}
-    a, b = by_uid["a"].preemption_priority, by_uid["b"].preemption_priority
-    assert a is not None
-    assert b is not None
+    found = claims(served("a", had, user=one), served("b", has, user=other))
     if one != other:
-        assert (a > b) == (one > other)
-    else:
-        # Factors of more than thirty doublings are told apart no longer.
-        assert (a > b) <= (had < has)
-        assert (a < b) <= (had > has)
+        assert (found["a"] > found["b"]) == (one > other)
+    elif found["a"] != found["b"]:
+        assert (found["a"] > found["b"]) == (had < has)
+
+
+@given(st.floats(0, 1e12), st.integers(1, 10**6), st.integers(13_600, 100_000))
+def test_no_service_puts_a_class_behind_one_that_the_wait_and_width_of_others_cannot_reach(
+    had: float, replicas: int, arrived: int
+) -> None:
+    high = served("z-high", had, priority=1000)
+    low = job("a-low", priority=0, replicas=replicas, arrived=float(arrived))
+    assert order(low, high) == ["z-high", "a-low"]
 
 
 def test_of_equal_priorities_less_service_goes_first_and_may_stop_the_other() -> None:
-    first, second = ranked(served("a-long", 100 * HALF), served("z-short", HALF / 2))
-    assert [first.gang.uid, second.gang.uid] == ["z-short", "a-long"]
-    assert first.preemption_priority is not None
-    assert second.preemption_priority is not None
-    assert first.preemption_priority > second.preemption_priority
+    """Whatever their waits and widths are."""
+    short = served("z-short", THRESHOLD / 2, replicas=4, arrived=100_000.0)
+    long = served("a-long", 100 * THRESHOLD, replicas=4, arrived=1.0)
+    assert order(long, short) == ["z-short", "a-long"]
+    found = claims(short, long)
+    assert found["z-short"] > found["a-long"]
+    longest = served("a-longest", 2.0**40 * THRESHOLD, arrived=1.0)
+    longer = served("z-longer", 2.0**39 * THRESHOLD, arrived=2.0)
+    assert order(longest, longer) == ["z-longer", "a-longest"]
+
+
+def test_a_negative_class_and_a_pod_group_stop_nobody_for_the_service_of_others() -> None:
+    lowest = job("lowest", priority=-1000)
+    group = replace(job("group", priority=0), kind="PodGroup")
+    found = claims(lowest, group, served("long", 100 * THRESHOLD, priority=0))
+    assert found["lowest"] < found["long"]
+    assert found["group"] < found["long"]
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6))
-def test_without_its_weight_service_changes_nothing(had: list[float]) -> None:
-    weights = replace(SchedulingSettings(), service_weight=0.0)
-    fresh = ranked(*(job(f"g{at}") for at in range(len(had))), weights=weights)
-    later = ranked(*(served(f"g{at}", s) for at, s in enumerate(had)), weights=weights)
+def test_without_a_threshold_service_changes_nothing(had: list[float]) -> None:
+    fresh = ranked(*(job(f"g{at}") for at in range(len(had))), weights=OFF)
+    later = ranked(*(served(f"g{at}", s) for at, s in enumerate(had)), weights=OFF)
     assert [(e.gang.uid, e.score, e.preemption_priority) for e in fresh] == [
         (e.gang.uid, e.score, e.preemption_priority) for e in later
     ]
