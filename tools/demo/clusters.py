@@ -86,7 +86,8 @@ def keep(name: str) -> None:
     """Run Bireme's programs on the cluster that stays; ends with it, or by SIGTERM.
 
     What the leader foresees can be asked by the cluster's kubeconfig, from whose certificate the
-    leader could not tell who asks, where this machine has an address that pods might have.
+    leader could not tell who asks, where this machine has an address that pods might have. The
+    operator's port is open at that address: questions need the token, metrics do not.
     """
     cluster = Cluster.find(name)
     board = Process(

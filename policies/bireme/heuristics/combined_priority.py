@@ -20,10 +20,10 @@ device-seconds, takes from what is not stated, as Tiresias orders by it (Gu et a
     G = 1 below service_threshold, else 1/20 at the threshold and a twentieth of that at every
         doubling
 
-A twentieth, because wait and width differ by less than that between two gangs that have waited for
-a moment and for ever. G is 1 for a gang that has not run, so among those P is the paper's; with
-service_threshold = 0 it always is. It never takes from U and T: a gang with a higher class goes
-behind others for its service no further than one that has just come with one narrow replica.
+A twentieth, because with the default weights wait and width together lie between 1/60 (one replica
+that has just come) and 3/10, so that of equal priorities less service goes first. G is 1 for a gang
+that has not run, so among those P is the paper's; with service_threshold = 0 it always is. Service
+never takes from U and T: P stays above what is stated.
 
 The preemption priority is w_user*U + w_job*T, which is stated: neither waiting long nor being wide
 stops other gangs. Of gangs for which it is equal the one with less service has the higher one. The
