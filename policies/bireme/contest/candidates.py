@@ -149,7 +149,7 @@ DEFAULT_RULE: Final = Rule(
     {"service_threshold": (None, 1800, 7200, 28_800), "parallelism_weight": (None, 0.0)},
 )
 """The default order, with the constants that a cluster of its own may want otherwise."""
-PLACERS: Final = ("packing", "best-fit", "fgd")
+PLACERS: Final = ("packing", "packing?least_speedup=1000", "best-fit", "fgd")
 """Placers that are tried beside an orderer."""
 ORACLES: Final = (Candidate("srtf", knows_run_times=True), Candidate("srsf", knows_run_times=True))
 """Told true run times, as the ceiling."""

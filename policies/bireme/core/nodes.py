@@ -26,8 +26,8 @@ from bireme.core.gangs import (
     Taint,
     Toleration,
 )
-from bireme.core.gpus import GpuModel
-from bireme.core.resources import BoolArray, IntArray, ResourceAxis
+from bireme.core.gpus import GPU_MODEL_LABEL, GpuModel, gpu_model
+from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 """The topology level whose domains are the nodes themselves, labelled or not."""
@@ -179,6 +179,17 @@ class NodeTable:
                     column_codes[row] = codes.setdefault(value, len(codes))
             column = self._columns[key] = LabelColumn(column_codes, tuple(codes))
         return column
+
+    @cached_property
+    def gpu_speeds(self) -> FloatArray:
+        """Training speed of one GPU of every node, relative to a V100, shape (nodes,).
+
+        By the node's label; see :mod:`bireme.core.gpus`. A node without GPUs has a speed too.
+        """
+        label = self.label(GPU_MODEL_LABEL)
+        # the last one is that of nodes without the label, whose code is -1
+        models = [gpu_model(value, self.gpu_models) for value in (*label.values, "")]
+        return np.array([model.speed for model in models])[label.codes]
 
     @cached_property
     def domains(self) -> tuple[Codes, ...]:

@@ -1,5 +1,6 @@
 """Placements of whole gangs, and the free capacity of a cycle."""
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -180,6 +181,7 @@ class FreeCapacity:
         self._touched: list[IntArray] = []
         self._tightness: FloatArray | None = None
         self._total: FloatArray | None = None
+        self._only_on: tuple[str, BoolArray] | None = None
 
     def lacks(self, gang: Gang) -> bool:
         """Return whether all nodes together have too little for ``gang``, wherever it might go."""
@@ -197,8 +199,15 @@ class FreeCapacity:
         Rules over pods narrow it by the pods that are there, not by those of ``after``. Read-only
         where nothing corrects it: the array is shared and does not change.
         """
+        if self._only_on is not None:
+            resource, mask = self._only_on
+            if any(name == resource and amount for name, amount in task.request):
+                return np.where(mask, self._replicas(task, after), 0)
+        return self._replicas(task, after)
+
+    def _replicas(self, task: Task, after: Sequence[Take]) -> IntArray:
         if task.pod is not None:
-            counts = self.replicas(replace(task, pod=None), after)
+            counts = self._replicas(replace(task, pod=None), after)
             counts = np.minimum(counts, most_per_node(task.pod, self.nodes))
             if task.pod.volumes:
                 counts = np.minimum(counts, self._beside_volumes(task, task.pod.volumes))
@@ -301,6 +310,17 @@ class FreeCapacity:
         """Undo :meth:`add_pods`."""
         if gang.has_rules:
             self.occupants = self.occupants.less(pods_at(gang, placement))
+
+    def only_on(self, mask: BoolArray, resource: str) -> "FreeCapacity":
+        """Return a view in which what asks for ``resource`` goes to nodes of ``mask`` alone.
+
+        It shares all that is known of this capacity, so it costs nothing to make; nothing is to be
+        taken from it, and it is over when something is taken from this capacity.
+        """
+        _ = self.tightness  # worked out once for all views
+        view = copy.copy(self)
+        view._only_on = resource, mask
+        return view
 
     def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":
         """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,).

@@ -1,4 +1,8 @@
-"""The default placer: a whole gang in the smallest topology domain, beside its own kind.
+"""The default placer: a whole gang on the fastest GPUs, in the smallest topology domain.
+
+Models of GPUs come first: a gang over two models waits for the slower one, and one model trains
+several times as fast as another (:mod:`bireme.core.gpus`), which no topology outweighs. So the
+nodes of the fastest models are tried alone, then those of the next, then both together, and so on.
 
 Inter-node traffic is what slows distributed training, so levels are tried from the narrowest
 (one node) to the widest (the cluster). Within a level the domain with the least free capacity
@@ -17,11 +21,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
+from bireme.core.bounds import Within
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
+from bireme.core.gpus import GPU
 from bireme.core.nodes import HOSTNAME_LABEL, Codes, NodeTable
 from bireme.core.placement import FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import BoolArray, FloatArray, IntArray
@@ -284,13 +290,32 @@ several kinds can share; after so many failures the next wider level is the bett
 
 
 class Packing:
-    """Best fit into the smallest topology domain, with PS/worker affinity.
+    """Best fit into the smallest topology domain of the fastest GPUs, with PS/worker affinity.
 
     Source: Du et al., EURASIP JWCN 2023:45, for the rules inside a job; best fit for the rest.
     """
 
+    def __init__(
+        self,
+        least_speedup: Annotated[
+            float,
+            Within(1),
+            "GPU models count alike unless one trains so many times as fast as the other; a large"
+            " number: all do",
+        ] = 1.25,
+    ) -> None:
+        self._least_speedup = least_speedup
+
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return nodes for all replicas of ``gang``, or None."""
+        if any(name == GPU for task in gang.tasks for name, _ in task.request):
+            for mask in _by_speed(capacity.nodes, self._least_speedup):
+                placement = self._pack(gang, capacity.only_on(mask, GPU))
+                if placement is not None:
+                    return placement
+        return self._pack(gang, capacity)
+
+    def _pack(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         room = {task.name: capacity.replicas(task) for task in gang.tasks}
         if any(int(np.minimum(room[t.name], t.replicas).sum()) < t.replicas for t in gang.tasks):
             return None
@@ -304,6 +329,33 @@ class Packing:
                 if counts is not None:
                     return make_placement(gang, capacity.nodes, counts)
         return None
+
+
+def _by_speed(nodes: NodeTable, least_speedup: float) -> list[BoolArray]:
+    """Return sets of nodes, as masks, to be tried before all nodes; none if their GPUs are alike.
+
+    The fastest models, the next alone, both, the third alone, ... Alone first: what needs slower
+    GPUs anyway leaves the faster ones to others.
+    """
+    key = _by_speed, least_speedup
+    known = nodes.memo.get(key)
+    if isinstance(known, list):
+        return known
+    column = nodes.axis.column(GPU)
+    masks: list[BoolArray] = []
+    if column is not None:
+        left = nodes.allocatable[:, column] > 0
+        faster = np.zeros_like(left)
+        while left.any():
+            alike = left & (nodes.gpu_speeds * least_speedup >= nodes.gpu_speeds[left].max())
+            left = left & ~alike
+            masks.append(alike)
+            if faster.any():
+                masks.append(faster | alike)
+            faster = faster | alike
+        del masks[-1:]  # all nodes with GPUs
+    nodes.remember(key, masks)
+    return masks
 
 
 def _domains(

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import IntArray
@@ -225,3 +226,63 @@ def test_no_narrower_domain_would_have_held_a_gang_of_one_task(
 def test_memory_is_counted_beside_devices() -> None:
     gang = a_gang("g", a_task(8, 1, memory_bytes=200 * GIB))
     assert sorted(nodes_of(gang, capacity_of(racks(1, 2))).values()) == [3, 5]
+
+
+# --- models of GPUs ---
+
+FAST, LIKE_FAST, SLOW = "NVIDIA-H100-80GB-HBM3", "NVIDIA-H200", "Tesla-V100-SXM2-32GB"
+
+
+def a_node_of(model: str, name: str, gpus: int = 8) -> Node:
+    return a_node(name, gpus, labels={GPU_MODEL_LABEL: model})
+
+
+def test_a_gang_goes_to_the_fastest_gpus_before_the_tightest_node_or_rack() -> None:
+    nodes = [a_node_of(SLOW, "slow"), *(a_node_of(FAST, f"fast-{i}") for i in range(2))]
+    capacity = capacity_of(nodes, busy={"slow": 4})
+    assert nodes_of(a_gang("g", a_task(4)), capacity) == {"fast-0": 4}
+    assert nodes_of(a_gang("g", a_task(12)), capacity) == {"fast-0": 8, "fast-1": 4}
+
+
+def test_a_gang_that_needs_slower_gpus_leaves_the_faster_ones_to_others() -> None:
+    nodes = [a_node_of(FAST, "fast"), *(a_node_of(SLOW, f"slow-{i}") for i in range(2))]
+    assert set(nodes_of(a_gang("g", a_task(12)), capacity_of(nodes))) == {"slow-0", "slow-1"}
+    assert nodes_of(a_gang("g", a_task(24)), capacity_of(nodes)) == {
+        "fast": 8,
+        "slow-0": 8,
+        "slow-1": 8,
+    }
+
+
+def test_models_of_nearly_the_same_speed_count_alike() -> None:
+    nodes = [a_node_of(LIKE_FAST, "faster"), a_node_of(FAST, "fast")]
+    capacity = capacity_of(nodes, busy={"fast": 4})
+    assert nodes_of(a_gang("g", a_task(4)), capacity) == {"fast": 4}
+    strict = Packing(least_speedup=1.0).place(a_gang("g", a_task(4)), capacity)
+    assert strict is not None
+    assert strict.by_task(capacity.nodes)["worker"] == ("faster",) * 4
+
+
+def test_what_asks_for_no_gpu_goes_where_it_went() -> None:
+    nodes = [a_node_of(FAST, "fast"), a_node_of(SLOW, "slow")]
+    capacity = capacity_of(nodes, busy={"slow": 7})
+    gang = a_gang("g", a_task(1, gpus=0))
+    plain = Packing(least_speedup=1000).place(gang, capacity)
+    assert plain is not None
+    assert nodes_of(gang, capacity) == dict(
+        Counter(name for names in plain.by_task(capacity.nodes).values() for name in names)
+    )
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((FAST, SLOW, "", "A100")), st.integers(0, 8)), min_size=1),
+    st.integers(1, 40),
+    st.integers(1, 4),
+)
+def test_whether_a_gang_fits_depends_on_no_model(
+    machines: list[tuple[str, int]], replicas: int, gpus: int
+) -> None:
+    nodes = [a_node_of(model, f"n{i}", n) for i, (model, n) in enumerate(machines)]
+    gang, capacity = a_gang("g", a_task(replicas, gpus=gpus)), capacity_of(nodes)
+    alike = Packing(least_speedup=1000).place(gang, capacity)
+    assert (alike is None) == (Packing().place(gang, capacity) is None)
