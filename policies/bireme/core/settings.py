@@ -97,7 +97,7 @@ class SchedulingSettings:
     gpu_models: tuple[str, ...] = ()
     """Models of GPUs that Bireme does not know, or knows otherwise, each ``NAME=SPEED:DOLLARS``:
     words of the node label ``nvidia.com/gpu.product``, training speed relative to a V100, and
-    dollars an hour. ``R100=9.5:20``, for example. Learned placers ask which GPUs are faster."""
+    dollars an hour. ``R100=9.5:20``, for example. Gangs get the fastest GPUs that hold them."""
 
     node_pool_label: str = "bireme.dev/node-pool"
     """The node label that names node pools, for policies that choose among them. Nodes without it
