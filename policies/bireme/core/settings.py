@@ -48,8 +48,8 @@ class SchedulingSettings:
     parallelism_half: Annotated[int, Within(1)] = 8
     """The number of replicas that counts as half of the highest possible parallelism."""
 
-    service_threshold: Annotated[int, Within(0)] = 7200
-    """The device-seconds from which the service of a gang counts, and again at every doubling: the
+    service_threshold: Annotated[int, Within(0)] = 3600
+    """The device-seconds from which the service of a gang counts, and again at every eightfold: the
     less its wait and its replicas count, and of gangs of equal user and job priority those that
     have had less stop those that have had more. 0: service counts for nothing."""
 

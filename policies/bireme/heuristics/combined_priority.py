@@ -17,17 +17,18 @@ The paper does not say what to do where nobody states a priority. Run times are 
 that has had much service will go on for long, and those behind it are mostly short. So service, in
 device-seconds, takes from what is not stated, as Tiresias orders by it (Gu et al., NSDI'19):
 
-    G = 1 below service_threshold, else 1/20 at the threshold and a twentieth of that at every
-        doubling
+    G = 1 below service_threshold, 1/20 from the threshold on, and a twentieth of that each time the
+        service has grown eightfold
 
-A twentieth, because with the default weights wait and width together lie between 1/60 (one replica
+Steps of eight keep stops few, each of which costs the work since a checkpoint; on training worlds
+they leave shorter longest waits than doublings from twice the threshold. A twentieth, because with the default weights wait and width together lie between 1/60 (one replica
 that has just come) and 3/10, so that of equal priorities less service goes first. G is 1 for a gang
 that has not run, so among those P is the paper's; with service_threshold = 0 it always is. Service
 never takes from U and T: P stays above what is stated.
 
 The preemption priority is w_user*U + w_job*T, which is stated: neither waiting long nor being wide
 stops other gangs. Of gangs for which it is equal the one with less service has the higher one. The
-service counts at doublings only, or gangs would stop each other without end. The intra-job half of
+service counts in steps only, or gangs would stop each other without end. The intra-job half of
 the paper is :mod:`bireme.heuristics.packing`.
 """
 
@@ -52,7 +53,9 @@ _SCORE_DECIMALS = 9
 """Scores are rounded before comparing, so that the last bits of a float never decide."""
 _POD_GROUP = "PodGroup"
 _SERVED = 1 / 20
-"""What is left of wait and width at the threshold, and again at every doubling of the service."""
+"""What is left of wait and width at the threshold, and again at every step of the service."""
+_STEP_BITS = 3
+"""A step is an eightfold of the service: so many doublings."""
 _SERVICE_UNIT = 10.0**-_SCORE_DECIMALS
 """What the most service takes off a preemption priority: stated ones differ by no less."""
 
@@ -164,7 +167,7 @@ class _Scores:
         return least - max(behind, default=0.0) * _SERVICE_UNIT
 
     def _level(self, gang: Gang) -> int:
-        """Return how often the service of ``gang`` has doubled, from 1 at the threshold on."""
+        """Return how many steps the service of ``gang`` has taken, 1 at the threshold."""
         if not gang.attained_seconds and gang.uid not in self._snapshot.running_by_uid:
             return 0  # most of a long line
         return _level(_served(gang, self._snapshot), self._settings)
@@ -207,7 +210,9 @@ def _served(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 def _level(served: float, settings: SchedulingSettings) -> int:
     threshold = settings.service_threshold
-    return 1 + math.floor(math.log2(served / threshold)) if 0 < threshold <= served else 0
+    if not 0 < threshold <= served:
+        return 0
+    return 1 + math.floor(math.log2(served / threshold) / _STEP_BITS)
 
 
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:

@@ -250,15 +250,15 @@ def claims(*gangs: Gang) -> dict[str, float]:
     return {uid: claim for uid, claim in found.items() if claim is not None}
 
 
-def test_wait_and_width_count_a_twentieth_at_the_threshold_and_at_every_doubling() -> None:
+def test_wait_and_width_count_a_twentieth_at_the_threshold_and_at_every_eightfold() -> None:
     (fresh,) = ranked(job("g"))
     stated = sum(factor.contribution for factor in fresh.factors[:2])
     for share, left in (
         (0.99, 1.0),
         (1.0, 1 / 20),
-        (1.99, 1 / 20),
-        (2.0, 1 / 400),
-        (4.0, 1 / 8000),
+        (7.99, 1 / 20),
+        (8.0, 1 / 400),
+        (64.0, 1 / 8000),
     ):
         (entry,) = ranked(served("g", share * THRESHOLD))
         assert entry.score == pytest.approx(stated + (fresh.score - stated) * left, abs=1e-9)
@@ -312,8 +312,8 @@ def test_of_equal_priorities_less_service_goes_first_and_may_stop_the_other() ->
     assert order(long, short) == ["z-short", "a-long"]
     found = claims(short, long)
     assert found["z-short"] > found["a-long"]
-    longest = served("a-longest", 2.0**40 * THRESHOLD, arrived=1.0)
-    longer = served("z-longer", 2.0**39 * THRESHOLD, arrived=2.0)
+    longest = served("a-longest", 2.0**39 * THRESHOLD, arrived=1.0)
+    longer = served("z-longer", 2.0**36 * THRESHOLD, arrived=2.0)
     assert order(longest, longer) == ["z-longer", "a-longest"]
 
 
