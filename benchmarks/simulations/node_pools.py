@@ -48,9 +48,17 @@ MOST: Final = 48
 FLOORS: Final[Mapping[str, str]] = {
     FIXED: f"all {MOST} nodes there",
     REACTIVE: "reactive only",
+    "lsp-0.5": "LSP, quantile 0.5",
+    "lsp-0.75": "LSP, quantile 0.75",
     "lsp-0.9": "LSP, quantile 0.9",
+    "headroom-0.5": "headroom of 0.5 nodes",
+    "headroom-1": "headroom of 1 node",
+    "headroom-1.5": "headroom of 1.5 nodes",
+    "headroom-2": "headroom of 2 nodes",
+    "headroom-3": "headroom of 3 nodes",
     ORACLE: "oracle",
 }
+_HEADROOM: Final = "headroom"
 _CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0, until_seconds=DAYS * DAY)
 _BARS: Final = (0.8, 1.05)
 """Aims for a floor, as shares of the reactive pool's p95 wait and node-hours."""
@@ -64,6 +72,8 @@ def carry_out(demand: Demand, floor: str) -> Outcome:
     name, _, quantile = floor.rpartition("-")
     if not quantile.replace(".", "").isdigit():
         return run(with_floor(floor, [pool], run))
+    if name == _HEADROOM:
+        return run([replace(pool, bounds=replace(bounds, headroom=float(quantile)))])
     # Refused if its network has seen days that the demand is drawn from.
     gru = Gru(node_series.NETWORK, evaluated_on=(DRAWN_FROM,))
     candidates = [Weekly(forecaster) for forecaster in make([name], steps=HORIZON_HOURS, gru=gru)]

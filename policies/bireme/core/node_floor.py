@@ -1,8 +1,8 @@
 """Node floor: how many nodes a pool should have now, and what its scale target should ask for.
 
-The floor is the largest of three, within the pool's bounds: what the forecast expects until a node
-asked for now is ready, what running and planned gangs need, and what waiting gangs scale the pool
-up to. A forecast raises the target by a limited number of nodes an hour and never lowers it. Only
+The floor is the largest of four, within the pool's bounds: what the forecast expects until a node
+asked for now is ready, what running and planned gangs need, what waiting gangs scale the pool up
+to, and the demand of now with the headroom that is to stay free. A forecast raises the target by a limited number of nodes an hour and never lowers it. Only
 empty nodes lower it, once they have been empty for long enough, where that is allowed. A forecast
 that is old, broken or missing is ignored, with a message.
 """
@@ -54,6 +54,7 @@ class PoolBounds:
         max_step: By how many nodes in an hour a forecast may raise the target.
         lead_seconds: How long a node takes to come: the forecast is followed so far ahead.
         scale_in: Whether empty nodes may go, each after ``cool_down_seconds``.
+        headroom: Nodes' worth that is kept free beyond the demand, for what comes next.
     """
 
     minimum: int
@@ -62,6 +63,7 @@ class PoolBounds:
     lead_seconds: int = 600
     scale_in: bool = False
     cool_down_seconds: int = 1800
+    headroom: float = 0.0
 
     @property
     def patience_seconds(self) -> int:
@@ -83,6 +85,7 @@ class PoolState:
         forecast: Hours in ascending order, possibly some that are over.
         forecast_made: POSIX seconds; None for never.
         raised: Steps by which the forecast raised the target, at least of the last hour.
+        demand: What is asked of the pool, in nodes; see :func:`pool_demand`.
     """
 
     replicas: int
@@ -93,6 +96,12 @@ class PoolState:
     forecast: tuple[HourForecast, ...] = ()
     forecast_made: float | None = None
     raised: Raised = ()
+    demand: float = 0.0
+
+    @property
+    def gangs_need(self) -> int:
+        """Nodes for gangs that run or wait."""
+        return max(self.needed, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +141,12 @@ def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
     """Return the floor of a pool at ``now``, POSIX seconds, and what its target should ask for."""
     expected, forecast_note = _expected(bounds, state, now)
     allowed = _within_step(expected, bounds, state, now)
-    reactive = _clamped(max(state.needed, state.wanted), bounds)
+    with_headroom = _with_headroom(bounds, state)
+    reactive = _clamped(max(state.gangs_need, with_headroom), bounds)
     level = max(reactive, _clamped(allowed, bounds))
     if allowed < expected:  # a broken forecast must not buy a whole pool at once
         forecast_note = f"{forecast_note}, of which {bounds.max_step} more an hour may be asked for"
-    target, reason = _target(bounds, state, now, level, max(expected, state.needed, state.wanted))
+    target, reason = _target(bounds, state, now, level, max(expected, state.gangs_need, with_headroom))
     step = max(0, target - max(state.replicas, reactive))
     return FloorDecision(
         level, target, reason, _message(bounds, state, target, reason, forecast_note), step
@@ -145,6 +155,14 @@ def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
 
 def _clamped(nodes: int, bounds: PoolBounds) -> int:
     return min(max(nodes, bounds.minimum), bounds.maximum)
+
+
+def _with_headroom(bounds: PoolBounds, state: PoolState) -> int:
+    """Return the nodes for the demand and the headroom; 0 where none is to be kept."""
+    if not bounds.headroom:
+        return 0
+    # Demand is a sum of fractions: what is a whole number but for its last bits is that number.
+    return math.ceil(round(state.demand + bounds.headroom, 6))
 
 
 def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, str]:
@@ -198,6 +216,8 @@ def _message(
     parts = [f"{state.needed} in use or kept"]
     if state.wanted:
         parts.append(f"{state.wanted} asked for by waiting gangs")
+    if bounds.headroom:
+        parts.append(f"{state.demand:.3g} asked for and {bounds.headroom:g} kept free")
     why = ", ".join((*parts, forecast_note))
     match reason:
         case Reason.ABOVE_MAX:

@@ -112,6 +112,7 @@ class SimulatedPool:
             forecast=self._forecast,
             forecast_made=self._forecast_made,
             raised=self._raised,
+            demand=self._demand,
         )
 
     def scale(self, now: float) -> tuple[list[str], list[str]]:

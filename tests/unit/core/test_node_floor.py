@@ -210,3 +210,23 @@ def test_no_hostile_sequence_passes_the_maximum_or_the_step(
         if decision.step:
             raised = (*raised, (now, decision.step))
         assert sum(by for _, by in raised) <= bounds.max_step
+
+
+# --- headroom ---
+
+
+def test_headroom_is_kept_free_beyond_the_demand() -> None:
+    bounds = replace(BOUNDS, headroom=1.5)
+    decision = floor(bounds, PoolState(4, 4, demand=3.25), NOW)
+    assert outcome(decision) == (5, 5, Reason.RAISED)
+    assert decision.step == 0
+    assert "3.25 asked for and 1.5 kept free" in decision.message
+    assert floor(bounds, PoolState(5, 4, demand=3.5 + 1e-12), NOW).floor == 5
+    assert floor(bounds, PoolState(4, 4, demand=19.0), NOW).replicas == 20
+
+
+def test_headroom_keeps_empty_nodes_that_would_go() -> None:
+    bounds = replace(BOUNDS, scale_in=True, cool_down_seconds=60)
+    state = PoolState(6, 4, demand=3.5, empty_since=(NOW - 60, NOW - 60))
+    assert floor(bounds, state, NOW).replicas == 4
+    assert floor(replace(bounds, headroom=1.0), state, NOW).replicas == 5
