@@ -2,9 +2,10 @@
 
 The floor is the largest of four, within the pool's bounds: what the forecast expects until a node
 asked for now is ready, what running and planned gangs need, what waiting gangs scale the pool up
-to, and the demand of now with the headroom that is to stay free. A forecast raises the target by a limited number of nodes an hour and never lowers it. Only
-empty nodes lower it, once they have been empty for long enough, where that is allowed. A forecast
-that is old, broken or missing is ignored, with a message.
+to, and the demand of now with the headroom that is to stay free. A forecast raises the target by a
+limited number of nodes an hour and never lowers it. Only empty nodes lower it, once they have been
+empty for long enough, where that is allowed. A forecast that is old, broken or missing is ignored,
+with a message.
 """
 
 import math
@@ -146,7 +147,9 @@ def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
     level = max(reactive, _clamped(allowed, bounds))
     if allowed < expected:  # a broken forecast must not buy a whole pool at once
         forecast_note = f"{forecast_note}, of which {bounds.max_step} more an hour may be asked for"
-    target, reason = _target(bounds, state, now, level, max(expected, state.gangs_need, with_headroom))
+    target, reason = _target(
+        bounds, state, now, level, max(expected, state.gangs_need, with_headroom)
+    )
     step = max(0, target - max(state.replicas, reactive))
     return FloorDecision(
         level, target, reason, _message(bounds, state, target, reason, forecast_note), step

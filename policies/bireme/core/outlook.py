@@ -12,8 +12,8 @@ the policy in force. What it then admits is foreseen to start at that moment. Th
 *   A gang that is stopped leaves at once, waits again, and later runs for its whole estimate.
 *   Nobody arrives, nothing fails, node pools do not grow, and estimates are right.
 *   Volumes that pods of a node share take no place of it.
-*   No time is a decision of its own: a wait bound that passes, or service that takes a step, counts from
-    the next end on. So a stop for service is foreseen late.
+*   No time is a decision of its own: a wait bound that passes, or service that takes a step, counts
+    from the next end on. So a stop for service is foreseen late.
 
 **It is bounded.** Steps grow with how far ahead they are: what ends within one step, a share
 ``coarseness`` of the time ahead or ``least_step_seconds``, ends together, at the last of the ends

@@ -21,15 +21,17 @@ device-seconds, takes from what is not stated, as Tiresias orders by it (Gu et a
         service has grown eightfold
 
 Steps of eight keep stops few, each of which costs the work since a checkpoint; on training worlds
-they leave shorter longest waits than doublings from twice the threshold. A twentieth, because with the default weights wait and width together lie between 1/60 (one replica
-that has just come) and 3/10, so that of equal priorities less service goes first. G is 1 for a gang
-that has not run, so among those P is the paper's; with service_threshold = 0 it always is. Service
-never takes from U and T: P stays above what is stated.
+they leave shorter longest waits than doublings from twice the threshold. A twentieth, because with
+the default weights wait and width together lie between 1/60 (one replica that has just come) and
+3/10, so that of equal priorities less service goes first. G is 1 for a gang that has not run, so
+among those P is the paper's; with service_threshold = 0 it always is. Service never takes from U
+and T: P stays above what is stated.
 
 The preemption priority is w_user*U + w_job*T, which is stated: neither waiting long nor being wide
 stops other gangs. Of gangs for which it is equal the one with less service has the higher one. The
-service counts in steps only, or gangs would stop each other without end. The intra-job half of
-the paper is :mod:`bireme.heuristics.packing`.
+service counts in steps only, or gangs would stop each other without end. Nor does it count for a
+gang that waits where node pools can still grow for it: a node that comes in minutes costs less than
+the work that a stop loses. The intra-job half of the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -38,9 +40,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
+import numpy as np
+
 from bireme.core.bounds import Within
 from bireme.core.gangs import Gang
+from bireme.core.nodes import NodeTable
 from bireme.core.parameters import check_parameters
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
@@ -142,6 +148,7 @@ class _Scores:
         # Thousands of gangs share few queues, classes and widths.
         self._priorities: dict[tuple[str, int], tuple[float, float, int]] = {}
         self._by_width: dict[int, float] = {}
+        self._growing = _GrowingPools(snapshot) if snapshot.growable else None
 
     def rank(self, gang: Gang) -> Ranked:
         stated, rounded, bound = self._stated(gang)
@@ -180,6 +187,9 @@ class _Scores:
         # PodGroup has never had any service, as far as is known, and would stop all others.
         if gang.priority < 0 or gang.kind == _POD_GROUP:
             return 1.0
+        is_running = gang.uid in self._snapshot.running_by_uid
+        if self._growing is not None and not is_running and self._growing.take(gang):
+            return 1.0
         return level / (level + 1)
 
     def _stated(self, gang: Gang) -> tuple[float, float, int]:
@@ -200,6 +210,29 @@ class _Scores:
             found = self._weights[3] * _values(gang, self._snapshot, self._settings)[3]
             self._by_width[gang.replicas] = found
         return found
+
+
+class _GrowingPools:
+    """Node pools that new nodes are expected of."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        pools = [
+            pool
+            for pool in snapshot.growable
+            if pool.room + pool.coming and not pool.is_late(snapshot.now)
+        ]
+        self._nodes = np.array([pool.room + pool.coming for pool in pools], dtype=np.int64)
+        templates = [replace(p.template, name=f"{at:06}") for at, p in enumerate(pools)]
+        levels, models = snapshot.nodes.topology_levels, snapshot.nodes.gpu_models
+        table = NodeTable(templates, levels, models)
+        self._one_of_each = FreeCapacity(table, table.fixed)
+
+    def take(self, gang: Gang) -> bool:
+        """Return whether new nodes alone have room for every task of ``gang``, each for itself."""
+        return all(
+            int(self._one_of_each.replicas(task) @ self._nodes) >= task.replicas
+            for task in gang.tasks
+        )
 
 
 def _served(gang: Gang, snapshot: ClusterSnapshot) -> float:

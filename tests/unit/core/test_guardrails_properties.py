@@ -215,7 +215,9 @@ def test_when_nothing_happens_any_more_nobody_is_moved_any_more(todo: list[Arriv
 
 
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 1e6)))
-def test_gangs_of_equal_priority_take_turns_when_service_has_taken_a_step(todo: list[Arrival]) -> None:
+def test_gangs_of_equal_priority_take_turns_when_service_has_taken_a_step(
+    todo: list[Arrival],
+) -> None:
     world = never_ending(todo, BY_SERVICE)
     for _ in range(12):
         before = sum(evictions(world))

@@ -1,6 +1,7 @@
 """The combined priority: every factor in its direction, weights, explanation, total order."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
+from bireme.core.nodes import GrowablePool
 from bireme.core.policy import Ranked
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
@@ -246,7 +248,11 @@ def served(uid: str, device_seconds: float, **facts: float) -> Gang:
 
 
 def claims(*gangs: Gang) -> dict[str, float]:
-    found = {entry.gang.uid: entry.preemption_priority for entry in ranked(*gangs)}
+    return claims_of(ranked(*gangs))
+
+
+def claims_of(entries: Iterable[Ranked]) -> dict[str, float]:
+    found = {entry.gang.uid: entry.preemption_priority for entry in entries}
     return {uid: claim for uid, claim in found.items() if claim is not None}
 
 
@@ -323,6 +329,33 @@ def test_a_negative_class_and_a_pod_group_stop_nobody_for_the_service_of_others(
     found = claims(lowest, group, served("long", 100 * THRESHOLD, priority=0))
     assert found["lowest"] < found["long"]
     assert found["group"] < found["long"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "stops"),
+    [
+        (None, True),
+        (GrowablePool("p", a_node("new"), 1, patience_seconds=600), False),
+        (GrowablePool("p", a_node("new"), 0, 1, 99_900.0, patience_seconds=600), False),
+        (GrowablePool("p", a_node("new"), 0, patience_seconds=600), True),
+        (GrowablePool("p", a_node("new"), 1, 1, 90_000.0, patience_seconds=600), True),
+        (GrowablePool("p", a_node("new", 2), 1, patience_seconds=600), True),
+    ],
+    ids=["none", "room", "coming", "at its most", "late", "too small"],
+)
+def test_service_stops_nobody_for_a_gang_that_a_pool_can_grow_for(
+    pool: GrowablePool | None, stops: bool
+) -> None:
+    new, old, high = job("new"), job("old"), job("high", user=60)
+    pools = [pool] if pool else []
+    snapshot = a_snapshot([a_node("n0")], queues=QUEUES, now=100_000.0, growable=pools)
+    held = a_running(old, snapshot.nodes, {"n0": 4}, started=0.0)
+    snapshot = with_running(snapshot, held)
+    orderer = CombinedPriority()
+    found = claims_of(orderer.order([new, old, high], snapshot))
+    assert (found["new"] > found["old"]) == stops
+    assert found["high"] > found["old"]
+    assert orderer.lowest_preemption_priority([old], snapshot) == found["old"]
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6))
