@@ -117,7 +117,8 @@ class PPO(OnPolicy[PPOConfig]):
         """Yield the rows of equal parts of a rollout, drawn anew."""
         # As many in every process, or the others would wait for one more gradient for ever.
         parts = int(least(min(self.config.n_minibatches, size)))
-        yield from torch.randperm(size, generator=self.generator).tensor_split(parts)
+        shuffled = torch.randperm(size, generator=self.generator).to(self.policy.device)
+        yield from shuffled.tensor_split(parts)
 
     def _step(self, batch: Batch, old: ActorCritic | None) -> dict[str, float]:
         """Take one step of the optimiser on a minibatch."""
@@ -157,7 +158,8 @@ class PPO(OnPolicy[PPOConfig]):
     def _divergence(self, old: ActorCritic, batch: Batch) -> float:
         """Return the mean KL from ``old`` to the policy over a rollout, in all processes."""
         total = 0.0
-        for rows in torch.arange(len(batch.returns)).tensor_split(self.config.n_minibatches):
+        every = torch.arange(len(batch.returns), device=batch.returns.device)
+        for rows in every.tensor_split(self.config.n_minibatches):
             if len(rows):
                 part = batch.take(rows).observations
                 total += float(old.distribution(part).kl(self.policy.distribution(part)).sum())

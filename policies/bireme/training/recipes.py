@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RECIPES: Final[Mapping[str, str]] = {
     "a2c": "bireme.training.deeprm.recipe:ScorerRecipe",
     "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
+    "a2c-paper": "bireme.training.deeprm.recipe:PaperRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
     "learned-index": "bireme.training.index.recipe:IndexRecipe",
     "tapfinger": "bireme.training.tapfinger.recipe:TapfingerRecipe",
@@ -48,7 +49,11 @@ Results = Mapping[str, Mapping[str, float]]
 
 
 class Trainable(Protocol):
-    """Training of a policy or a forecaster; ``summary`` is one line."""
+    """Training of a policy or a forecaster; ``summary`` is one line.
+
+    One that can learn elsewhere than on the CPU says so by an attribute ``devices``, a tuple of the
+    names of all that it can learn on.
+    """
 
     summary: str
 

@@ -122,7 +122,8 @@ class DasCritic(nn.Module):
 
 def positions(places: Tensor, width: int) -> Tensor:
     """Return sines and cosines of places, (..., jobs) -> (..., jobs, width)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(_LONGEST_WAVE) / width))
+    even = torch.arange(0, width, 2, device=places.device)
+    rates = torch.exp(even * (-math.log(_LONGEST_WAVE) / width))
     angles = places[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
@@ -198,7 +199,7 @@ class DasAgents(ActorCritic):
         rows = (~self._is_idle(seen)).nonzero().squeeze(-1)
         longest = int(seen["job_mask"].sum(-1).max())
         jobs, is_job = (seen[name][rows, :longest] for name in _QUEUE)
-        places = torch.arange(longest, dtype=jobs.dtype).expand(is_job.shape)
+        places = torch.arange(longest, dtype=jobs.dtype, device=jobs.device).expand(is_job.shape)
         means = self.ordering(jobs, places, is_job, *(seen[n][rows] for n in _CLUSTER))
         means = functional.pad(means, (0, seen["jobs"].shape[1] - longest))
         return means.new_zeros(seen["job_mask"].shape).index_copy(0, rows, means)
@@ -213,7 +214,7 @@ class DasAgents(ActorCritic):
         if not self.walks:
             return DiagonalGaussian(means, self._std(PLACEMENT), has_room)
         # any factor does where the agent is idle, but it must be invertible
-        eye = torch.eye(means.shape[-1]).expand_as(seen["walks"])
+        eye = torch.eye(means.shape[-1], device=means.device).expand_as(seen["walks"])
         factor = torch.where(seen["is_placing"][:, None, None], seen["walks"], eye)
         return FullGaussian(means, factor * self._std(PLACEMENT).exp(), has_room)
 

@@ -93,6 +93,7 @@ class DasRecipe:
     settings = evaluation.SETTINGS
     evaluate = staticmethod(evaluation.evaluate)
     primary = (evaluation.METRICS[0], True)
+    devices = ("cpu", "cuda")
     communicates = True
     walks = True
     place_encoder = "das-machines/1"
@@ -101,7 +102,7 @@ class DasRecipe:
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agents = DasAgents(communicates=self.communicates, walks=self.walks)
+        agents = DasAgents(communicates=self.communicates, walks=self.walks).to(run.device)
         env = self._env(schedule, next(iter(schedule.stages)))
         copied = Cloning(agents, env, _COPYING, run.env_seed, expert=best_site)
         run.learn("cloning", copied, schedule.copied)
@@ -193,7 +194,10 @@ class Dl2Recipe(DasRecipe):
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agent, env = Dl2Agent(), DasEnv(schedule.envs, ("small",), jobs=schedule.jobs)
+        agent, env = (
+            Dl2Agent().to(run.device),
+            DasEnv(schedule.envs, ("small",), jobs=schedule.jobs),
+        )
         copied = Cloning(agent, env, CloningConfig(), run.env_seed, expert=shortest_job)
         run.learn("cloning", copied, schedule.copied // 2)
         config = A2CConfig(n_steps=10, ent_coef=0.01, gamma=0.99)

@@ -50,12 +50,13 @@ class RlptoRecipe:
     )
     settings: Mapping[str, str] = evaluation.SETTINGS
     primary = evaluation.PRIMARY
+    devices = ("cpu", "cuda")
     schedules: Mapping[str, Schedule] = {"full": FULL, "smoke": SMOKE}
 
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        policy = RlptoPolicy()
+        policy = RlptoPolicy().to(run.device)
         copied = Cloning(
             policy,
             _envs(schedule.envs),

@@ -341,8 +341,9 @@ class PoolChoices(ActionDistribution):
         chance = _taken(self._slots, slot).detach().exp()
         room = self._room.gather(-1, chosen).squeeze(-1)
         # the code that serves settles it, in numpy
-        won = torch.from_numpy(winners(*(np.asarray(part) for part in (job, chance, room))))
-        return {SLOT: slot, SIZE: torch.where(won | (voids & ~self._idle), size, LOST)}
+        won = winners(*(np.asarray(part.cpu()) for part in (job, chance, room)))
+        wins = torch.from_numpy(won).to(size.device) | (voids & ~self._idle)
+        return {SLOT: slot, SIZE: torch.where(wins, size, LOST)}
 
 
 def _taken(found: MaskedCategorical, choice: Tensor) -> Tensor:
@@ -392,7 +393,7 @@ class TapNetwork(nn.Module):
     def point(self, states: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
         """Return scores of slots, (..., slots), and states (..., slots, width)."""
         scores, states = self.pointer(states, pending[..., 0] > 0)
-        slots = torch.arange(pending.shape[-2], dtype=scores.dtype)
+        slots = torch.arange(pending.shape[-2], dtype=scores.dtype, device=scores.device)
         if self.selects == "first":
             scores = (-_CERTAIN * slots).expand_as(scores)
         if self.selects == "random":
@@ -428,7 +429,7 @@ class TapAgents(ActorCritic):
         slots = MaskedCategorical(_spread(scores, busy), allowed)
         kinds, sizes = kind[busy].clamp(min=0), observation["sizes"][busy]
         can_void = observation["can_void"][:, None].expand_as(busy)[busy]
-        pools, rows = of_pools[busy], torch.arange(len(scores))
+        pools, rows = of_pools[busy], torch.arange(len(scores), device=scores.device)
 
         def sizes_of(slot: Tensor) -> MaskedCategorical:
             chosen = slot[busy]

@@ -48,6 +48,7 @@ class TapfingerRecipe:
     )
     settings = environment.SETTINGS
     primary = evaluation.PRIMARY
+    devices = ("cpu", "cuda")
     design = Design()
     baseline: Literal["critic", "replicas"] = "replicas"
     schedules: Mapping[str, Schedule] = {
@@ -58,7 +59,7 @@ class TapfingerRecipe:
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agents = TapAgents(self.design)
+        agents = TapAgents(self.design).to(run.device)
         validated = {name: _env(name, schedule.validated, schedule.jobs) for name in _CROWD}
         score = evaluation.TapFingerValidation(agents, validated, run.note)
         env = _mixed(schedule, has_expert=True)
