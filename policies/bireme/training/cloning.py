@@ -107,8 +107,7 @@ class Cloning(Algorithm[CloningConfig]):
             there = tensors(shown, self.policy.device)
             seen.append({name: part.clone() for name, part in there.items()})
             expert_actions = self.expert(shown)
-            device = self.policy.device
-            labels.append(by_agent(lambda label: tensor(label).clone().to(device), expert_actions))
+            labels.append(by_agent(partial(_kept, self.policy.device), expert_actions))
             own = arrays(self.policy.distribution(seen[-1]).sample(self.generator))
             rows = len(self.episodes.rows)
             heeds = np.asarray(torch.rand(rows, generator=self.generator) < share)
@@ -128,6 +127,10 @@ class Cloning(Algorithm[CloningConfig]):
         loss = -found.log_prob(taken(self._labels, rows)).mean()
         self.descend(loss - self.config.ent_coef * found.entropy().mean())
         return float(loss.detach())
+
+
+def _kept(device: torch.device, label: Array) -> Tensor:
+    return tensor(label).clone().to(device)
 
 
 def _mixed(heeds: Array, own: Array, expert_actions: Array) -> Array:

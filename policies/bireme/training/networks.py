@@ -47,20 +47,29 @@ class ActorCritic(nn.Module, ABC):
             'baseline="replicas", which needs none'
         )
 
+    def action_values(self, observation: Tensors, actions: Action) -> Tensor:
+        """Return the expected return after ``actions`` in every row, Q(o, a), shape (batch,).
+
+        Raises:
+            SettingError: the policy has no critic of actions.
+        """
+        raise SettingError(
+            f"{type(self).__name__} has no critic of actions; give it action_values(), or train "
+            "by another algorithm"
+        )
+
 
 def device_called(name: str) -> torch.device:
     """Return the device ``name``, cpu or cuda; SettingError where torch can use no such one."""
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingError(
-            f"torch {torch.__version__} finds no GPU here; train with --device cpu, or on a machine "
-            "with an NVIDIA GPU, its driver, and a torch that is built for CUDA"
+            f"torch {torch.__version__} finds no GPU here; train with --device cpu, or on a "
+            "machine with an NVIDIA GPU, its driver, and a torch that is built for CUDA"
         )
     return torch.device(name)
 
 
-def tensors(
-    arrays: Mapping[str, Array], device: torch.device = torch.device("cpu")
-) -> dict[str, Tensor]:
+def tensors(arrays: Mapping[str, Array], device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Return ``arrays`` as tensors on ``device``, each converted as :func:`tensor` does."""
     return {name: tensor(array).to(device) for name, array in arrays.items()}
 

@@ -20,6 +20,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
     "a2c-paper": "bireme.training.deeprm.recipe:PaperRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
+    "das-paper": "bireme.training.das.recipe:DasPaperRecipe",
     "learned-index": "bireme.training.index.recipe:IndexRecipe",
     "tapfinger": "bireme.training.tapfinger.recipe:TapfingerRecipe",
     "tapfinger-no-attention": "bireme.training.tapfinger.recipe:NoAttention",
@@ -28,6 +29,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "tapfinger-vanilla": "bireme.training.tapfinger.recipe:Vanilla",
     "tapfinger-whole": "bireme.training.tapfinger.recipe:Ablation",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
+    "rlpto-paper": "bireme.training.rlpto.recipe:PaperRecipe",
 }
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
 """Recipes of forecasts, which ``bireme forecast`` evaluates."""

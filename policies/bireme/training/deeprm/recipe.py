@@ -2,8 +2,8 @@
 
 The scorer learns by PPO over whole episodes; eight replicas of each sequence of arrivals are its
 baseline. It needs no expert: a copy of shortest-job-first is so sure of itself that it learns
-slowly from then on. The paper's networks learn by n-step A2C: ``a2c-cnn`` with convolutions that look
-at every other place, ``a2c-paper`` at every place. All of them meet all arrival rates at once.
+slowly from then on. The paper's networks learn by n-step A2C: ``a2c-cnn`` with convolutions that
+look at every other place, ``a2c-paper`` at every place. All of them meet all arrival rates at once.
 The learning rate falls linearly, and the weights with the least validation cost are kept.
 """
 
@@ -190,7 +190,7 @@ class PaperRecipe(ImageRecipe):
     name = "a2c-paper"
     summary = "Orders a queue by the paper's CNN at stride 1; for an accelerator"
     schedules: Mapping[str, Schedule] = {
-        "full": Schedule(envs=64, steps=1_000_000, every=100, validated=40),
+        "full": Schedule(envs=64, steps=800_000, every=100, validated=40),
         "smoke": Schedule(envs=4, steps=40, every=5, validated=2),
     }
     stride = 1

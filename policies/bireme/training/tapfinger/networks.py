@@ -151,11 +151,11 @@ class GraphLayer(nn.Module):
 class Graph(nn.Module):
     """States of waiting tasks and of pools that know of each other, by graph attention."""
 
-    def __init__(self, sizes: TapFingerSizes) -> None:
+    def __init__(self, sizes: TapFingerSizes, types: int = 0) -> None:
         super().__init__()
         width = sizes.width
-        self.of_pending = nn.Linear(PENDING_FEATURES, width)
-        self.of_running = nn.Linear(RUNNING_FEATURES, width)
+        self.of_pending = nn.Linear(PENDING_FEATURES + types, width)
+        self.of_running = nn.Linear(RUNNING_FEATURES + types, width)
         self.of_pool = nn.Linear(POOL_FEATURES, width)
         self.layers = nn.ModuleList(
             GraphLayer(width, sizes.heads) for _ in range(sizes.graph_layers)
@@ -179,9 +179,9 @@ class Graph(nn.Module):
 class Perceptron(nn.Module):
     """Four layers over each task and its pool, instead of a graph (the paper's No-HAN)."""
 
-    def __init__(self, sizes: TapFingerSizes) -> None:
+    def __init__(self, sizes: TapFingerSizes, types: int = 0) -> None:
         super().__init__()
-        width, inputs = sizes.width, PENDING_FEATURES + POOL_FEATURES
+        width, inputs = sizes.width, PENDING_FEATURES + types + POOL_FEATURES
         widths = (inputs, width, width, width)
         layers = [(nn.Linear(i, width), nn.ReLU()) for i in widths]
         self.of_pending = nn.Sequential(*(part for layer in layers for part in layer))
@@ -372,11 +372,13 @@ class Design:
     Attributes:
         has_graph: Whether nodes attend to each other; else each task is seen beside its pool.
         selects: How a pool chooses a task of its queue.
+        types: Length of the one-hot types that tasks show instead of their speed; 0: none.
     """
 
     sizes: TapFingerSizes = field(default_factory=TapFingerSizes)
     has_graph: bool = True
     selects: Literal["pointer", "random", "first"] = "pointer"
+    types: int = 0
 
 
 class TapNetwork(nn.Module):
@@ -386,7 +388,7 @@ class TapNetwork(nn.Module):
         super().__init__()
         sizes = design.sizes
         self.selects = design.selects
-        self.encode = Graph(sizes) if design.has_graph else Perceptron(sizes)
+        self.encode = (Graph if design.has_graph else Perceptron)(sizes, design.types)
         self.pointer = Pointer(sizes)
         self.size_head = SizeHead(sizes)
 
@@ -461,7 +463,7 @@ def _spread(rows: Tensor, busy: Tensor) -> Tensor:
 
 
 class ServedPools(nn.Module):
-    """Scores from the inputs of ``tapfinger-pools/1``."""
+    """Scores from the inputs of ``tapfinger-pools/1``, or of ``tapfinger-types/1``."""
 
     def __init__(self, network: TapNetwork) -> None:
         super().__init__()
