@@ -132,18 +132,19 @@ class PaperRecipe(TapfingerRecipe):
         TapFingerSizes(width=256, heads=4, graph_layers=6, pending_layers=2), types=TYPES
     )
     schedules: Mapping[str, Schedule] = {
-        "full": Schedule(envs=32, jobs=96, steps=8_000_000, validated=8, every=10),
+        "full": Schedule(envs=32, jobs=96, steps=8_000_000, validated=8, every=20),
         "smoke": Schedule(envs=1, jobs=4, steps=4, validated=1, every=1),
     }
     crowd: Mapping[str, float] = {"single-3-noisy": 10, "single-6-noisy": 20}
     config = PPOConfig(
+        n_steps=32,
         gamma=0.92,
         gamma_per="time",
         reward_scale=0.1,
         learning_rate=3e-4,
         ent_coef=0.01,
         n_epochs=4,
-        n_minibatches=8,
+        n_minibatches=4,
         target_kl=0.03,
     )
     conditions = evaluation.PAPER
