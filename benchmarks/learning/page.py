@@ -40,11 +40,11 @@ def page(
     for result in results:
         lines += [f"## {_title(result)}", "", *markdown_table(*result.table()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
-    measuring = dict.fromkeys(map(_measuring, commands))
-    return "\n".join([*lines, "```sh", *measuring, "```"]) + "\n"
+    shown = dict.fromkeys(map(measuring, commands))
+    return "\n".join([*lines, "```sh", *shown, "```"]) + "\n"
 
 
-def _measuring(command: str) -> str:
+def measuring(command: str) -> str:
     """Drop the options for output and number of processes from ``command``."""
     words = iter(shlex.split(command))
     kept = []

@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR", help="where to; default: runs/NAME")
     add("--seed", type=_seed, default=0, metavar="N", help="default: %(default)s")
     add("--minutes", type=_minutes, default=30.0, metavar="M", help="at most; default: %(default)g")
+    add(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where networks learn; envs stay on the CPU; default: %(default)s",
+    )
     add("--data", type=Path, metavar="FOLDER", help="of traces, for recipes that learn from them")
     add("--resume", action="store_true", help="go on with the run in DIR, if there is one")
     add("--smoke", action="store_true", help="only show that everything works, in a minute")
@@ -48,10 +54,17 @@ def run(options: argparse.Namespace) -> int:
     if options.data is not None and not options.data.is_dir():
         raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
     recipe = _recipe(options)
+    if options.device not in (known := getattr(recipe, "devices", ("cpu",))):
+        raise UsageError(
+            f"argument --device: {options.name} learns on {' or '.join(known)} alone; leave it out"
+        )
     try:
         from bireme.training.distributed import start_from_environment
+        from bireme.training.networks import device_called
     except ImportError as error:
         raise UsageError(f"training {recipes.missing(error) or error}") from error
+    with naming("--device"):
+        device_called(options.device)
     with start_from_environment():
         made = _run(options)
         folder = recipe.train(made)
@@ -91,6 +104,7 @@ def _run(options: argparse.Namespace) -> "TrainingRun":
             scale="smoke" if options.smoke else "full",
             time_limit_seconds=options.minutes * 60,
             data=options.data,
+            device=options.device,
             resume=options.resume,
             command=options.command,
             progress=sys.stderr,

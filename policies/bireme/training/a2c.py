@@ -44,7 +44,7 @@ class A2C(OnPolicy[A2CConfig]):
         # 2. Estimate how much better each action was than expected.
         advantages, returns = self.advantages_and_returns(rollout)
         # 3. Ask the policy again, this time with gradients.
-        distribution, values = self.evaluate_actions(rollout.observations)
+        distribution, values = self.evaluate_actions(rollout.observations, rollout.actions)
         # 4. Policy gradient with an entropy bonus, and the critic's regression.
         policy_loss = -(distribution.log_prob(rollout.actions) * advantages).mean()
         entropy = distribution.entropy().mean()

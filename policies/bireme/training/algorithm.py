@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.training.distributed import average_gradients, equal_start, least, process_seed, rank
-from bireme.training.distributions import ActionDistribution
+from bireme.training.distributions import Action, ActionDistribution
 from bireme.training.networks import ActorCritic, Tensors
 from bireme.training.rollouts import Episodes, Rollout, collect, gae, replica_advantages
 from bireme.training.vec_env import VecEnv
@@ -218,8 +218,11 @@ class OnPolicy(Algorithm[AC]):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return advantages, rollout.flat(raw + rollout.values)
 
-    def evaluate_actions(self, observations: Tensors) -> tuple[ActionDistribution, Tensor | None]:
+    def evaluate_actions(
+        self, observations: Tensors, actions: Action
+    ) -> tuple[ActionDistribution, Tensor | None]:
         """Return distribution and values with gradients; no values where there is no critic."""
+        del actions  # a critic of states does not look at them
         found = self.policy.distribution(observations)
         return found, self.policy.values(observations) if self.config.has_critic else None
 

@@ -77,7 +77,7 @@ class Cloning(Algorithm[CloningConfig]):
         parts = max(1, int(least(size // self.config.batch_size)))
         losses: list[float] = []
         for _ in range(self.config.n_epochs):
-            shuffled = torch.randperm(size, generator=self.generator)
+            shuffled = torch.randperm(size, generator=self.generator).to(self.policy.device)
             losses += [self._improve(rows) for rows in shuffled.tensor_split(parts)]
         metrics = {"loss": float(np.mean(losses)), "expert_share": share, "states": float(size)}
         return states, metrics
@@ -87,7 +87,11 @@ class Cloning(Algorithm[CloningConfig]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._seen, self._labels = state["states"]["seen"], state["states"]["labels"]
+        states, device = state["states"], self.policy.device
+        self._seen = {name: part.to(device) for name, part in states["seen"].items()}
+        # A run that was broken off before its first round has no labels yet.
+        labels = states["labels"]
+        self._labels = by_agent(lambda label: label.to(device), labels) if self._seen else labels
 
     @torch.no_grad()
     def _play(self, share: float) -> int:
@@ -100,9 +104,10 @@ class Cloning(Algorithm[CloningConfig]):
                 raise never_ends(self.episodes)
             shown = self.episodes.seen()
             # Copies, because an env may go on writing into the arrays it showed.
-            seen.append({name: part.clone() for name, part in tensors(shown).items()})
+            there = tensors(shown, self.policy.device)
+            seen.append({name: part.clone() for name, part in there.items()})
             expert_actions = self.expert(shown)
-            labels.append(by_agent(lambda label: tensor(label).clone(), expert_actions))
+            labels.append(by_agent(partial(_kept, self.policy.device), expert_actions))
             own = arrays(self.policy.distribution(seen[-1]).sample(self.generator))
             rows = len(self.episodes.rows)
             heeds = np.asarray(torch.rand(rows, generator=self.generator) < share)
@@ -122,6 +127,10 @@ class Cloning(Algorithm[CloningConfig]):
         loss = -found.log_prob(taken(self._labels, rows)).mean()
         self.descend(loss - self.config.ent_coef * found.entropy().mean())
         return float(loss.detach())
+
+
+def _kept(device: torch.device, label: Array) -> Tensor:
+    return tensor(label).clone().to(device)
 
 
 def _mixed(heeds: Array, own: Array, expert_actions: Array) -> Array:

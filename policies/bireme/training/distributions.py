@@ -3,7 +3,8 @@
 The first dimension is the batch; all others belong to the action and are independent parts of it
 (for a :class:`FullGaussian` the last dimension is correlated). So ``log_prob``, ``entropy`` and
 ``kl`` always have shape (batch,). Masks say which entries of a padded action exist; those that do
-not have no density, are sampled as 0, and never change a result.
+not have no density, are sampled as 0, and never change a result. Chance is always drawn on the CPU,
+wherever the parameters are.
 """
 
 import math
@@ -84,8 +85,8 @@ class MaskedCategorical(ActionDistribution):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Choices, int64, shape (batch, ...)."""
         # multinomial takes two dimensions at most.
-        flat = self.log_probabilities.detach().exp().flatten(0, -2)
-        chosen = torch.multinomial(flat, 1, generator=generator)
+        flat = self.log_probabilities.detach().exp().flatten(0, -2).cpu()
+        chosen = torch.multinomial(flat, 1, generator=generator).to(self.log_probabilities.device)
         return chosen.reshape(self.log_probabilities.shape[:-1])
 
     def mode(self) -> Tensor:
@@ -125,6 +126,7 @@ class _Gaussian(ActionDistribution):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         with torch.no_grad():
             noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+            noise = noise.to(self.mean.device)
             return self.mean + self._scaled(noise.masked_fill(~self.mask, 0.0))
 
     def mode(self) -> Tensor:
@@ -180,7 +182,7 @@ class FullGaussian(_Gaussian):
         super().__init__(mean, mask)
         # An entry that does not exist gets the identity's row, so that L can still be inverted.
         both = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
-        identity = torch.eye(mean.shape[-1], dtype=mean.dtype)
+        identity = torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
         self.cholesky = torch.where(both, cholesky.tril(), identity)
         self.log_scale = self.cholesky.diagonal(dim1=-2, dim2=-1).log()
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OPSET: Final = 18
 TOLERANCE: Final = 1e-4
-"""How far an exported network's answers may be from torch's, absolute and relative."""
+"""How far an exported network's answers may be from torch's, as a share of the largest one."""
 _GIT_SECONDS: Final = 10.0
 _TRIED: Final = (1, 2, 5, 33, 130)
 """Sizes of dynamic axes at which answers are compared."""
@@ -69,6 +69,7 @@ def export(parts: Mapping[PartName, TrainedPart], card: Card, folder: Path) -> C
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[PartName, PartCard] = {}
     for name, part in parts.items():
+        part.module.cpu()  # what is served decides there
         inputs = encoders.make(name, part.encoder).inputs
         model, made = exported(part.module, f"{name}.onnx", part.encoder, inputs, OUTPUTS[name])
         (folder / made.file).write_bytes(model)
@@ -234,7 +235,9 @@ def compare(module: torch.nn.Module, session: Session, card: PartCard) -> None:
         expected = answer.numpy()
         # As many rows as torch has: a sizer's moves need not be an axis of its inputs.
         found = session.answer(arrays, len(expected), limit_seconds=10.0)
-        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+        # An answer near 0 is the difference of large sums, whose rounding it has.
+        largest = max(1.0, float(np.abs(expected).max()))
+        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * largest):
             worst = float(np.abs(found - expected).max())
             raise CheckpointError(
                 f"{card.file}: for {sizes} ONNX Runtime answers otherwise than torch, by up to "

@@ -1,7 +1,9 @@
 """Networks that learn: they answer an observation with a distribution and, if asked, a value.
 
 Observations come from envs as numpy arrays and enter networks as tensors with the same names.
-Envs that are over are left out of a batch, so that there is something to decide in every row. The
+Envs that are over are left out of a batch, so that there is something to decide in every row. A
+network may be on an accelerator; envs and chance stay on the CPU, whichever it is, so that a run
+draws the same numbers and can be resumed on either. The
 value of an :class:`ActorCritic` may use all of the observation, also where its agents each look at
 a part: then it is the shared critic of centralised training (Yu et al., NeurIPS 2022, MAPPO).
 """
@@ -25,6 +27,11 @@ Tensors: TypeAlias = Mapping[str, Tensor]
 class ActorCritic(nn.Module, ABC):
     """A policy and a critic over the same observations."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next((part.device for part in self.parameters()), torch.device("cpu"))
+
     @abstractmethod
     def distribution(self, observation: Tensors) -> ActionDistribution:
         """Return what to do, for every row of ``observation``."""
@@ -40,10 +47,31 @@ class ActorCritic(nn.Module, ABC):
             'baseline="replicas", which needs none'
         )
 
+    def action_values(self, observation: Tensors, actions: Action) -> Tensor:
+        """Return the expected return after ``actions`` in every row, Q(o, a), shape (batch,).
 
-def tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    """Return ``arrays`` as tensors, each converted as :func:`tensor` does."""
-    return {name: tensor(array) for name, array in arrays.items()}
+        Raises:
+            SettingError: the policy has no critic of actions.
+        """
+        raise SettingError(
+            f"{type(self).__name__} has no critic of actions; give it action_values(), or train "
+            "by another algorithm"
+        )
+
+
+def device_called(name: str) -> torch.device:
+    """Return the device ``name``, cpu or cuda; SettingError where torch can use no such one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingError(
+            f"torch {torch.__version__} finds no GPU here; train with --device cpu, or on a "
+            "machine with an NVIDIA GPU, its driver, and a torch that is built for CUDA"
+        )
+    return torch.device(name)
+
+
+def tensors(arrays: Mapping[str, Array], device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """Return ``arrays`` as tensors on ``device``, each converted as :func:`tensor` does."""
+    return {name: tensor(array).to(device) for name, array in arrays.items()}
 
 
 def tensor(array: Array) -> Tensor:
@@ -56,13 +84,13 @@ def tensor(array: Array) -> Tensor:
 
 def arrays(actions: Action) -> Actions:
     """Return sampled actions as an env takes them."""
-    return by_agent(lambda action: np.asarray(action.detach()), actions)
+    return by_agent(lambda action: np.asarray(action.detach().cpu()), actions)
 
 
 @torch.no_grad()
 def predict(policy: ActorCritic, observation: Observation) -> Actions:
     """Return what ``policy`` deems best in each row of ``observation``."""
-    return arrays(policy.distribution(tensors(observation)).mode())
+    return arrays(policy.distribution(tensors(observation, policy.device)).mode())
 
 
 # --- layers that several families share; padding changes nothing in them ------------------------

@@ -15,19 +15,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bireme.core.errors import SettingError
 from bireme.training.algorithm import ActorCriticConfig, OnPolicy
 from bireme.training.distributed import average, least
-from bireme.training.distributions import Action
+from bireme.training.distributions import Action, ActionDistribution
 from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.rollouts import taken
+from bireme.training.rollouts import Rollout, taken
 from bireme.training.vec_env import VecEnv
 
 _TOLERANCE = 1.5
 """How far KL may be from its target, as a factor, before anything is done about it."""
+_ROWS = 4096
+"""Rows that a critic of actions is asked for at a time."""
 _KL_COEFS = (1e-4, 1e4)
 """Beta stays between these: from further away it would take too many updates to come back."""
 
@@ -117,12 +120,13 @@ class PPO(OnPolicy[PPOConfig]):
         """Yield the rows of equal parts of a rollout, drawn anew."""
         # As many in every process, or the others would wait for one more gradient for ever.
         parts = int(least(min(self.config.n_minibatches, size)))
-        yield from torch.randperm(size, generator=self.generator).tensor_split(parts)
+        shuffled = torch.randperm(size, generator=self.generator).to(self.policy.device)
+        yield from shuffled.tensor_split(parts)
 
     def _step(self, batch: Batch, old: ActorCritic | None) -> dict[str, float]:
         """Take one step of the optimiser on a minibatch."""
         config = self.config
-        distribution, values = self.evaluate_actions(batch.observations)
+        distribution, values = self.evaluate_actions(batch.observations, batch.actions)
         # log r, by agent; an agent without work has r = 1
         log_ratio = distribution.log_probs(batch.actions) - batch.log_probs
         policy_loss = self._policy_loss(log_ratio, distribution.works(), batch.advantages)
@@ -157,7 +161,8 @@ class PPO(OnPolicy[PPOConfig]):
     def _divergence(self, old: ActorCritic, batch: Batch) -> float:
         """Return the mean KL from ``old`` to the policy over a rollout, in all processes."""
         total = 0.0
-        for rows in torch.arange(len(batch.returns)).tensor_split(self.config.n_minibatches):
+        every = torch.arange(len(batch.returns), device=batch.returns.device)
+        for rows in every.tensor_split(self.config.n_minibatches):
             if len(rows):
                 part = batch.take(rows).observations
                 total += float(old.distribution(part).kl(self.policy.distribution(part)).sum())
@@ -197,6 +202,48 @@ class MAPPO(PPO):
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
         gained = self._surrogate(log_ratio, advantages.unsqueeze(1)) * works
         return -(gained.sum(0) / works.sum(0).clamp(min=1)).sum()
+
+
+class ActionMAPPO(MAPPO):
+    """MAPPO with a critic of actions, Q(o, a) of what all agents see and do (DAS, KDD 2023).
+
+    The critic learns by temporal differences,
+
+        (Q(o_t, a_t) - y_t)^2,   y_t = r_t + gamma Q_old(o_t+1, pi_old(o_t+1)),
+
+    where Q_old and pi_old are those that played the rollout, so that pi_old's action is the one
+    that was played next. An advantage is Q(o, a) less the policy's value of the state, which must
+    not depend on the action: :meth:`ActorCritic.values`, Q of its likeliest action, say.
+    """
+
+    @torch.no_grad()
+    def advantages_and_returns(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Return advantages, and the targets y of the critic, shape (n,) each."""
+        config, rows = self.config, torch.arange(len(rollout), device=self.policy.device)
+        found = [
+            self.policy.action_values(
+                {name: seen[part] for name, seen in rollout.observations.items()},
+                taken(rollout.actions, part),
+            )
+            for part in rows.split(_ROWS)
+        ]
+        played = np.zeros_like(rollout.rewards)
+        played[rollout.is_active] = np.asarray(torch.cat(found).cpu())
+        following = np.concatenate([played[1:], rollout.next_values[-1:]])
+        targets = rollout.rewards * config.reward_scale + config.gamma * np.where(
+            rollout.is_over, 0.0, following
+        )
+        advantages = rollout.flat(played - rollout.values)
+        if config.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        return advantages, rollout.flat(targets)
+
+    def evaluate_actions(
+        self, observations: Tensors, actions: Action
+    ) -> tuple[ActionDistribution, Tensor | None]:
+        """Return distribution and Q of ``actions``, with gradients."""
+        found = self.policy.distribution(observations)
+        return found, self.policy.action_values(observations, actions)
 
 
 def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:

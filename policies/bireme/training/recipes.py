@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 RECIPES: Final[Mapping[str, str]] = {
     "a2c": "bireme.training.deeprm.recipe:ScorerRecipe",
     "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
+    "a2c-paper": "bireme.training.deeprm.recipe:PaperRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
+    "das-paper": "bireme.training.das.recipe:DasPaperRecipe",
     "learned-index": "bireme.training.index.recipe:IndexRecipe",
     "tapfinger": "bireme.training.tapfinger.recipe:TapfingerRecipe",
     "tapfinger-no-attention": "bireme.training.tapfinger.recipe:NoAttention",
@@ -27,6 +29,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "tapfinger-vanilla": "bireme.training.tapfinger.recipe:Vanilla",
     "tapfinger-whole": "bireme.training.tapfinger.recipe:Ablation",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
+    "rlpto-paper": "bireme.training.rlpto.recipe:PaperRecipe",
 }
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
 """Recipes of forecasts, which ``bireme forecast`` evaluates."""
@@ -48,7 +51,11 @@ Results = Mapping[str, Mapping[str, float]]
 
 
 class Trainable(Protocol):
-    """Training of a policy or a forecaster; ``summary`` is one line."""
+    """Training of a policy or a forecaster; ``summary`` is one line.
+
+    One that can learn elsewhere than on the CPU says so by an attribute ``devices``, a tuple of the
+    names of all that it can learn on.
+    """
 
     summary: str
 

@@ -187,7 +187,8 @@ class Rollout:
 
     def flat(self, entries: FloatArray) -> Tensor:
         """Return the active ones of ``entries``, (steps, envs), as a tensor of shape (n,)."""
-        return torch.from_numpy(entries[self.is_active].astype(np.float32))
+        found = torch.from_numpy(entries[self.is_active].astype(np.float32))
+        return found.to(self.log_probs.device)
 
 
 @torch.no_grad()
@@ -211,7 +212,8 @@ def collect(
         """Return the critic's values of ``rows``, 0 for other envs and without a critic."""
         values = np.zeros(episodes.env.count)
         if has_critic and len(rows):
-            values[rows] = np.asarray(policy.values(tensors(episodes.seen(rows))))
+            seen = tensors(episodes.seen(rows), policy.device)
+            values[rows] = np.asarray(policy.values(seen).cpu())
         return values
 
     episodes.begin()
@@ -225,7 +227,8 @@ def collect(
             raise never_ends(episodes)
         was_over, values = episodes.is_over.copy(), values_of(episodes.rows)
         # Copies, because an env may go on writing into the arrays it showed.
-        seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
+        shown = tensors(episodes.seen(), policy.device)
+        seen = {name: part.clone() for name, part in shown.items()}
         found = policy.distribution(seen)
         actions.append(found.sample(generator))
         step = episodes.step(arrays(actions[-1]))

@@ -29,6 +29,7 @@ from bireme.core.errors import SettingError
 from bireme.training import storage
 from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.distributed import least, process_seed, rank, world_size
+from bireme.training.networks import device_called
 
 # --- curves -------------------------------------------------------------------------------------
 
@@ -203,6 +204,7 @@ class TrainingRun:
         scale: ``smoke`` only shows that everything works, within a minute.
         time_limit_seconds: Of all starts of the run together.
         data: The folder of data sets, for recipes that learn from traces.
+        device: Where networks learn; a run may go on on another one.
         command: What was typed, for the card of the checkpoint.
         curves: All numbers so far.
     """
@@ -216,6 +218,7 @@ class TrainingRun:
         scale: Scale = "full",
         time_limit_seconds: float = 1800.0,
         data: Path | None = None,
+        device: str = "cpu",
         resume: bool = False,
         command: str = "",
         progress: TextIO | None = None,
@@ -226,6 +229,7 @@ class TrainingRun:
         self.seed, self.env_seed = seed, process_seed(seed)
         self.scale, self.time_limit_seconds = scale, time_limit_seconds
         self.data, self.command = data, command
+        self.device = device_called(device)
         self._progress, self._clock = progress, clock
         self._open(resume)
         self._began = clock() - self.curves.seconds

@@ -33,7 +33,8 @@ class Storable(Protocol):
 def save(path: Path, learned: Storable) -> None:
     state = learned.state_dict()
     # safetensors refuses tensors that share memory.
-    tensors = {name: part.detach().clone().contiguous() for name, part in _tensors(state)}
+    # And on the CPU, so that a run may go on where there is no accelerator.
+    tensors = {name: part.detach().cpu().clone().contiguous() for name, part in _tensors(state)}
     header = {"format": FORMAT, "kind": type(learned).__name__, "state": json.dumps(_rest(state))}
     # Replaced as a whole: a write that is broken off never takes the place of a good file.
     draft = path.with_name(path.name + ".new")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from bireme.cli import main
 from bireme.onnx.checkpoints import read_card
@@ -127,6 +128,8 @@ def test_seed_that_fails_is_named(checkpoint: Path, capsys: pytest.CaptureFixtur
         (["train", ECHO, "--minutes", "0"], "'0' is not a number of minutes above 0"),
         (["train", ECHO, "--data", "/nowhere"], "argument --data: there is no folder"),
         (["train", ECHO, "--seed", "-1"], "--seed"),
+        (["train", ECHO, "--device", "cuda"], "learns on cpu alone; leave it out"),
+        (["train", "a2c", "--device", "tpu"], "argument --device"),
         (["evaluate"], "evaluate what?"),
         (["evaluate", "no-such-checkpoint"], "argument NAME: no checkpoint is called"),
         (["evaluate", "/nowhere/checkpoint"], "argument NAME"),
@@ -167,3 +170,14 @@ def test_commands_without_learning_load_nothing_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_accelerator_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = tmp_path / "run"
+    said = refused(capsys, "train", "a2c", "--smoke", "--device", "cuda", "--out", str(out))
+    assert "argument --device: torch" in said
+    assert "finds no GPU here; train with --device cpu" in said
+    assert not out.exists()

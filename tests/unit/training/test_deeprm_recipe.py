@@ -1,5 +1,6 @@
 """Both recipes of DeepRM's env, from the first step to a checkpoint that is served and judged."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, as_im
 from bireme.training.deeprm.networks import ImagePolicy, QueueScorer, SetPolicy
 from bireme.training.deeprm.recipe import DeepRmRecipe, ImageRecipe, ScorerRecipe
 from bireme.training.networks import predict, tensors
+from bireme.training.recipes import load_recipe
 from bireme.training.runs import TrainingRun
 
 SEEDS = range(12)
@@ -62,6 +64,20 @@ def test_the_papers_networks_are_trained_exported_and_judged(tmp_path: Path) -> 
     found = means(recipe, trained(recipe, tmp_path))
     assert set(found) == {"a2c-cnn", "random", "sjf", "tetris"}
     assert all(value >= 1 for value in found.values())
+
+
+def test_the_papers_networks_at_stride_1_have_a_recipe_of_their_own(tmp_path: Path) -> None:
+    recipe = load_recipe("a2c-paper")
+    assert isinstance(recipe, ImageRecipe)
+    assert recipe.config.completion_weight == 0  # the paper's reward is all
+    checkpoint = trained(recipe, tmp_path)
+    seen = as_image(a_world(as_image, 10).state)["image"]
+    part = checkpoint.orderer
+    assert part is not None
+    weights = sum(math.prod(w.shape) for w in ImagePolicy(recipe.config).actor.parameters())
+    assert checkpoint.card.parts.orderer is not None
+    assert checkpoint.card.parts.orderer.bytes > 4 * weights
+    assert part.session.answer({"image": seen[:1], "slot": np.eye(10, dtype=np.float32)[:1]}, 1, 5)
 
 
 def a_world(view: object, queue_slots: int) -> DeepRmEnv:

@@ -1,6 +1,7 @@
 """Every algorithm learns something trivial, in seconds; the same seed gives the same run."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from bireme.core.resources import FloatArray
+from bireme.training import storage
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm, LearningProgress
 from bireme.training.cloning import Cloning, CloningConfig
@@ -177,3 +179,19 @@ def test_our_cart_is_that_of_gymnasium() -> None:
         seen, *_ = theirs.step(push)  # type: ignore[no-untyped-call]
         ours.step(np.array([push]))
         assert ours.state[0] == pytest.approx(seen, abs=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no accelerator")
+@pytest.mark.parametrize("make", [a2c, clipped, penalised, agents, cloning])
+def test_a_run_goes_on_on_another_device(make: Maker, tmp_path: Path) -> None:
+    env = Echo(count=32, ragged=2)
+    there = make(Echoing().to("cuda"), env, 0).learn(400)
+    storage.save(tmp_path / "state.safetensors", there)
+    policy = Echoing()
+    here = make(policy, Echo(count=32, ragged=2), 0)
+    storage.load(tmp_path / "state.safetensors", here)
+    assert policy.device.type == "cpu"
+    for name, weights in there.policy.state_dict().items():
+        assert torch.equal(weights.cpu(), policy.state_dict()[name])
+    here.learn(800)
+    assert reached(policy, Echo(count=32)) == 2

@@ -29,6 +29,7 @@ ENCODERS: Final[Mapping[PartName, Mapping[str, str]]] = {
     "sizer": {
         "rlpto-tasks/1": "bireme.rl.encoders.rlpto:RlptoTasks",
         "tapfinger-pools/1": "bireme.rl.encoders.tapfinger:TapfingerPools",
+        "tapfinger-types/1": "bireme.rl.encoders.tapfinger_types:TapfingerTypes",
     },
 }
 

@@ -75,7 +75,7 @@ class Scene:
             "pending": self._pending(unit),
             "running": self._running(unit),
             "pools": self._pools(unit),
-            "sizes": self._sizes(unit),
+            "sizes": self.size_features(unit),
         }
         return {name: array.astype(np.float32) for name, array in arrays.items()}
 
@@ -198,7 +198,8 @@ class Scene:
             self.is_single,
         )
 
-    def _sizes(self, unit: FloatArray) -> FloatArray:
+    def size_features(self, unit: FloatArray) -> FloatArray:
+        """Return features of sizes, (..., pools, kinds, sizes, SIZE_FEATURES), before rounding."""
         times = self.times[..., None, :, :]
         least = times[..., :1]
         known = np.where(np.isfinite(times), times, least)

@@ -13,7 +13,7 @@ remembered T.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -409,6 +409,12 @@ def load_balance(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
 ORDERING: Final = "ordering"
 PLACEMENT: Final = "placement"
 MEAN_FEE_DOLLARS: Final = 51.0
+ALPHA: Final = 0.01
+"""Price of a GPU-hour in line, in the reward of the slides (assumed)."""
+CEILING: Final = 10.0
+"""The most that a start gains there (assumed)."""
+Pays: TypeAlias = Literal["direct", "slides"]
+"""What agents are rewarded by."""
 
 
 class DasEnv:
@@ -418,7 +424,8 @@ class DasEnv:
     "placement", shape (W, M), affinities of the machines for the job that starts. Or they are
     the slots alone, int64 of shape (W,): then jobs are placed by load balance.
 
-    The sum of an episode's rewards is -(mean completion hours + mean fee / 51 $).
+    The sum of an episode's rewards is -(mean completion hours + mean fee / 51 $), with ``pays``
+    "direct"; with "slides" a start earns what :meth:`_earned` has.
 
     Observations: "jobs" (W, J, JOB_FEATURES), "job_mask" and "fits" bool (W, J), "machines" (W, M,
     MACHINE_FEATURES) and "machine_mask" bool (W, M); padding is 0.
@@ -436,6 +443,7 @@ class DasEnv:
         jobs: int = 200,
         slots: int = 64,
         history: int = 256,
+        pays: Pays = "direct",
     ) -> None:
         """Make ``count`` environments; that of seed ``s`` is ``settings[s % len(settings)]``.
 
@@ -446,7 +454,7 @@ class DasEnv:
         """
         self.count = count
         self._settings = tuple(settings)
-        self._jobs, self._slots, self._history = jobs, slots, history
+        self._jobs, self._slots, self._history, self._pays = jobs, slots, history, pays
         self._every = np.arange(count)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
@@ -475,14 +483,37 @@ class DasEnv:
         else:
             counts = load_balance(gpus, clusters.free, clusters.capacity - clusters.free)
         envs = np.flatnonzero(self._fits.any(axis=1))
+        in_line = clusters.waiting.sum(axis=1)
         clusters.start(envs, jobs[envs], counts[envs])
+        rewards = np.zeros(self.count)
+        if self._pays == "slides":
+            rewards[envs] = self._earned(envs, jobs[envs], in_line[envs])
         self._pass_time()
-        # Not the reward of the slides, r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i
-        # n_i) / N': that is no potential of the two metrics, and unbounded for tiny jobs.
-        hours = (clusters.job_seconds - job_seconds) / HOUR
-        fees = (clusters.dollars - dollars) / MEAN_FEE_DOLLARS
-        rewards = -(hours + fees) / clusters.gpus.shape[1]
+        if self._pays == "direct":
+            hours = (clusters.job_seconds - job_seconds) / HOUR
+            fees = (clusters.dollars - dollars) / MEAN_FEE_DOLLARS
+            rewards = -(hours + fees) / clusters.gpus.shape[1]
         return EnvStep(self._observe(), rewards, clusters.is_done, clusters.now.copy())
+
+    def _earned(self, envs: IntArray, jobs: IntArray, in_line: IntArray) -> FloatArray:
+        """Return the reward of the slides for ``jobs`` that have just started, (envs,).
+
+            r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i n_i) / N'
+
+        Read: the sum is over the N' jobs that were in line; zeta_i is 1 for the one that starts;
+        its fee and completion time are what they would be at its present speed; C_i is how long
+        another has waited, n_i its GPUs. Filled in: times in hours, fees in the mean fee, alpha,
+        and a ceiling, because 1 / (fee jct) is unbounded for tiny jobs.
+        """
+        # It is no potential of the two metrics, so it is not what ``das`` is trained by.
+        clusters = self.clusters
+        waited = (clusters.now[envs, None] - clusters.submitted[envs]) / HOUR
+        run = clusters.run_seconds[envs, jobs] / clusters.rate[envs, jobs] / HOUR
+        fee = clusters.rent[envs, jobs] * run / MEAN_FEE_DOLLARS
+        cost = fee * (waited[np.arange(len(envs)), jobs] + run)
+        still = np.where(clusters.waiting[envs], waited * clusters.gpus[envs], 0.0).sum(axis=1)
+        gain = np.minimum(1 / np.maximum(cost, 1e-9), CEILING)
+        return np.asarray((gain - ALPHA * still) / np.maximum(in_line, 1))
 
     def chosen(self, ordering: Array) -> IntArray:
         """Return the slot whose job starts under these scores, shape (W,); 0 where none fits."""
@@ -593,13 +624,19 @@ class DasTurnEnv(DasEnv):
     """
 
     def __init__(
-        self, count: int, settings: Sequence[str], *, reports: bool | None = None, **sizes: int
+        self,
+        count: int,
+        settings: Sequence[str],
+        *,
+        reports: bool | None = None,
+        pays: Pays = "direct",
+        **sizes: int,
     ) -> None:
         """``reports``: whether finished runs are reported; None for every other pair of seeds.
 
         ``sizes`` are ``jobs``, ``slots`` and ``history`` of DasEnv.
         """
-        super().__init__(count, settings, **sizes)
+        super().__init__(count, settings, pays=pays, **sizes)
         self._reports = reports
 
     def reset(self, seeds: Sequence[int]) -> Observation:

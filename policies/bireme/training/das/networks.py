@@ -14,6 +14,7 @@ features), ``is_machine`` (..., machines) bool. Padding changes nothing.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -23,6 +24,7 @@ from torch.nn import functional
 from bireme.rl.encoders import das_inputs
 from bireme.training.das.environment import ORDERING, PLACEMENT
 from bireme.training.distributions import (
+    Action,
     ActionDistribution,
     DiagonalGaussian,
     FullGaussian,
@@ -120,9 +122,54 @@ class DasCritic(nn.Module):
         return torch.as_tensor(self(*(observation[name] for name in (*_QUEUE, *_CLUSTER))))
 
 
+class DasActionCritic(nn.Module):
+    """Q(O_jobs, O_machines, a_jobs, A_machines): the value of what both agents see and one does.
+
+    Of the job that is chosen, and of the machines by how much they are wanted, it also knows the
+    states themselves: in a mean over all, one action would hardly show.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_job = nn.Sequential(nn.Linear(das_inputs.JOB_FEATURES + 1, _WIDTH), nn.ReLU())
+        self.of_machine = nn.Sequential(
+            nn.Linear(das_inputs.MACHINE_FEATURES + 1, _WIDTH), nn.ReLU()
+        )
+        self.of_placed = nn.Sequential(nn.Linear(das_inputs.PLACED_FEATURES, _WIDTH), nn.ReLU())
+        self.head = nn.Sequential(
+            nn.Linear(5 * _WIDTH + 2, 2 * _WIDTH), nn.ReLU(), nn.Linear(2 * _WIDTH, 1)
+        )
+
+    def forward(self, seen: Tensors, actions: Mapping[str, Tensor]) -> Tensor:
+        """Return values, (batch,), of the actions of the agent whose turn it is."""
+        is_placing, fits, is_job = seen["is_placing"], seen["fits"], seen["job_mask"]
+        scores = actions[ORDERING].masked_fill(is_placing[:, None] | ~fits, 0.0)
+        jobs = self.of_job(torch.cat([seen["jobs"], scores[..., None]], dim=-1))
+        first = actions[ORDERING].masked_fill(~fits, -math.inf).argmax(-1)
+        chosen = jobs[torch.arange(len(jobs), device=jobs.device), first]
+        has_room = seen["has_room"]
+        wanted = actions[PLACEMENT].masked_fill(~has_room, 0.0)
+        machines = self.of_machine(torch.cat([seen["machines"], wanted[..., None]], dim=-1))
+        # Finite, for the softmax while a job is chosen and no machine has room.
+        shares = torch.softmax(wanted.masked_fill(~has_room, -1e9), dim=-1)
+        waiting = torch.log1p(is_job.to(jobs.dtype).sum(-1, keepdim=True))
+        placing = is_placing.to(jobs.dtype)[:, None]
+        states = (
+            mean_over(jobs, is_job),
+            chosen * (1 - placing),
+            mean_over(machines, seen["machine_mask"]),
+            (machines * shares[..., None]).sum(-2) * placing,
+            self.of_placed(seen["placed"]) * placing,
+        )
+        return torch.as_tensor(
+            self.head(torch.cat([*states, waiting, placing], dim=-1)).squeeze(-1)
+        )
+
+
 def positions(places: Tensor, width: int) -> Tensor:
     """Return sines and cosines of places, (..., jobs) -> (..., jobs, width)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(_LONGEST_WAVE) / width))
+    even = torch.arange(0, width, 2, device=places.device)
+    rates = torch.exp(even * (-math.log(_LONGEST_WAVE) / width))
     angles = places[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
@@ -198,7 +245,7 @@ class DasAgents(ActorCritic):
         rows = (~self._is_idle(seen)).nonzero().squeeze(-1)
         longest = int(seen["job_mask"].sum(-1).max())
         jobs, is_job = (seen[name][rows, :longest] for name in _QUEUE)
-        places = torch.arange(longest, dtype=jobs.dtype).expand(is_job.shape)
+        places = torch.arange(longest, dtype=jobs.dtype, device=jobs.device).expand(is_job.shape)
         means = self.ordering(jobs, places, is_job, *(seen[n][rows] for n in _CLUSTER))
         means = functional.pad(means, (0, seen["jobs"].shape[1] - longest))
         return means.new_zeros(seen["job_mask"].shape).index_copy(0, rows, means)
@@ -213,9 +260,26 @@ class DasAgents(ActorCritic):
         if not self.walks:
             return DiagonalGaussian(means, self._std(PLACEMENT), has_room)
         # any factor does where the agent is idle, but it must be invertible
-        eye = torch.eye(means.shape[-1]).expand_as(seen["walks"])
+        eye = torch.eye(means.shape[-1], device=means.device).expand_as(seen["walks"])
         factor = torch.where(seen["is_placing"][:, None, None], seen["walks"], eye)
         return FullGaussian(means, factor * self._std(PLACEMENT).exp(), has_room)
+
+
+class DasPaperAgents(DasAgents):
+    """Both agents with the critic of the slides, which values what they do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic_of_actions = DasActionCritic()
+        del self.critic
+
+    def values(self, observation: Tensors) -> Tensor:
+        """Return Q of the likeliest actions."""
+        return self.action_values(observation, self.distribution(observation).mode())
+
+    def action_values(self, observation: Tensors, actions: Action) -> Tensor:
+        assert not isinstance(actions, Tensor)  # noqa: S101  # by agent
+        return torch.as_tensor(self.critic_of_actions(observation, actions))
 
 
 class Dl2Agent(ActorCritic):

@@ -23,9 +23,15 @@ from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation
 from bireme.training.das.baselines import best_site, shortest_job
 from bireme.training.das.environment import DasEnv, DasTurnEnv
-from bireme.training.das.networks import DasAgents, Dl2Agent, ServedDl2, ServedOrdering
+from bireme.training.das.networks import (
+    DasAgents,
+    DasPaperAgents,
+    Dl2Agent,
+    ServedDl2,
+    ServedOrdering,
+)
 from bireme.training.export import TrainedPart, export_run
-from bireme.training.ppo import MAPPO, PPOConfig
+from bireme.training.ppo import MAPPO, ActionMAPPO, PPOConfig
 from bireme.training.runs import EarlyStopping, TrainingRun
 
 REPLICAS: Final = 8
@@ -93,6 +99,7 @@ class DasRecipe:
     settings = evaluation.SETTINGS
     evaluate = staticmethod(evaluation.evaluate)
     primary = (evaluation.METRICS[0], True)
+    devices = ("cpu", "cuda")
     communicates = True
     walks = True
     place_encoder = "das-machines/1"
@@ -101,7 +108,7 @@ class DasRecipe:
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agents = DasAgents(communicates=self.communicates, walks=self.walks)
+        agents = DasAgents(communicates=self.communicates, walks=self.walks).to(run.device)
         env = self._env(schedule, next(iter(schedule.stages)))
         copied = Cloning(agents, env, _COPYING, run.env_seed, expert=best_site)
         run.learn("cloning", copied, schedule.copied)
@@ -109,11 +116,13 @@ class DasRecipe:
         for settings, decisions in schedule.stages.items():
             agents.explore_within(_LOG_STD)
             steps += self._improve(run, agents, settings, decisions)
-        parts: dict[PartName, TrainedPart] = {
+        return self._export(run, self._parts(agents), steps)
+
+    def _parts(self, agents: DasAgents) -> dict[PartName, TrainedPart]:
+        return {
             "orderer": TrainedPart(ServedOrdering(agents.ordering), "das-jobs/1"),
             "placer": TrainedPart(agents.placement, self.place_encoder),
         }
-        return self._export(run, parts, steps)
 
     def _env(self, schedule: DasSchedule, settings: tuple[str, ...]) -> DasTurnEnv:
         reports = None if self.walks else False
@@ -147,6 +156,56 @@ class DasRecipe:
         seen = ", ".join(sorted({name for settings in stages for name in settings}))
         data = f"drawn jobs on drawn clusters of the env of DAS: {seen}"
         return export_run(run, self, parts, data, steps=steps)
+
+
+class DasPaperRecipe(DasRecipe):
+    """``das-paper``: the reward of the slides, their critic of actions, entropy; nothing is copied.
+
+    Small and medium clusters side by side, half of the environments each.
+    """
+
+    name = "das-paper"
+    summary = "DAS by the slides' own rules: their reward, a Q critic by TD error, and entropy"
+    schedules: Mapping[str, DasSchedule] = {
+        "full": DasSchedule(
+            envs=32,
+            jobs=80,
+            copied=0,
+            stages={("small", "medium"): 250_000},
+            validated={"small": 32, "medium": 16},
+            every=40,
+            patience=1000,
+        ),
+        "smoke": DasSchedule(
+            envs=4,
+            jobs=10,
+            copied=0,
+            stages={("small", "medium"): 200},
+            validated={"small": 2},
+            every=1,
+            patience=1000,
+        ),
+    }
+    # The slides state neither the discount nor the weight of the entropy.
+    config = PPOConfig(
+        n_steps=40, gamma=0.99, ent_coef=0.01, learning_rate=3e-4, n_minibatches=4, target_kl=0.03
+    )
+
+    def train(self, run: TrainingRun) -> Path:
+        schedule = self.schedules[run.scale]
+        torch.manual_seed(run.seed)
+        agents = DasPaperAgents().to(run.device)
+        ((settings, decisions),) = schedule.stages.items()
+        env = DasTurnEnv(schedule.envs, settings, jobs=schedule.jobs, pays="slides")
+        algorithm = ActionMAPPO(agents, env, self.config, run.env_seed)
+        score = evaluation.DasValidation(agents, schedule.validated, schedule.jobs, run.note)
+        stopping = EarlyStopping(
+            agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
+        )
+        run.learn("mappo", algorithm, decisions, stopping)
+        stopping.evaluate()
+        stopping.restore()
+        return self._export(run, self._parts(agents), algorithm.steps)
 
 
 # --- the ablations of the slides: DAS without one, the other, or both of its ideas --------------
@@ -193,7 +252,10 @@ class Dl2Recipe(DasRecipe):
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agent, env = Dl2Agent(), DasEnv(schedule.envs, ("small",), jobs=schedule.jobs)
+        agent, env = (
+            Dl2Agent().to(run.device),
+            DasEnv(schedule.envs, ("small",), jobs=schedule.jobs),
+        )
         copied = Cloning(agent, env, CloningConfig(), run.env_seed, expert=shortest_job)
         run.learn("cloning", copied, schedule.copied // 2)
         config = A2CConfig(n_steps=10, ent_coef=0.01, gamma=0.99)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf, log
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -107,6 +107,8 @@ def training_loss(pace: FloatArray, iterations: FloatArray) -> FloatArray:
 
 BETAS: Final = (1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 """Least gains of accuracy per iteration, from 0 to 1, of the evaluation (tables II and III)."""
+PAPER_BETAS: Final = (5e-5, *BETAS)
+"""All of the paper's tables."""
 MIX_BETA: Final = 3e-4
 """That of the priority mixes (section VII.B.4)."""
 
@@ -399,6 +401,10 @@ TASK_PRICE: Final = 0.5
 # From one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, added up over the
 # twelve tasks, for every minute that it saves; at a higher price, time is what is looked for.
 _MINUTE: Final = 60.0
+POWER: Final = 0.000625
+"""kw of equation 5, the mean power of a worker in a period."""
+Pays: TypeAlias = Literal["priced", "equation-5"]
+"""What a period is rewarded by."""
 
 
 class RlptoEnv:
@@ -409,7 +415,7 @@ class RlptoEnv:
 
     The reward of a period is the accuracy of the tasks that ended in it, each above what it had
     when an iteration brought it beta, less the price of the time, both in betas: with a larger beta
-    time is worth more.
+    time is worth more. With ``pays`` "equation-5" it is the paper's.
 
     Observations, shape (envs, SLOTS) for tasks by their server:
         ``tasks``, ``context``: features, by the formulas of the encoder that serves the network.
@@ -433,9 +439,13 @@ class RlptoEnv:
     # makes, would hide what a move did.
 
     def __init__(
-        self, count: int, configs: Sequence[RlptoEnvConfig], betas: Sequence[float]
+        self,
+        count: int,
+        configs: Sequence[RlptoEnvConfig],
+        betas: Sequence[float],
+        pays: Pays = "priced",
     ) -> None:
-        self.count = count
+        self.count, self._pays = count, pays
         self._configs, self._betas = configs, betas
         self.reset(range(count))
 
@@ -471,16 +481,26 @@ class RlptoEnv:
         clusters, rewards = self.clusters, np.zeros(self.count)
         self._moves[envs] = 0
         while envs.any():
-            was_done = clusters.done.copy()
+            was_done, nodes, accuracy = clusters.done.copy(), clusters.nodes, clusters.accuracy
             minutes = clusters.advance(envs) / _MINUTE
+            if self._pays == "equation-5":
+                rewards += self._equation_5(clusters.accuracy - accuracy, nodes, minutes)
             self._take_workers(envs)
-            price = (RUN_PRICE + TASK_PRICE * (~was_done).sum(axis=1)) * minutes
-            rewards += self._results(was_done).sum(axis=1) / self.beta - price
+            if self._pays == "priced":
+                price = (RUN_PRICE + TASK_PRICE * (~was_done).sum(axis=1)) * minutes
+                rewards += self._results(was_done).sum(axis=1) / self.beta - price
             clusters.start()
             able = (clusters.free > 0) & clusters.running.any(axis=1)
             envs = envs & ~able & ~clusters.is_over
         self._assign_slots()
         return rewards
+
+    def _equation_5(self, added: FloatArray, nodes: IntArray, minutes: FloatArray) -> FloatArray:
+        """Return the paper's reward of a period, summed over the tasks that ran in it, (W,)."""
+        # The paper states no unit of time; in seconds the second term would dwarf the first. The
+        # sign looks at the gain per iteration, which is what beta bounds.
+        sign = np.sign(self.clusters.gain - self.beta[:, None])
+        return np.asarray((added + sign * minutes[:, None] * nodes * POWER).sum(axis=1))
 
     def _results(self, was_done: BoolArray) -> FloatArray:
         """Return accuracies of tasks that just ended above those at a gain of beta, (W, tasks)."""

@@ -77,16 +77,21 @@ Choose: TypeAlias = Callable[[Observation], IntArray]
 """The move of every environment, shape (envs,), from its observation."""
 
 
-def evaluate(name: str, seed: int, policies: Mapping[str, Choose]) -> dict[str, dict[str, float]]:
+def evaluate(
+    name: str,
+    seed: int,
+    policies: Mapping[str, Choose],
+    evaluated_betas: Sequence[float] = EVALUATED_BETAS,
+) -> dict[str, dict[str, float]]:
     """Return the metrics of all policies in one of the paper's experiments.
 
-    ``policies`` are the learned ones by name.
+    ``policies`` are the learned ones by name; ``evaluated_betas`` are those of the tables.
     """
     if name not in environment.CONFIGS:
         known = ", ".join(environment.CONFIGS)
         raise SettingError(f"setting is {name!r}; write one of {known}")
     config = environment.CONFIGS[name]
-    betas = (environment.MIX_BETA,) if config.priorities else EVALUATED_BETAS
+    betas = (environment.MIX_BETA,) if config.priorities else evaluated_betas
     ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
     for beta in betas:
         stop = RlptoBaseline(FairSharing(), least_gain=beta, iterations=environment.MOST_ITERATIONS)
@@ -144,12 +149,19 @@ _FIRST_SEED: Final = 1_000_000
 class RlptoValidation:
     """Scores a policy against the simple rule on fixed environments: both tables, all betas."""
 
-    def __init__(self, policy: ActorCritic, count: int, note: Callable[[str, float], None]) -> None:
+    def __init__(
+        self,
+        policy: ActorCritic,
+        count: int,
+        note: Callable[[str, float], None],
+        betas: Sequence[float] = environment.BETAS,
+        pays: environment.Pays = "priced",
+    ) -> None:
         """Make ``count`` environments of each table and beta; ``note`` gets accuracy and time."""
         self._policy, self._note = policy, note
         configs = [environment.CONFIGS[name] for name in TABLES]
-        envs = count * len(configs) * len(environment.BETAS)
-        self._env = RlptoEnv(envs, configs, environment.BETAS)
+        envs = count * len(configs) * len(betas)
+        self._env = RlptoEnv(envs, configs, betas, pays)
         self._rule = _played(self._env, share_among_gaining)
 
     def __call__(self) -> float:

@@ -52,6 +52,29 @@ class Allocator(nn.Module):
         return torch.cat([none, moves[..., 0], moves[..., 1]], dim=-1)
 
 
+class Valuer(nn.Module):
+    """V(s): the value of a state, from the mean over its tasks and from the context."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.each = nn.Sequential(
+            nn.Linear(TASK_FEATURES + CONTEXT_FEATURES, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+        )
+        self.head = nn.Sequential(
+            nn.Linear(width + CONTEXT_FEATURES + 1, width), nn.ReLU(), nn.Linear(width, 1)
+        )
+
+    def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
+        """Return values, (batch,), of what :class:`Allocator` sees."""
+        around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
+        seen = mean_over(self.each(torch.cat([tasks, around], dim=-1)), present)
+        running = present.to(tasks.dtype).mean(-1, keepdim=True)
+        return torch.as_tensor(self.head(torch.cat([seen, context, running], dim=-1)).squeeze(-1))
+
+
 class RlptoPolicy(ActorCritic):
     """The network as a policy; replicas are its baseline, so it has no critic."""
 
@@ -69,3 +92,15 @@ class RlptoPolicy(ActorCritic):
         none, more, less = found.split([1, used, used], dim=1)
         logits = [none, *(functional.pad(part, (0, slots - used)) for part in (more, less))]
         return MaskedCategorical(torch.cat(logits, dim=1), observation["mask"])
+
+
+class PaperPolicy(RlptoPolicy):
+    """The same beside the paper's critic, which shares no weights with it."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__(width)
+        self.critic = Valuer(width)
+
+    def values(self, observation: Tensors) -> Tensor:
+        seen = (observation[name] for name in ("tasks", "context", "present"))
+        return torch.as_tensor(self.critic(*seen))

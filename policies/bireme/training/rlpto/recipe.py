@@ -5,7 +5,7 @@ input. Eight replicas of every sequence of tasks are each other's baseline, sinc
 train is mostly their own affair. The weights that do best on envs of their own are kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,9 +21,9 @@ from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.rlpto import evaluation
 from bireme.training.rlpto.baselines import expert
-from bireme.training.rlpto.environment import BETAS, CONFIGS, RlptoEnv
+from bireme.training.rlpto.environment import BETAS, CONFIGS, PAPER_BETAS, RlptoEnv
 from bireme.training.rlpto.evaluation import TABLES, RlptoValidation
-from bireme.training.rlpto.networks import RlptoPolicy
+from bireme.training.rlpto.networks import PaperPolicy, RlptoPolicy
 from bireme.training.runs import EarlyStopping, Schedule, TrainingRun
 
 REPLICAS: Final = 8
@@ -50,12 +50,15 @@ class RlptoRecipe:
     )
     settings: Mapping[str, str] = evaluation.SETTINGS
     primary = evaluation.PRIMARY
+    devices = ("cpu", "cuda")
     schedules: Mapping[str, Schedule] = {"full": FULL, "smoke": SMOKE}
+    evaluated: Sequence[float] = evaluation.EVALUATED_BETAS
+    """Betas of the tables."""
 
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        policy = RlptoPolicy()
+        policy = RlptoPolicy().to(run.device)
         copied = Cloning(
             policy,
             _envs(schedule.envs),
@@ -79,7 +82,7 @@ class RlptoRecipe:
         if setting == "elastic":
             return evaluation.evaluate_elastic(checkpoint, seed)
         choose = partial(evaluation.served_choice, session)
-        return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose})
+        return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose}, self.evaluated)
 
     def _improve(self, run: TrainingRun, policy: RlptoPolicy, schedule: Schedule) -> int:
         """Learn by PPO, keep the best weights, and return how many decisions it took."""
@@ -100,6 +103,45 @@ class RlptoRecipe:
         run.learn("ppo", algorithm, schedule.steps, stopping)
         stopping.restore()
         return algorithm.steps
+
+
+class PaperRecipe(RlptoRecipe):
+    """``rlpto-paper``: the paper's reward, critic, discount and betas, and no rule to copy."""
+
+    # One-step temporal differences (equations 8 to 12): gae_lambda is 0.
+
+    name = "rlpto-paper"
+    summary = "RLPTO by the paper's own rules: reward of equation 5, critic, TD error, 0.99 a step"
+    schedules: Mapping[str, Schedule] = {
+        "full": Schedule(envs=48, steps=800_000, validated=4, every=40),
+        "smoke": Schedule(envs=12, steps=800, validated=1, every=1),
+    }
+    evaluated = (5e-5, *evaluation.EVALUATED_BETAS)
+    config = PPOConfig(
+        n_steps=64,
+        objective="kl",
+        target_kl=0.005,
+        gamma=0.99,
+        gae_lambda=0.0,
+        learning_rate=3e-4,
+        n_epochs=3,
+        n_minibatches=4,
+    )
+
+    def train(self, run: TrainingRun) -> Path:
+        schedule = self.schedules[run.scale]
+        torch.manual_seed(run.seed)
+        policy = PaperPolicy().to(run.device)
+        env = RlptoEnv(schedule.envs, [CONFIGS[name] for name in TABLES], PAPER_BETAS, "equation-5")
+        algorithm = PPO(policy, env, self.config, run.env_seed)
+        score = RlptoValidation(policy, schedule.validated, run.note, PAPER_BETAS, "equation-5")
+        stopping = EarlyStopping(policy, score, every=schedule.every, patience=schedule.patience)
+        run.learn("ppo", algorithm, schedule.steps, stopping)
+        stopping.evaluate()
+        stopping.restore()
+        part = TrainedPart(policy.allocator, "rlpto-tasks/1")
+        data = "twelve tasks of the paper's three sizes on its 12 and 16 nodes, at every beta"
+        return export_run(run, self, {"sizer": part}, data, steps=algorithm.steps)
 
 
 def _envs(count: int) -> RlptoEnv:

@@ -31,6 +31,7 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.tapfinger import LOST, VOID, first_of, room
 from bireme.rl.encoders.tapfinger_scene import NONE, Scene
+from bireme.rl.encoders.tapfinger_types import typed
 from bireme.simulator.traces.papers import poisson_steps
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
@@ -508,8 +509,8 @@ class TapFingerEnv:
       steps, ``pending_mask`` bool, ``fits`` bool, whether the smallest allocation fits, all
       (W, N, P); ``connects`` bool (W, N, P, N), whether another pool sees it too; ``least`` int64
       (W, N, P, 2), the smallest allocation.
-    * ``run_left`` int64 (W, N, K), steps to the end as the law has it; ``run_amount`` int64
-      (W, N, K, 2).
+    * ``run_left`` int64 (W, N, K), steps to the end as the law has it; ``run_kind`` and
+      ``run_steps``, how long it has run, likewise; ``run_amount`` int64 (W, N, K, 2).
     * ``free`` and ``most``, the largest allocation to one job, int64 (W, N, 2);
       ``waiting`` int64 (W, N), jobs in line; ``can_start`` bool (W, N); ``is_done`` bool (W, N),
       whether it may start nothing more in this step.
@@ -581,7 +582,8 @@ class TapFingerEnv:
         fits = there & has_room[:, :, None]
         now, amount = pools.now[:, None, None], _of(pools.amount, run)
         steps = law.steps[_of(pools.jobs.kind, run), amount[..., 0], amount[..., 1]]
-        left = steps - (now - _of(pools.started, run))
+        age = now - _of(pools.started, run)
+        left = steps - age
         # copies of what changes in place: an observation is kept while the episode goes on
         self._seen: dict[str, Array] = {
             "job": job,
@@ -597,6 +599,8 @@ class TapFingerEnv:
             "can_start": fits.any(axis=2),
             "is_done": self._has_started.copy(),
             "may_wait": np.asarray(pools.running.any(axis=1)),
+            "run_kind": np.where(runs, _of(pools.jobs.kind, run), NONE),
+            "run_steps": np.where(runs, age, 0),
             "run_amount": np.where(runs[..., None], amount, 0),
             "run_left": np.where(runs, np.maximum(left, 1), NONE),  # noise may make a job late
         }
@@ -632,16 +636,22 @@ class TapFingerView:
         raw: The environment's observation.
         scene: The same in shares and times.
         room: How often the smallest size of the job in each slot is free, (envs, pools, slots).
+        knows_speeds: Whether agents see how fast jobs are, or their types alone.
     """
 
     raw: Observation
     scene: Scene
     room: FloatArray
+    knows_speeds: bool = True
 
     def seen(self) -> dict[str, Array]:
         """Return the inputs that :mod:`~bireme.rl.encoders.tapfinger` describes."""
-        known = {name: self.raw[name] for name in ("kind", "job")}
-        return self.scene.inputs() | known | {"room": self.room, "can_void": self.raw["may_wait"]}
+        known, raw = {name: self.raw[name] for name in ("kind", "job")}, self.raw
+        if self.knows_speeds:
+            inputs = self.scene.inputs()
+        else:
+            inputs = typed(self.scene, raw["run_kind"], raw["run_steps"])
+        return inputs | known | {"room": self.room, "can_void": self.raw["may_wait"]}
 
 
 def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -672,6 +682,19 @@ def _size_table(law: TapFingerLaw) -> tuple[IntArray, FloatArray]:
     return sizes, times
 
 
+def _size_grid(law: TapFingerLaw) -> tuple[IntArray, FloatArray]:
+    """Return sizes and times as :func:`_size_table` does, where it is unknown which are of use.
+
+    Every number of GPUs with every doubling of the fewest CPUs; times are 1.
+    """
+    doublings = int(np.log2(law.most[0] / law.least[0])) + 1
+    cpus = law.least[0] * 2 ** np.arange(doublings)
+    grid = np.stack(np.meshgrid(cpus, np.arange(law.least[1], law.most[1] + 1)), axis=-1)
+    amounts = grid.reshape(-1, 2)  # by GPUs, so that the smallest comes first
+    sizes = np.broadcast_to(amounts, (len(law.kinds), *amounts.shape)).copy()
+    return sizes, np.ones(sizes.shape[:2])
+
+
 EXPERT: Final = "expert_"
 """Prefix of the observations that hold what the expert does."""
 Expert: TypeAlias = Callable[[TapFingerView], Mapping[str, Array]]
@@ -681,8 +704,8 @@ Expert: TypeAlias = Callable[[TapFingerView], Mapping[str, Array]]
 class TapFingerAgentEnv:
     """A VecEnv around ``env`` in slots and sizes; an ``expert``'s choice is shown too.
 
-    A size is a row of :func:`efficient_sizes`; VOID gives a job nothing, and LOST means that
-    another pool won it.
+    A size is a row of :func:`efficient_sizes`, or of a grid where agents do not know speeds; VOID
+    gives a job nothing, and LOST means that another pool won it.
 
     Attributes:
         sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
@@ -692,9 +715,12 @@ class TapFingerAgentEnv:
 
     view: TapFingerView
 
-    def __init__(self, env: TapFingerEnv, expert: Expert | None = None) -> None:
+    def __init__(
+        self, env: TapFingerEnv, expert: Expert | None = None, *, knows_speeds: bool = True
+    ) -> None:
         self.env, self.count, self._expert = env, env.count, expert
-        self.sizes, self.steps = _size_table(env.config.law)
+        self._knows_speeds = knows_speeds
+        self.sizes, self.steps = (_size_table if knows_speeds else _size_grid)(env.config.law)
         self._capacity = np.array(env.config.capacity, dtype=np.float64)
         self._shares = self.sizes / self._capacity[:, None, None, :]
 
@@ -730,7 +756,8 @@ class TapFingerAgentEnv:
             run_left=raw["run_left"],
             is_single=not self.env.config.is_multi,
         )
-        return TapFingerView(raw, scene, room(free[:, :, None, :], raw["least"]))
+        of_slots = room(free[:, :, None, :], raw["least"])
+        return TapFingerView(raw, scene, of_slots, self._knows_speeds)
 
     def _amounts(self, chosen: Mapping[str, Array]) -> dict[str, Array]:
         """Return the actions of ``env`` that slots and sizes stand for."""

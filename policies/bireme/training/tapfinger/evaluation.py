@@ -9,6 +9,7 @@ method, since in the authors' program arrivals and noise are drawn from one stre
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -103,24 +104,48 @@ def metrics_of(
 _LIMIT_SECONDS: Final = 5.0
 
 
-def learned_policies(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict[str, PlayEpisodes]:
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What agents may do and know.
+
+    Attributes:
+        retries: Pools that lost a job to another choose again in the same step; the paper's do not.
+        knows_speeds: They see how fast jobs are; the paper's see types alone.
+    """
+
+    retries: bool = True
+    knows_speeds: bool = True
+
+
+PAPER: Final = Conditions(retries=False, knows_speeds=False)
+
+
+def learned_policies(
+    checkpoint: Checkpoint, options: Mapping[str, str], conditions: Conditions = Conditions()
+) -> dict[str, PlayEpisodes]:
     """Return ``checkpoint`` by its name, those in the folders of option ``beside``, and the rule.
 
-    All choose again where they lost a job to another pool.
+    The rule always knows speeds.
     """
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
     learned = (checkpoint, *map(load, folders))
-    found = {each.card.name: partial(_play_network, session_of(each, "sizer")) for each in learned}
-    return {**found, "look-ahead": look_ahead}
+    found = {
+        each.card.name: partial(_play_network, session_of(each, "sizer"), conditions)
+        for each in learned
+    }
+    return {**found, "look-ahead": partial(look_ahead, retries=conditions.retries)}
 
 
-def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
+def look_ahead(
+    config: TapFingerEnvConfig, seeds: Sequence[int], *, retries: bool = True
+) -> TapFingerPools:
     """Play the rule that training starts from."""
-    return _played(environment.expert_actions, config, seeds, expert_for(config))
+    conditions = Conditions(retries=retries)
+    return _played(environment.expert_actions, conditions, config, seeds, expert_for(config))
 
 
 def _play_network(
-    session: Session, config: TapFingerEnvConfig, seeds: Sequence[int]
+    session: Session, conditions: Conditions, config: TapFingerEnvConfig, seeds: Sequence[int]
 ) -> TapFingerPools:
     def choose(seen: Observation) -> dict[str, Array]:
         chosen = []
@@ -132,18 +157,29 @@ def _play_network(
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
         return {environment.SLOT: slot, environment.SIZE: size}
 
-    return _played(choose, config, seeds)
+    return _played(choose, conditions, config, seeds)
 
 
 def _played(
     act: Callable[[Observation], Actions],
+    conditions: Conditions,
     config: TapFingerEnvConfig,
     seeds: Sequence[int],
     expert: environment.Expert | None = None,
 ) -> TapFingerPools:
-    env = TapFingerAgentEnv(environment.TapFingerEnv(len(seeds), config, retries=True), expert)
+    env = agent_env(len(seeds), config, conditions, expert)
     play(env, seeds, act)
     return env.env.pools
+
+
+def agent_env(
+    count: int,
+    config: TapFingerEnvConfig,
+    conditions: Conditions,
+    expert: environment.Expert | None = None,
+) -> TapFingerAgentEnv:
+    env = environment.TapFingerEnv(count, config, retries=conditions.retries)
+    return TapFingerAgentEnv(env, expert, knows_speeds=conditions.knows_speeds)
 
 
 # --- validation while learning ------------------------------------------------------------------
@@ -160,11 +196,16 @@ class TapFingerValidation:
         policy: ActorCritic,
         envs: Mapping[str, TapFingerAgentEnv],
         note: Callable[[str, float], None],
+        experts: Mapping[str, TapFingerAgentEnv] | None = None,
     ) -> None:
-        """``envs`` are those of each config, with an expert; ``note`` gets every mean."""
+        """``envs`` are those of each config; ``note`` gets every mean.
+
+        ``experts`` are the same with an expert; None: ``envs`` have one.
+        """
         self._policy, self._envs, self._note = policy, envs, note
         self._of_expert = {
-            name: _mean_steps(env, environment.expert_actions) for name, env in envs.items()
+            name: _mean_steps(env, environment.expert_actions)
+            for name, env in (experts or envs).items()
         }
 
     def __call__(self) -> float:

@@ -151,11 +151,11 @@ class GraphLayer(nn.Module):
 class Graph(nn.Module):
     """States of waiting tasks and of pools that know of each other, by graph attention."""
 
-    def __init__(self, sizes: TapFingerSizes) -> None:
+    def __init__(self, sizes: TapFingerSizes, types: int = 0) -> None:
         super().__init__()
         width = sizes.width
-        self.of_pending = nn.Linear(PENDING_FEATURES, width)
-        self.of_running = nn.Linear(RUNNING_FEATURES, width)
+        self.of_pending = nn.Linear(PENDING_FEATURES + types, width)
+        self.of_running = nn.Linear(RUNNING_FEATURES + types, width)
         self.of_pool = nn.Linear(POOL_FEATURES, width)
         self.layers = nn.ModuleList(
             GraphLayer(width, sizes.heads) for _ in range(sizes.graph_layers)
@@ -179,9 +179,9 @@ class Graph(nn.Module):
 class Perceptron(nn.Module):
     """Four layers over each task and its pool, instead of a graph (the paper's No-HAN)."""
 
-    def __init__(self, sizes: TapFingerSizes) -> None:
+    def __init__(self, sizes: TapFingerSizes, types: int = 0) -> None:
         super().__init__()
-        width, inputs = sizes.width, PENDING_FEATURES + POOL_FEATURES
+        width, inputs = sizes.width, PENDING_FEATURES + types + POOL_FEATURES
         widths = (inputs, width, width, width)
         layers = [(nn.Linear(i, width), nn.ReLU()) for i in widths]
         self.of_pending = nn.Sequential(*(part for layer in layers for part in layer))
@@ -341,8 +341,9 @@ class PoolChoices(ActionDistribution):
         chance = _taken(self._slots, slot).detach().exp()
         room = self._room.gather(-1, chosen).squeeze(-1)
         # the code that serves settles it, in numpy
-        won = torch.from_numpy(winners(*(np.asarray(part) for part in (job, chance, room))))
-        return {SLOT: slot, SIZE: torch.where(won | (voids & ~self._idle), size, LOST)}
+        won = winners(*(np.asarray(part.cpu()) for part in (job, chance, room)))
+        wins = torch.from_numpy(won).to(size.device) | (voids & ~self._idle)
+        return {SLOT: slot, SIZE: torch.where(wins, size, LOST)}
 
 
 def _taken(found: MaskedCategorical, choice: Tensor) -> Tensor:
@@ -371,11 +372,13 @@ class Design:
     Attributes:
         has_graph: Whether nodes attend to each other; else each task is seen beside its pool.
         selects: How a pool chooses a task of its queue.
+        types: Length of the one-hot types that tasks show instead of their speed; 0: none.
     """
 
     sizes: TapFingerSizes = field(default_factory=TapFingerSizes)
     has_graph: bool = True
     selects: Literal["pointer", "random", "first"] = "pointer"
+    types: int = 0
 
 
 class TapNetwork(nn.Module):
@@ -385,14 +388,14 @@ class TapNetwork(nn.Module):
         super().__init__()
         sizes = design.sizes
         self.selects = design.selects
-        self.encode = Graph(sizes) if design.has_graph else Perceptron(sizes)
+        self.encode = (Graph if design.has_graph else Perceptron)(sizes, design.types)
         self.pointer = Pointer(sizes)
         self.size_head = SizeHead(sizes)
 
     def point(self, states: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
         """Return scores of slots, (..., slots), and states (..., slots, width)."""
         scores, states = self.pointer(states, pending[..., 0] > 0)
-        slots = torch.arange(pending.shape[-2], dtype=scores.dtype)
+        slots = torch.arange(pending.shape[-2], dtype=scores.dtype, device=scores.device)
         if self.selects == "first":
             scores = (-_CERTAIN * slots).expand_as(scores)
         if self.selects == "random":
@@ -428,7 +431,7 @@ class TapAgents(ActorCritic):
         slots = MaskedCategorical(_spread(scores, busy), allowed)
         kinds, sizes = kind[busy].clamp(min=0), observation["sizes"][busy]
         can_void = observation["can_void"][:, None].expand_as(busy)[busy]
-        pools, rows = of_pools[busy], torch.arange(len(scores))
+        pools, rows = of_pools[busy], torch.arange(len(scores), device=scores.device)
 
         def sizes_of(slot: Tensor) -> MaskedCategorical:
             chosen = slot[busy]
@@ -460,7 +463,7 @@ def _spread(rows: Tensor, busy: Tensor) -> Tensor:
 
 
 class ServedPools(nn.Module):
-    """Scores from the inputs of ``tapfinger-pools/1``."""
+    """Scores from the inputs of ``tapfinger-pools/1``, or of ``tapfinger-types/1``."""
 
     def __init__(self, network: TapNetwork) -> None:
         super().__init__()

@@ -9,11 +9,12 @@ the rule, on validation environments, are kept.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
 from bireme.rl.checkpoint import Checkpoint
+from bireme.rl.encoders.tapfinger_types import TYPES
 from bireme.training.algorithm import LearningProgress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import TrainedPart, export_run
@@ -48,8 +49,9 @@ class TapfingerRecipe:
     )
     settings = environment.SETTINGS
     primary = evaluation.PRIMARY
+    devices = ("cpu", "cuda")
     design = Design()
-    baseline: Literal["critic", "replicas"] = "replicas"
+    conditions = evaluation.Conditions()
     schedules: Mapping[str, Schedule] = {
         "full": Schedule(envs=8, copied=30_000, steps=1_000_000, validated=8, every=15),
         "smoke": Schedule(envs=8, jobs=16, copied=600, steps=600, validated=4, every=1),
@@ -58,7 +60,7 @@ class TapfingerRecipe:
     def train(self, run: TrainingRun) -> Path:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        agents = TapAgents(self.design)
+        agents = TapAgents(self.design).to(run.device)
         validated = {name: _env(name, schedule.validated, schedule.jobs) for name in _CROWD}
         score = evaluation.TapFingerValidation(agents, validated, run.note)
         env = _mixed(schedule, has_expert=True)
@@ -77,7 +79,7 @@ class TapfingerRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        others = evaluation.learned_policies(checkpoint, options)
+        others = evaluation.learned_policies(checkpoint, options, self.conditions)
         known = {name: value for name, value in options.items() if name != "beside"}
         return evaluation.evaluate(setting, seed, others, known)
 
@@ -90,7 +92,7 @@ class TapfingerRecipe:
     ) -> int:
         """Run MAPPO, keep the best weights, return how many decisions it took."""
         config = PPOConfig(
-            baseline=self.baseline,
+            baseline="replicas",
             replicas=REPLICAS,
             gamma=0.92,
             gamma_per="time",
@@ -113,16 +115,66 @@ class TapfingerRecipe:
 
 
 class PaperRecipe(TapfingerRecipe):
-    """``tapfinger-paper``: the paper's size and its critic, which take days."""
+    """``tapfinger-paper``: the paper's size, critic, noise, conflicts and knowledge.
+
+    A pool that lost its task to another starts nothing in that step, speeds are unknown (tasks show
+    their types), and no rule is copied. What a pool may give is any number of GPUs with any
+    doubling of the fewest CPUs.
+    """
 
     name = "tapfinger-paper"
-    summary = "TapFinger with the paper's widths, depths and critic; days on one core"
-    design = Design(TapFingerSizes(width=256, heads=4, graph_layers=6, pending_layers=2))
-    baseline = "critic"
+    summary = "TapFinger by the paper's own rules and at its size; for an accelerator"
+    split = (
+        "trained on noisy jobs drawn anew for every sequence; validated with seeds from 500,000; "
+        "evaluated on seeds from 0"
+    )
+    design = Design(
+        TapFingerSizes(width=256, heads=4, graph_layers=6, pending_layers=2), types=TYPES
+    )
     schedules: Mapping[str, Schedule] = {
-        "full": Schedule(envs=8, copied=30_000, steps=8_000_000, validated=8, every=15),
-        "smoke": Schedule(envs=8, jobs=2, copied=1, steps=1, validated=1, every=1),
+        "full": Schedule(envs=32, jobs=96, steps=8_000_000, validated=8, every=20),
+        "smoke": Schedule(envs=1, jobs=4, steps=4, validated=1, every=1),
     }
+    crowd: Mapping[str, float] = {"single-3-noisy": 10, "single-6-noisy": 20}
+    config = PPOConfig(
+        n_steps=32,
+        gamma=0.92,
+        gamma_per="time",
+        reward_scale=0.1,
+        learning_rate=3e-4,
+        ent_coef=0.01,
+        n_epochs=4,
+        n_minibatches=4,
+        target_kl=0.03,
+    )
+    conditions = evaluation.PAPER
+
+    def train(self, run: TrainingRun) -> Path:
+        schedule = self.schedules[run.scale]
+        torch.manual_seed(run.seed)
+        agents = TapAgents(self.design).to(run.device)
+        envs = {name: self._env(name, schedule, schedule.envs) for name in self.crowd}
+        env = MixedEnv([(envs[name], 1 / crowd) for name, crowd in self.crowd.items()])
+        score = evaluation.TapFingerValidation(
+            agents,
+            {name: self._env(name, schedule, schedule.validated) for name in self.crowd},
+            run.note,
+            {name: _env(name, schedule.validated, schedule.jobs) for name in self.crowd},
+        )
+        algorithm = MAPPO(agents, env, self.config, run.env_seed)
+        stopping = EarlyStopping(
+            agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
+        )
+        run.learn("mappo", algorithm, schedule.steps, stopping)
+        stopping.evaluate()
+        stopping.restore()
+        data = f"drawn jobs in the paper's synthetic envs: {', '.join(self.crowd)}"
+        part = TrainedPart(ServedPools(agents.network), "tapfinger-types/1")
+        return export_run(run, self, {"sizer": part}, data, steps=algorithm.steps)
+
+    def _env(self, name: str, schedule: Schedule, count: int) -> TapFingerAgentEnv:
+        config = environment.make_config(name, jobs=schedule.jobs)
+        return evaluation.agent_env(count, config, self.conditions)
 
 
 class Ablation(TapfingerRecipe):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bireme.core.placement import FreeCapacity
 from bireme.rl import encoders
@@ -11,16 +12,20 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer
 from bireme.rl.encoders.das import DasMachines
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from bireme.training.das.environment import DasTurnEnv
 from bireme.training.das.evaluation import DasValidation
-from bireme.training.das.networks import DasAgents
+from bireme.training.das.networks import DasAgents, DasPaperAgents
 from bireme.training.das.recipe import (
     SMOKE,
     Da,
+    DasPaperRecipe,
     DasRecipe,
     DaWithCommunication,
     DaWithWalks,
     Dl2Recipe,
 )
+from bireme.training.networks import tensors
+from bireme.training.recipes import load_recipe
 from bireme.training.runs import TrainingRun
 
 SEEDS = range(3)
@@ -91,3 +96,30 @@ def test_untrained_agents_are_judged_worse_than_the_rule() -> None:
 
 def _variants() -> list[DasRecipe]:
     return [Da(), DaWithCommunication(), DaWithWalks(), DasRecipe()]
+
+
+def test_the_critic_of_the_slides_sees_what_either_agent_does() -> None:
+    torch.manual_seed(0)
+    agents, env = DasPaperAgents(), DasTurnEnv(4, ("small",), jobs=20, pays="slides")
+    seen = env.reset(range(4))
+    for turn, agent in ((0, "ordering"), (1, "placement")):
+        observation = tensors(seen)
+        actions = agents.distribution(observation).sample(torch.Generator().manual_seed(turn))
+        assert isinstance(actions, dict)
+        other = {name: -part if name == agent else part for name, part in actions.items()}
+        idle = {name: part if name == agent else -part for name, part in actions.items()}
+        value = agents.action_values(observation, actions)
+        assert value.shape == (4,)
+        if turn:  # a single job leaves the ordering agent no choice
+            assert not torch.allclose(value, agents.action_values(observation, other))
+            assert torch.allclose(value, agents.action_values(observation, idle))
+        seen = env.step({name: np.asarray(part) for name, part in actions.items()}).observation
+
+
+def test_das_by_the_slides_own_rules_is_trained_and_evaluated(tmp_path: Path) -> None:
+    recipe = load_recipe("das-paper")
+    assert isinstance(recipe, DasPaperRecipe)
+    assert recipe.config.ent_coef > 0
+    found = minutes(recipe, load(trained(recipe, tmp_path)), "fifo/first-fit")
+    assert set(found) == {"das-paper", "fifo/first-fit"}
+    assert found["das-paper"] > 0

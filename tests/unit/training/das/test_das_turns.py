@@ -86,3 +86,29 @@ def test_walks_are_a_factor_of_what_is_not_known_and_shrink_with_finished_runs()
     doubt = [np.diag(factor @ factor.T) for factor in (first, last)]
     assert (doubt[0] >= 1.0).all()
     assert doubt[1].mean() < 0.95 * doubt[0].mean()
+
+
+def test_the_slides_pay_at_a_start_for_the_job_and_charge_for_those_in_line() -> None:
+    env = DasTurnEnv(2, ("small",), jobs=JOBS, slots=JOBS, pays="slides")
+    seen = env.reset([3, 4])
+    for _ in range(JOBS):
+        waiting = env.clusters.waiting.copy()
+        placed_by_size(env, seen)
+        clusters = env.clusters
+        now, running = clusters.now.copy(), clusters.running.copy()
+        step = env.step({PLACEMENT: -np.arange(8.0)[None].repeat(2, 0)})
+        seen = step.observation
+        for one in range(2):
+            (job,) = np.flatnonzero(
+                (clusters.started[one] == now[one]) & ~running[one] & waiting[one]
+            )
+            run = clusters.run_seconds[one, job] / 3600
+            waited = (now[one] - clusters.submitted[one]) / 3600
+            others = waiting[one].copy()
+            others[job] = False
+            charge = 0.01 * (waited * clusters.gpus[one])[others].sum()
+            # The speed at the start is lost by now: at most 10 is gained, and more than nothing.
+            gained = step.rewards[one] * waiting[one].sum() + charge
+            assert 0 < gained <= 10 + 1e-9
+            assert run > 0
+    assert step.is_over.all()

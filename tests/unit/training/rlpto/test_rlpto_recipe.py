@@ -1,5 +1,7 @@
 """RLPTO from the first step to a checkpoint that is judged in its env and sizes gangs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,16 +10,17 @@ from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.training.networks import tensors
+from bireme.training.recipes import load_recipe
 from bireme.training.rlpto.baselines import expert, share_among_gaining
-from bireme.training.rlpto.environment import BETAS, CONFIGS, SLOTS, RlptoEnv
+from bireme.training.rlpto.environment import BETAS, CONFIGS, PAPER_BETAS, SLOTS, RlptoEnv
 from bireme.training.rlpto.evaluation import (
     RlptoValidation,
     elastic_trace,
     evaluate_sizer,
     served_choice,
 )
-from bireme.training.rlpto.networks import Allocator, RlptoPolicy
-from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe
+from bireme.training.rlpto.networks import Allocator, PaperPolicy, RlptoPolicy
+from bireme.training.rlpto.recipe import SMOKE, PaperRecipe, RlptoRecipe
 from bireme.training.runs import TrainingRun
 
 
@@ -93,3 +96,18 @@ def test_the_copied_rule_gives_to_who_is_nearly_done_where_all_have_as_many() ->
     }
     assert expert(shown).tolist() == [2]
     assert share_among_gaining(shown).tolist() == [1]
+
+
+def test_the_paper_has_a_critic_of_its_own_a_discount_and_one_more_beta(tmp_path: Path) -> None:
+    recipe = load_recipe("rlpto-paper")
+    assert isinstance(recipe, PaperRecipe)
+    assert recipe.config.has_critic
+    assert (recipe.config.gamma, recipe.config.gae_lambda) == (0.99, 0.0)
+    policy = PaperPolicy()
+    env = RlptoEnv(6, [CONFIGS["table-3"]], PAPER_BETAS, "equation-5")
+    assert policy.values(tensors(env.seen)).shape == (6,)
+    assert not set(policy.allocator.parameters()) & set(policy.critic.parameters())
+    checkpoint = load(recipe.train(TrainingRun(recipe.name, tmp_path, scale="smoke")))
+    found = recipe.evaluate(checkpoint, "table-2", 0, {})
+    assert {f"rlpto-paper-{beta}" for beta in PAPER_BETAS} <= set(found)
+    assert found["slaq"]["mean_accuracy"] > 80

@@ -137,3 +137,19 @@ def test_equal_seeds_and_moves_make_equal_worlds() -> None:
         assert (steps[0].rewards == steps[1].rewards).all()
     assert envs[0].clusters.clock[0] == envs[0].clusters.clock[1]
     assert len(set(envs[0].clusters.clock.tolist())) == 5
+
+
+def test_the_papers_reward_pays_for_time_while_tasks_gain_and_charges_for_it_then() -> None:
+    """Equation 5, by hand, over the first period and over one in which nothing gains beta."""
+    for beta, sign in ((BETA, 1.0), (1.0, -1.0)):
+        env = RlptoEnv(1, TABLES[:1], [beta], "equation-5")
+        clusters = env.clusters
+        accuracy, nodes = clusters.accuracy.copy(), clusters.nodes.copy()
+        paid = env.step(np.array([0])).rewards[0]
+        ran = nodes > 0
+        if sign > 0:
+            added = (clusters.accuracy - accuracy)[ran].sum()
+            minutes = clusters.clock[0] / 60
+            assert paid == pytest.approx(added + minutes * nodes.sum() * 0.000625)
+        else:
+            assert paid < (clusters.accuracy - accuracy).sum()

@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 
+from bireme.core.resources import IntArray
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import Checkpoint, load
+from bireme.rl.encoders.tapfinger import LOST
 from bireme.training.networks import predict
 from bireme.training.recipes import RECIPES, load_recipe
 from bireme.training.runs import TrainingRun
 from bireme.training.tapfinger.baselines import expert_for
 from bireme.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
-from bireme.training.tapfinger.evaluation import TapFingerValidation
+from bireme.training.tapfinger.evaluation import PAPER, Conditions, TapFingerValidation, agent_env
 from bireme.training.tapfinger.networks import TapAgents
 from bireme.training.tapfinger.recipe import TapfingerRecipe
+from bireme.training.vec_env import Observation
 
 SEEDS = range(3)
 DESIGNS = [name for name in RECIPES if name.startswith("tapfinger-")]
@@ -51,7 +54,7 @@ def test_a_checkpoint_without_a_sizer_is_refused(checkpoint: Checkpoint) -> None
 def test_every_design_plays_its_world_to_the_end(name: str) -> None:
     recipe = load_recipe(name)
     assert isinstance(recipe, TapfingerRecipe)
-    env = TapFingerAgentEnv(TapFingerEnv(1, make_config("multi-3", jobs=4)))
+    env = agent_env(1, make_config("multi-3", jobs=4), recipe.conditions)
     agents, seen, is_over = TapAgents(recipe.design), env.reset([0]), False
     for _ in range(200):
         if is_over:
@@ -67,3 +70,46 @@ def test_a_policy_is_scored_as_a_ratio_to_the_rule_that_it_starts_from() -> None
     ratio = TapFingerValidation(TapAgents(), {"multi-3": env}, notes.__setitem__)()
     assert ratio > 1
     assert notes["multi-3_jct_steps"] > 2
+
+
+def test_by_the_papers_rules_agents_see_types_and_nothing_of_speeds() -> None:
+    """Jobs of both kinds look alike but for their type, whatever the law says of them."""
+    config = make_config("single-3-noisy", jobs=30)
+    env = agent_env(2, config, PAPER)
+    seen = env.reset([0, 1])
+    for _ in range(3):
+        kinds = seen["pending"][..., -3:]
+        for kind in (0, 1):
+            assert (kinds[..., kind] == (seen["kind"] == kind)).all()
+        sizes = seen["sizes"]
+        np.testing.assert_array_equal(sizes[..., 0, :, :], sizes[..., 1, :, :])
+        assert (seen["pending"][..., 13:16] == 0).all() or (seen["pending"][..., 13] == 0).all()
+        seen = env.step(any_start(seen)).observation
+    running = seen["running"]
+    assert running[..., 0].any()
+    ran = np.expm1(running[..., 3])[running[..., 0] > 0]
+    assert np.rint(ran).max() >= 1  # how long, not how much longer
+
+
+def any_start(seen: Observation) -> dict[str, IntArray]:
+    """The first slot of every pool in its smallest size; of equal jobs the first pool wins."""
+    fits = np.take_along_axis(seen["sizes"][..., 0, 0], np.maximum(seen["kind"], 0), axis=-1) > 0
+    able = fits & (seen["kind"] >= 0)
+    slot = able.argmax(axis=-1)
+    job = np.take_along_axis(seen["job"], slot[..., None], axis=-1)[..., 0]
+    size = np.where(able.any(axis=-1), 1, LOST)
+    for pool in range(1, job.shape[1]):
+        taken = (job[:, :pool] == job[:, pool : pool + 1]) & (size[:, :pool] == 1)
+        size[:, pool] = np.where(taken.any(axis=1), LOST, size[:, pool])
+    return {"slot": slot, "size": size}
+
+
+def test_a_loser_starts_nothing_in_the_step_by_the_papers_rules() -> None:
+    config = make_config("single-3", jobs=30)
+    steps = {}
+    for retries in (True, False):
+        env = agent_env(1, config, Conditions(retries=retries))
+        seen = env.reset([5])
+        steps[retries] = float(env.step(any_start(seen)).times[0])
+    assert steps[True] == 0
+    assert steps[False] >= 1
