@@ -152,6 +152,7 @@ class ImageRecipe(DeepRmRecipe):
     summary = "Orders a queue by the paper's CNN on the image of the cluster, in tens"
     config = DeepRmEnvConfig(rates=RATES)
     stride = 2
+    learning_rate = 7e-4
     schedules: Mapping[str, Schedule] = {
         "full": Schedule(envs=32, steps=300_000, every=20, validated=40),
         "smoke": Schedule(envs=16, steps=2_000, every=5, validated=20),
@@ -169,6 +170,7 @@ class ImageRecipe(DeepRmRecipe):
             gamma=0.98,
             gamma_per="time",
             reward_scale=0.3,
+            learning_rate=self.learning_rate,
             decay_to=_DECAY_TO,
             normalize_advantage=True,
             ent_coef=0.02,
@@ -194,3 +196,6 @@ class PaperRecipe(ImageRecipe):
         "smoke": Schedule(envs=4, steps=40, every=5, validated=2),
     }
     stride = 1
+    # The layer behind the convolutions has sixteen times as many inputs as with stride 2, so a step
+    # moves its answers sixteen times as far: at 7e-4 the entropy was gone after two updates.
+    learning_rate = 7e-4 / 16
