@@ -290,6 +290,7 @@ class ManagedPool:
                 forecast=self.forecast,
                 forecast_made=self.forecast_made,
                 raised=self._raised,
+                demand=self.demand,
             ),
             now,
         )
@@ -320,6 +321,7 @@ class ManagedPool:
             lead_seconds=spec.lead_seconds,
             scale_in=spec.scale_in.policy == "WhenEmpty",
             cool_down_seconds=spec.scale_in.cool_down_seconds,
+            headroom=spec.headroom,
         )
 
     def _watch_empty(self, empty: BoolArray, now: float) -> None:

@@ -67,6 +67,7 @@ class Twin:
                 "max": bounds.maximum,
                 "maxStep": bounds.max_step,
                 "leadSeconds": bounds.lead_seconds,
+                "headroom": bounds.headroom,
                 "scaleIn": {
                     "policy": "WhenEmpty",
                     "coolDownSeconds": bounds.cool_down_seconds,
@@ -93,6 +94,7 @@ class Twin:
             self._pool = ManagedPool(self._facts, self._spec, nodes, _empty_since=since)
         own = self._pool
         own.nodes, own.facts = nodes, replace(self._facts, status=_status(pool))
+        own.demand = pool.state().demand
         own.requester = cast("ScaleRequester", self._target)
         own.is_shrinking(now)
         growable = own.growable(now)
@@ -158,14 +160,21 @@ def slowly(trace: Trace) -> Trace:
     max_step=st.integers(1, 2),
     cool_down=st.sampled_from((300, 2000)),
     lead=st.sampled_from((60, 600, 4000)),
+    headroom=st.sampled_from((0.0, 0.5, 1.25)),
 )
 def test_operator_and_simulator_ask_for_the_same_nodes(
-    trace: Trace, expected: list[float], minimum: int, max_step: int, cool_down: int, lead: int
+    trace: Trace,
+    expected: list[float],
+    minimum: int,
+    max_step: int,
+    cool_down: int,
+    lead: int,
+    headroom: float,
 ) -> None:
     def forecast(now: float, _: PoolHistory) -> list[HourForecast]:
         return [HourForecast(float(HOUR * h), upper, upper) for h, upper in enumerate(expected)]
 
-    bounds = PoolBounds(minimum, MOST, max_step, lead, True, cool_down)
+    bounds = PoolBounds(minimum, MOST, max_step, lead, True, cool_down, headroom)
     pool = NodePool(name="pool-0", bounds=bounds, delay_seconds=150.0, forecast=forecast)
     twin = Twin(bounds)
     with pytest.MonkeyPatch.context() as monkeypatch:

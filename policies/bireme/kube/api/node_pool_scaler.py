@@ -245,6 +245,9 @@ class NodePoolScalerSpec(ApiModel):
     limited by it."""
     quantile_percent: Annotated[int, Field(ge=50, le=99)] = 90
     """Certainty of the floor: demand is forecast to stay at or below it in this share of hours."""
+    headroom: Annotated[float, Field(ge=0, le=MOST_NODES)] = 0
+    """Nodes' worth that is kept free beyond what gangs ask for, so that the next ones need not wait
+    for a node: 1.5, say. Neither a forecast nor maxStep limits it."""
     lead_seconds: Seconds = 600
     """Seconds from asking for a node until it is ready; the floor looks so far ahead."""
     node_template: NodeTemplate | None = None
