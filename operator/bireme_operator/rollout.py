@@ -99,14 +99,14 @@ def is_better(found: Outcome | None, asked: RolloutSpec) -> bool:
     """Return whether the shadow's interval lies wholly above the margin, by enough samples."""
     if found is None or found.low_seconds is None or found.samples < asked.minimum_samples:
         return False
-    return found.low_seconds > 0 and _share(found, found.low_seconds) > asked.margin
+    return _share(found, found.low_seconds) > asked.margin
 
 
 def is_worse(found: Outcome | None, asked: RolloutSpec) -> bool:
     """Return whether it lies as wholly below."""
     if found is None or found.high_seconds is None or found.samples < asked.minimum_samples:
         return False
-    return found.high_seconds < 0 and -_share(found, found.high_seconds) > asked.margin
+    return -_share(found, found.high_seconds) > asked.margin
 
 
 def in_words(found: Outcome | None, asked: RolloutSpec) -> str:

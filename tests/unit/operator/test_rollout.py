@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision
+from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
@@ -44,6 +45,8 @@ class Told(ShadowStats):
 
 
 def load(facts: PolicyFacts) -> LoadedPolicy:
+    if facts.name == "broken":
+        raise SettingError("it cannot be loaded")
     source = PolicySource(facts.name, orderer=str(facts.generation))
     return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, source)
 
@@ -264,6 +267,52 @@ async def test_nothing_is_promoted_or_rolled_back_that_does_not_ask_for_it() -> 
     assert cluster.stages() == before
     kinds = {c["type"] for status in cluster.statuses.values() for c in status["conditions"]}
     assert kinds == {"Loaded", "Degraded"}
+
+
+async def test_a_new_leader_reads_in_the_status_what_was_promoted_and_what_rolled_back() -> None:
+    cluster = Cluster()
+    await cluster.edit("old", rollBack="Automatic")
+    for name in ("middle", "young"):
+        await cluster.edit(name, "Shadow", **AUTOMATIC)
+        cluster.tell(name, BETTER)
+        await cluster.judge()
+        assert cluster.deciding() == (name, ()), "the last to be promoted was measured against it"
+    cluster.fail("young")
+    await cluster.judge()
+    before = cluster.stages()
+    assert before == {"old": "Active", "middle": "Active", "young": "RolledBack"}
+    words = cluster.condition("young", "RolledBack")
+    cluster.lead()
+    await cluster.report()
+    assert cluster.stages() == before
+    assert cluster.deciding() == ("middle", ())
+    assert cluster.condition("young", "RolledBack") == words
+    assert not cluster.tell("young", BETTER), "it is not even compared"
+    await cluster.edit("young", "Shadow", **AUTOMATIC)
+    assert cluster.tell("young", OPEN)
+    assert cluster.condition("young", "Promoted")[:2] == ("False", "ComparisonOpen")
+    assert "RolledBack" not in {c["type"] for c in cluster.statuses["young"]["conditions"]}
+
+
+async def test_what_was_rolled_back_does_not_go_on_because_the_next_one_is_broken() -> None:
+    cluster = Cluster()
+    await cluster.edit("old", rollBack="Automatic")
+    await cluster.edit("broken")
+    assert cluster.deciding() == ("old", ())
+    cluster.fail("old")
+    await cluster.judge()
+    assert cluster.deciding() == ("", ())
+    await cluster.leader.close()
+
+
+async def test_comparisons_with_the_policy_before_count_for_nothing() -> None:
+    cluster = Cluster()
+    await cluster.edit("old", rollBack="Automatic")
+    await cluster.edit("young", "Shadow", **AUTOMATIC)
+    cluster.tell("young", BETTER)
+    await cluster.edit("old", rollBack="Automatic")
+    await cluster.judge()
+    assert cluster.stages() == {"old": "Active", "young": "Shadow"}
 
 
 # --- whatever happens, in whatever order ----------------------------------------------------------
