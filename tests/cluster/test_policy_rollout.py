@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import queue, scheduling_policy, task, training_job
+from tests.support.scenario.manifests import GPU, queue, scheduling_policy, training_job
 from tests.support.scenario.tenant import Tenant, nodes_of
 from tools.controlplane.stack import BiremeStack
 
@@ -100,10 +100,12 @@ def test_a_policy_that_turns_bad_is_rolled_back_and_the_jobs_go_on(
     tenant.create(scheduling_policy("mine", orderer="mine:TurnsBad", rollout=rollout))
     loaded = "True PolicyLoaded"
     tenant.eventually(lambda: condition(tenant, "mine", "Loaded"), lambda found: found == loaded)
-    nodes(tenant, "before")
+    limited = queue("small", limit={GPU: 1})
+    tenant.cluster.kubectl("apply", "-f", "-", input=json.dumps(limited))
+    nodes(tenant, "before", queue="small")
     assert tenant.status("mine", "SchedulingPolicy")["stage"] == "Active"
-    # One that waits for ever, so that every sweep has a cycle, in which its order is overruled.
-    tenant.create(training_job("waits", task("worker", 16)))
+    # One that waits for its queue, so that every sweep has a cycle, in which its order counts.
+    tenant.create(training_job("waits", queue="small"))
 
     (modules / "bad").touch()
     nodes(tenant, "during")
@@ -147,6 +149,7 @@ def test_a_policy_that_turns_bad_is_rolled_back_and_the_jobs_go_on(
     tenant.eventually(lambda: condition(tenant, "mine", "Loaded"), lambda found: found == loaded)
     assert tenant.status("mine", "SchedulingPolicy")["stage"] == "Active"
     tenant.delete("TrainingJob", "waits")
+    tenant.cluster.kubectl("delete", "bq", "small", "--wait=false")
 
 
 def test_a_canary_places_the_jobs_of_its_queue_alone(tenant: Tenant) -> None:
