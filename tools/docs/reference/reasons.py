@@ -47,8 +47,9 @@ _SECTIONS: Final = (
     (
         Reason.POLICY_LOADED,
         "SchedulingPolicies",
-        """In the conditions `Loaded`, `Degraded`, `Promoted` and `RolledBack`. Promotions and rollbacks are
-counted in `bireme_policy_promotions_total{reason}` and `bireme_policy_rollbacks_total{reason}`.""",
+        """In the conditions `Loaded`, `Degraded`, `Promoted` and `RolledBack`.
+Promotions and rollbacks are counted in `bireme_policy_promotions_total{reason}` and
+`bireme_policy_rollbacks_total{reason}`.""",
     ),
     (
         Reason.FORECAST_ONLY,
