@@ -65,7 +65,7 @@ def _stage(spec: Json, status: Json, policy: Json) -> str:
 
 
 def _rollout(rollout: Json) -> Iterator[str]:
-    samples, margin = rollout.get("minimumSamples", 30), rollout.get("margin", 0)
+    samples, margin = rollout.get("minimumSamples", 40), rollout.get("margin", 0)
     for key, what in (("promote", "promoted"), ("rollBack", "rolled back")):
         yield f"{what} {'by itself' if rollout.get(key) == 'Automatic' else 'by nobody'}"
     yield f"from {samples} samples on, by more than {margin:.1%}"

@@ -174,7 +174,7 @@ def test_the_words_have_all_numbers() -> None:
         "10.0%",
         "-15.0 s to -5.0 s",
         "40 samples",
-        "at least 30",
+        "at least 40",
         "2.0%",
     ):
         assert number in said

@@ -80,8 +80,8 @@ class RolloutSpec(ApiModel):
     """Automatic: a policy that decides is taken back once the same interval of the policy that
     would decide without it lies wholly above the margin, or once the rules had to answer in its
     place in more than half of its latest 20 cycles. It stays so until its spec changes."""
-    minimum_samples: Annotated[int, Field(ge=2, le=1_000_000)] = 30
-    """Comparisons before an interval counts."""
+    minimum_samples: Annotated[int, Field(ge=2, le=1_000_000)] = 40
+    """Comparisons before an interval counts; of very few there is none."""
     margin: Annotated[float, Field(ge=0, le=1)] = 0.0
     """How much better it must be: a share of the time that gangs take, such as 0.02."""
 
