@@ -6,7 +6,7 @@ computed again at the next sweep. The gauges of the same facts are set beside it
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -15,7 +15,7 @@ import structlog
 from bireme.core.cycle import queue_obstacle
 from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.queue_tree import QueueTree
-from bireme.core.queues import Queue
+from bireme.core.queues import Queue, with_those_above
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import HOUR, duration
@@ -27,12 +27,19 @@ from bireme.kube.cluster_objects import ClusterFacts
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts
+from bireme.kube.policy_source import (
+    MOST_CANARIES,
+    MOST_SHADOWS,
+    PROMOTED,
+    PolicyFacts,
+    Stage,
+)
 from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, show
 from bireme_operator.node_pools import ManagedPool, ManagedPools
 from bireme_operator.policies import Policies, PolicyStats, ShadowStats
+from bireme_operator.rollout import in_words
 from bireme_operator.stalls import stalled_gangs
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
@@ -204,59 +211,148 @@ class QueueReports(StatusReports):
 
 # --- SchedulingPolicy: whether it decides, how it does, or why not ------------------------
 
-LOADED, DEGRADED = "Loaded", "Degraded"
+LOADED, DEGRADED, ROLLED_BACK = "Loaded", "Degraded", "RolledBack"
+NO_QUEUES: Final[Mapping[str, Queue]] = {}
 
 
-def policy_status(policy: PolicyFacts, policies: Policies, now: float) -> Status | None:
+def policy_status(
+    policy: PolicyFacts, policies: Policies, now: float, queues: Mapping[str, Queue] = NO_QUEUES
+) -> Status | None:
     """Return the status of ``policy``; None while it loads. ``now`` is POSIX seconds."""
-    verdict = _verdict(policy, policies)
+    verdict = _verdict(policy, policies, queues)
     if verdict is None:
         return None
     is_loaded, reason, message = verdict
     before = {c["type"]: c for c in policy.status.get("conditions") or ()}
     wanted: Status = {"conditions": list(before.values()), "observedGeneration": policy.generation}
+    wanted["stage"] = str(policies.known.standing(policy).stage)
     with_condition(wanted, LOADED, is_loaded, reason, cleaned(message), now)
+    _add_rollout(wanted, policy, policies, now)
     decider = policies.decider(policy)
     if decider is None:
         wanted["conditions"] = [c for c in wanted["conditions"] if c["type"] != DEGRADED]
         return wanted
     if decider.source.sha256:
         wanted["checkpointSha256"] = decider.source.sha256
-    _add_stats(wanted, policy, decider.stats, now)
+    _add_stats(wanted, policy, decider.stats, policies, now)
     return wanted
 
 
-def _verdict(policy: PolicyFacts, policies: Policies) -> tuple[bool, Reason, str] | None:
-    active, outcome = policies.known.active, policies.outcome(policy)
-    if not policy.is_shadow and active is not None and active.uid != policy.uid:
-        message = f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
-        return False, Reason.SUPERSEDED, message
-    if policy.is_shadow and policy.name not in {p.name for p in policies.known.shadows}:
-        return False, Reason.TOO_MANY_SHADOWS, f"only the {MOST_SHADOWS} oldest shadows are loaded"
+def _verdict(
+    policy: PolicyFacts, policies: Policies, queues: Mapping[str, Queue]
+) -> tuple[bool, Reason, str] | None:
+    """Return whether it is loaded, why, and what that means; None while it loads."""
+    stage, known = policies.known.standing(policy).stage, policies.known
+    match stage:
+        case Stage.ROLLED_BACK:
+            message = "it was rolled back and decides nothing; change its spec to begin anew"
+            return False, Reason.ROLLED_BACK, message
+        case Stage.ACTIVE:
+            if (active := known.active) is not None and active.uid != policy.uid:
+                return False, Reason.SUPERSEDED, _superseded(active, policies)
+        case Stage.CANARY if policy.name not in {p.name for p in known.canaries}:
+            message = f"only the {MOST_CANARIES} oldest canaries are loaded"
+            return False, Reason.TOO_MANY_SHADOWS, message
+        case Stage.SHADOW if policy.name not in {p.name for p in known.shadows}:
+            message = f"only the {MOST_SHADOWS} oldest shadows are loaded"
+            return False, Reason.TOO_MANY_SHADOWS, message
+    outcome = policies.outcome(policy)
     if outcome is None:
         return None
     if outcome.fault:
-        return False, Reason.LOAD_FAILED, f"{outcome.fault}; {_meanwhile(policy, policies)}"
-    return True, Reason.POLICY_LOADED, "it is compared" if policy.is_shadow else "it decides"
+        return False, Reason.LOAD_FAILED, f"{outcome.fault}; {_meanwhile(stage, policies)}"
+    if stage is Stage.CANARY:
+        own, told = _scope(policy, policies, queues)
+        return own, Reason.POLICY_LOADED if own else Reason.SUPERSEDED, told
+    message = "it is compared" if stage is Stage.SHADOW else "it decides"
+    return True, Reason.POLICY_LOADED, message
 
 
-def _meanwhile(policy: PolicyFacts, policies: Policies) -> str:
-    if policy.is_shadow:
+def _superseded(active: PolicyFacts, policies: Policies) -> str:
+    if policies.known.standing(active).promoted:
+        return f"SchedulingPolicy {active.name} was promoted, and decides"
+    return f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
+
+
+def _scope(
+    policy: PolicyFacts, policies: Policies, queues: Mapping[str, Queue]
+) -> tuple[bool, str]:
+    """Return whether a canary decides for any queue, and for which it does and does not."""
+    known = policies.known.canaries
+    older = known[: [each.uid for each in known].index(policy.uid)]
+    taken: dict[str, list[str]] = {}
+    for name in policy.queues:
+        path = with_those_above(name, queues)
+        first = next((each for each in older if not set(path).isdisjoint(each.queues)), None)
+        taken.setdefault("" if first is None else first.name, []).append(name)
+    for each in older:
+        above = {name: with_those_above(name, queues)[1:] for name in each.queues}
+        below = [
+            name for name, path in above.items() if not set(path).isdisjoint(taken.get("", ()))
+        ]
+        taken.setdefault(each.name, []).extend(below)
+    own = taken.pop("", [])
+    told = [f"it decides for {', '.join(own)}"] if own else []
+    told += [
+        f"SchedulingPolicy {name}, an older canary, decides for {', '.join(theirs)}"
+        for name, theirs in taken.items()
+        if theirs
+    ]
+    return bool(own), "; ".join(told)
+
+
+def _meanwhile(stage: Stage, policies: Policies) -> str:
+    if stage is Stage.SHADOW:
         return "it is not compared"
     name = policies.deciding.name
+    if stage is Stage.CANARY:
+        by = f"SchedulingPolicy {name} decides" if name else "the settings decide"
+        return f"{by} for its queues"
     return f"SchedulingPolicy {name}, as last loaded, decides" if name else "the settings decide"
 
 
-def _add_stats(wanted: Status, policy: PolicyFacts, stats: PolicyStats, now: float) -> None:
+def _add_rollout(wanted: Status, policy: PolicyFacts, policies: Policies, now: float) -> None:
+    """Set the conditions Promoted and RolledBack where ``policy`` asks for it, or it was done."""
+    standing, step = policies.known.standing(policy), policies.rollouts.step(policy)
+    stage, asked = standing.stage, policy.rollout
+    # Of another generation they say nothing; what a leader before has done stays as it told it.
+    is_told = policy.status.get("observedGeneration") == policy.generation
+    done = ROLLED_BACK if stage is Stage.ROLLED_BACK else PROMOTED if standing.promoted else ""
+    wanted["conditions"] = [
+        each
+        for each in wanted["conditions"]
+        if each["type"] not in (PROMOTED, ROLLED_BACK) or (is_told and each["type"] == done)
+    ]
+    if done and step is not None:
+        with_condition(wanted, done, True, step.reason, cleaned(step.message), now)
+    may_promote = stage in (Stage.SHADOW, Stage.CANARY) and asked.promote == "Automatic"
+    is_deciding = stage is Stage.CANARY or policies.deciding.uid == policy.uid
+    may_roll_back = is_deciding and asked.roll_back == "Automatic"
+    evidence = policies.evidence(policy) if may_promote or may_roll_back else None
+    if evidence is None:
+        return
+    words = in_words(evidence[1].outcome, asked)
+    if evidence[0].uid != policy.uid:
+        words = f"compared with {evidence[0].name or 'the policy of the settings'}: {words}"
+    for may, kind in ((may_promote, PROMOTED), (may_roll_back, ROLLED_BACK)):
+        if may:
+            with_condition(wanted, kind, False, Reason.COMPARISON_OPEN, cleaned(words), now)
+
+
+def _add_stats(
+    wanted: Status, policy: PolicyFacts, stats: PolicyStats, policies: Policies, now: float
+) -> None:
     is_degraded = stats.is_degraded
     reason = Reason.POLICY_OVERRULED if is_degraded else Reason.ANSWERS_VALID
     message = f"the rules answered in its place: {stats.why}" if is_degraded else ""
     with_condition(wanted, DEGRADED, is_degraded, reason, cleaned(message), now)
     wanted["fallbacks"] = stats.fallbacks
-    if not policy.is_shadow:
+    if policies.known.standing(policy).stage is not Stage.SHADOW:
         wanted["decisions"] = stats.decisions
-    elif shadow := _shadow_status(stats.shadow):
-        wanted["shadow"] = shadow
+    evidence = policies.evidence(policy)
+    if evidence is not None and (shown := _shadow_status(evidence[1])):
+        other = {"of": evidence[0].name} if evidence[0].uid != policy.uid else {}
+        wanted["shadow"] = {**other, **shown}
 
 
 def _shadow_status(shadow: ShadowStats) -> Status:
@@ -275,14 +371,16 @@ class PolicyReports(StatusReports):
     """Writes ``SchedulingPolicy.status``."""
 
     kind = "SchedulingPolicy"
-    news = ("observedGeneration", "checkpointSha256")
+    news = ("observedGeneration", "checkpointSha256", "stage")
 
     policies: Policies
     metrics: PolicyMetrics
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    """The queues of the latest snapshot."""
 
     def statuses(self) -> Iterator[tuple[PolicyFacts, Status]]:
         for policy in list(self.policies.known.known.values()):
-            status = policy_status(policy, self.policies, self.context.now())
+            status = policy_status(policy, self.policies, self.context.now(), self.queues)
             if status is not None:
                 yield policy, status
 
@@ -290,7 +388,11 @@ class PolicyReports(StatusReports):
         policies, metrics = self.policies, self.metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
         stats = {name: each.stats for name, each in deciders.items() if each is not None}
-        shadows = {name: each.shadow for name, each in stats.items()}
+        # The comparison of a rival is told on the policy that decides, in words.
+        found = {n: policies.evidence(p) for n, p in policies.known.known.items()}
+        shadows = {n: each[1] for n, each in found.items() if each and each[0].name == n}
+        standing = policies.known.standing
+        metrics.show_stages({n: str(standing(p).stage) for n, p in policies.known.known.items()})
         compared = {name: found for name, found in shadows.items() if found.cycles}
         sizes = {name: found.size_agreement for name, found in shadows.items()}
         show(
@@ -431,6 +533,7 @@ class ClusterReports:
     def sweep(self, snapshot: ClusterSnapshot) -> None:
         """Bring all statuses and gauges up to date."""
         self.queues.observe(snapshot)
+        self.policies.queues = snapshot.queues
         self.policies.submit()
         self.pools.submit()
         self.metrics.show_partial(self.state, snapshot.now)

@@ -59,6 +59,8 @@ _WARNINGS = frozenset(
         Reason.DEADLINE_EXCEEDED,
         Reason.LOAD_FAILED,
         Reason.POLICY_OVERRULED,
+        Reason.OUTCOME_WORSE,
+        Reason.RULES_ANSWERED,
         Reason.ABOVE_MAX,
         Reason.TARGET_NOT_FOUND,
         Reason.TARGET_FORBIDDEN,

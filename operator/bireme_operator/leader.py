@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from bireme.core.settings import SchedulingSettings
@@ -273,7 +274,7 @@ def policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
     scheduling, directory = given.scheduling, given.settings.checkpoint_directory
 
     def load(facts: PolicyFacts) -> LoadedPolicy:
-        named = lookup.PolicySource(**facts.names)
+        named = msgspec.convert(facts.names, lookup.PolicySource)
         policy, source = lookup.policy_of(named, scheduling, make_policy, directory)
         return LoadedPolicy(policy, facts.uid, source)
 

@@ -434,6 +434,18 @@ class PolicyMetrics:
         self.deciding = make.gauge(
             "policy_deciding", "1 for the SchedulingPolicy that decides", "policy"
         )
+        self.stage = make.gauge(
+            "policy_stage",
+            "1 for the stage that counts of a SchedulingPolicy; RolledBack is one too",
+            "policy",
+            "stage",
+        )
+        self.promotions = make.counter(
+            "policy_promotions", "SchedulingPolicies promoted by spec.rollout", "reason"
+        )
+        self.rollbacks = make.counter(
+            "policy_rollbacks", "SchedulingPolicies rolled back by spec.rollout", "reason"
+        )
         self.degraded = make.gauge("policy_degraded", "1 while its answers are overruled", "policy")
         self.agreement = make.gauge(
             "policy_shadow_agreement", "Share of starts in common, lately", "policy"
@@ -454,6 +466,11 @@ class PolicyMetrics:
         self.shadow_cycles = make.counter(
             "shadow_cycles", "Cycles of shadows, by outcome", "outcome"
         )
+
+    def show_stages(self, stages: Mapping[str, str]) -> None:
+        """Show the stage of every policy; series of others are removed."""
+        names = sorted(stages)[:MOST_NAMES]
+        _show(self.stage, {(name, stages[name]): 1.0 for name in names})
 
 
 class OutlookMetrics:

@@ -171,7 +171,11 @@ class ObserverTerm:
         settings, metrics, clock = given.settings, given.metrics, given.clock
         dirty = asyncio.Event()
         from_settings = make_policy(given.scheduling)
-        self.policies = Policies(from_settings, policy_loader(given), metrics.policies, dirty.set)
+        # Nobody could read in a status what an observer has promoted or rolled back.
+        self.policies = Policies(
+            *(from_settings, policy_loader(given), metrics.policies, dirty.set),
+            is_automatic=False,
+        )
         self.state = ClusterState(given.scheduling, dirty.set, self.policies.known)
         limit = settings.cycle_age_limit_seconds
         own_kinds = given.custom or CustomResources(

@@ -1,8 +1,13 @@
-"""The policy that decides, its cycles, and the shadows that are compared with it.
+"""The policy that decides, its canaries, their cycles, and the shadows that are compared with it.
 
 The active SchedulingPolicy decides, or the settings where there is none. Another policy is loaded
 beside the loop and takes over between two cycles; while it cannot be loaded, the one before goes on
-deciding. Policies of stage Shadow are loaded likewise and decide on what the active policy saw.
+deciding. Canaries are loaded likewise and decide for their queues; while one cannot be loaded, the
+active policy decides there.
+
+Three kinds of policies are played as shadows, on what the active policy saw: those of stage Shadow;
+the canaries, as if they decided for all queues; and, where the active policy may be rolled back,
+its rival, which would decide without it. :mod:`bireme_operator.rollout` judges what comes of that.
 """
 
 import asyncio
@@ -13,23 +18,41 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
+import msgspec
 import structlog
 
+from bireme.core.canary import canary_of
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Decision
+from bireme.core.decision import Action, Decision
 from bireme.core.policy import Policy
+from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
 from bireme.core.usage import UsageMeter, devices_held
-from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
+from bireme.kube.policy_source import (
+    LoadOutcome,
+    PolicyFacts,
+    PolicyLoads,
+    SchedulingPolicies,
+    Stage,
+)
 from bireme.rl import shadow
-from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
-from bireme.rl.shadow import Difference
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, with_canaries
+from bireme.rl.shadow import Difference, Outcome
 from bireme.tasks import Tasks
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.recording import Recording
+from bireme_operator.rollout import (
+    LATEST_CYCLES,
+    MOST_OVERRULED,
+    Rollouts,
+    Step,
+    in_words,
+    is_better,
+    is_worse,
+)
 
 # A policy that was overruled counts as degraded until so many of its cycles went well.
 GOOD_CYCLES: Final = 20
@@ -42,7 +65,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ShadowStats:
-    """Likeness of a shadow to the policy that decides, lately; ``cycles`` since it was loaded."""
+    """Likeness of a shadow to the policy that decides, lately.
+
+    ``cycles`` counts since it was loaded or another policy came to decide.
+    """
 
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
@@ -57,6 +83,11 @@ class ShadowStats:
         """Count a cycle in which both gave elastic gangs a size; ignore any other."""
         if found.same_sizes is not None:
             self._sizes.append(found.same_sizes)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What it would have saved; None before the first moment was played forward."""
+        return None
 
     @property
     def agreement(self) -> float:
@@ -90,11 +121,13 @@ class PolicyStats:
     why: str = ""
     good_cycles: int = 0
     shadow: ShadowStats = field(default_factory=ShadowStats)
+    _overruled: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST_CYCLES))
 
     def add(self, decision: Decision) -> None:
         """Count a cycle."""
         if decision.admitted or decision.preempted or decision.resized:
             self.decisions += 1
+        self._overruled.append(bool(decision.fallback))
         if decision.fallback:
             self.fallbacks += 1
             self.why, self.good_cycles = decision.fallback, 0
@@ -105,6 +138,11 @@ class PolicyStats:
     def is_degraded(self) -> bool:
         """True if it was overruled in one of its latest cycles."""
         return self.fallbacks > 0 and self.good_cycles < GOOD_CYCLES
+
+    @property
+    def lately_overruled(self) -> int:
+        """In how many of its latest ``LATEST_CYCLES`` cycles it was overruled."""
+        return sum(self._overruled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +166,20 @@ class LoadedPolicy:
 
 
 class Policies:
-    """The policy that decides and those that are compared with it.
+    """The policy that decides, its canaries, and those that are compared with it.
 
     Args:
         settings: Decides where no SchedulingPolicy is active.
         load: Called in a thread; may raise anything.
         on_change: Called after every swap.
+        is_automatic: Policies are promoted and rolled back where their specs ask for it.
 
     Attributes:
         known: The SchedulingPolicies, to be fed by a watch.
-        deciding: The policy that decides now.
+        deciding: The policy that decides now, for all queues but those of canaries.
+        canaries: Those that decide for their queues, oldest first.
+        in_force: ``deciding`` with its canaries as one policy.
+        shadows: Those that are played as shadows of ``deciding``; their counts are of that alone.
     """
 
     def __init__(
@@ -146,36 +188,62 @@ class Policies:
         load: Callable[[PolicyFacts], LoadedPolicy],
         metrics: PolicyMetrics,
         on_change: Callable[[], None],
+        is_automatic: bool = True,
     ) -> None:
         self.known = SchedulingPolicies(self._observe)
+        self.rollouts = Rollouts(self._count_step)
+        self.known.standing = self.rollouts.standing
         self._settings = LoadedPolicy(settings)
-        self.deciding = self._settings
+        self.deciding = self.in_force = self._settings
+        self.canaries: tuple[LoadedPolicy, ...] = ()
+        self.shadows: Sequence[LoadedPolicy] = ()
         self._loads = PolicyLoads(load, self._loaded)
         self._metrics = metrics
         self._on_change = on_change
+        self._is_automatic = is_automatic
         self._loaded_one = asyncio.Event()
 
     def _observe(self) -> None:
-        active = self.known.active
-        self._loads.want(([active] if active is not None else []) + self.known.shadows)
+        self.rollouts.forget_others(self.known.known.values())
+        actives = self.known.actives
+        # The next one is the rival of the first, if that may be rolled back.
+        counting = actives[:2] if actives and self._may_roll_back(actives[0]) else actives[:1]
+        self._loads.want([*counting, *self.known.canaries, *self.known.shadows])
         self._choose()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[LoadedPolicy] | None:
         """Return the outcome of loading it; None while it is loading, or not to be loaded."""
         return self._loads.outcome(policy)
 
-    @property
-    def shadows(self) -> Sequence[LoadedPolicy]:
-        """The shadows that are loaded."""
-        found = (self._loads.outcome(policy) for policy in self.known.shadows)
-        return [each.value for each in found if each is not None and each.value is not None]
-
     def decider(self, policy: PolicyFacts) -> LoadedPolicy | None:
-        """Return the policy loaded for it, be it of an earlier spec; None without one."""
+        """Return the policy loaded for it, be it of an earlier spec; None without one.
+
+        Of one that neither decides nor is a shadow there is none.
+        """
         if self.deciding.uid == policy.uid:
             return self.deciding
-        outcome = self._loads.outcome(policy)
-        return outcome.value if outcome is not None else None
+        match self.known.standing(policy).stage:
+            case Stage.CANARY:
+                return self._value(policy)
+            case Stage.SHADOW:
+                return self._played(policy.uid)
+        return None
+
+    def evidence(self, policy: PolicyFacts) -> tuple[LoadedPolicy, ShadowStats] | None:
+        """Return the shadow whose comparison judges ``policy``, and how it compares.
+
+        That is the policy itself where it is a shadow or a canary, and its rival where it decides.
+        """
+        found = self._played(policy.uid)
+        if self._is_watched(policy):
+            found = self._played(self._rival.uid)
+        return None if found is None else (found, found.stats.shadow)
+
+    def judge(self) -> None:
+        """Take the steps that outcomes call for; the others decide from the next cycle on."""
+        if self._is_automatic and (self._roll_back() or self._promote()):
+            # At most one: it changes what the others were compared with.
+            self._observe()
 
     async def first_loaded(self, limit_seconds: float) -> None:
         """Return once the active policy is loaded or has failed to load, or after the time."""
@@ -195,17 +263,131 @@ class Policies:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
         self._choose()
 
+    # --- who decides, and who is compared -----------------------------------------------------
+
     def _choose(self) -> None:
         """Let the active policy decide as it was loaded last; without one, the settings."""
-        active, chosen = self.known.active, self.deciding
-        if active is None:
-            chosen = self._settings
-        elif (outcome := self._loads.outcome(active)) is not None and outcome.value is not None:
-            chosen = outcome.value
-        if chosen is not self.deciding:
-            _log.info("another policy decides", policy=chosen.name, sha256=chosen.source.sha256)
-            self.deciding = chosen
+        actives = self.known.actives
+        chosen = self._chosen(actives)
+        scopes = [(p, v) for p in self.known.canaries if (v := self._value(p)) is not None]
+        canaries = tuple(value for _, value in scopes)
+        # What was compared with another policy says nothing about this one.
+        played = {each.uid: each for each in self.shadows} if chosen is self.deciding else {}
+        in_force = _beside(chosen, scopes)
+        # By identity: a spec that was loaded again has counts of its own.
+        new, old = (chosen, *canaries), (self.deciding, *self.canaries)
+        is_same = len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
+        if not is_same or in_force.source != self.in_force.source:
+            names = ", ".join(canary.name for canary in canaries)
+            sha256 = chosen.source.sha256
+            _log.info("another policy decides", policy=chosen.name, canaries=names, sha256=sha256)
+            self.deciding, self.canaries, self.in_force = chosen, canaries, in_force
             self._on_change()
+        compared = [v for p in self.known.shadows if (v := self._value(p)) is not None]
+        if actives and self._is_watched(actives[0]):
+            compared.append(self._rival)
+        self.shadows = [
+            before
+            if (before := played.get(each.uid)) is not None and before.policy is each.policy
+            else replace(each, stats=PolicyStats())
+            for each in (*canaries, *compared)
+        ]
+
+    def _chosen(self, actives: Sequence[PolicyFacts]) -> LoadedPolicy:
+        if not actives:
+            return self._settings
+        first = self._value(actives[0])
+        if first is not None:
+            return first
+        known = {
+            policy.uid: self.known.standing(policy).stage for policy in self.known.known.values()
+        }
+        if known.get(self.deciding.uid) is not Stage.ROLLED_BACK:
+            return self.deciding  # until the one that counts is loaded
+        return next(filter(None, map(self._value, actives[1:])), self._settings)
+
+    def _value(self, policy: PolicyFacts) -> LoadedPolicy | None:
+        outcome = self._loads.outcome(policy)
+        return outcome.value if outcome is not None else None
+
+    def _played(self, uid: str) -> LoadedPolicy | None:
+        return next((each for each in self.shadows if each.uid == uid), None)
+
+    def _may_roll_back(self, policy: PolicyFacts) -> bool:
+        return self._is_automatic and policy.rollout.roll_back == "Automatic"
+
+    def _is_watched(self, policy: PolicyFacts) -> bool:
+        """Return whether it decides, by its present spec, and may be rolled back."""
+        return self._may_roll_back(policy) and self._value(policy) is self.deciding
+
+    @property
+    def _rival(self) -> LoadedPolicy:
+        """The policy that would decide without the one that does."""
+        return next(filter(None, map(self._value, self.known.actives[1:])), self._settings)
+
+    # --- promotion and rollback ---------------------------------------------------------------
+
+    def _roll_back(self) -> bool:
+        active = self.known.active
+        watched = [active] if active is not None and self._is_watched(active) else []
+        canaries = [each for each in self.known.canaries if self._may_roll_back(each)]
+        for policy in (*watched, *canaries):
+            decider = self.decider(policy)
+            if decider is not None and (why := self._fault_of(policy, decider.stats)) is not None:
+                self.rollouts.roll_back(policy, *why)
+                return True
+        return False
+
+    def _fault_of(self, policy: PolicyFacts, stats: PolicyStats) -> tuple[Reason, str] | None:
+        """Return why ``policy``, which decides, should be rolled back; None if it should not."""
+        is_canary = self.known.standing(policy).stage is Stage.CANARY
+        instead = (self.deciding if is_canary else self._rival).name
+        next_one = f"SchedulingPolicy {instead} decides" if instead else "the settings decide"
+        if stats.lately_overruled >= MOST_OVERRULED:
+            return Reason.RULES_ANSWERED, (
+                f"the rules had to answer in its place in {stats.lately_overruled} of its latest"
+                f" {LATEST_CYCLES} cycles, at last because {stats.why}; {next_one} now"
+            )
+        evidence, asked = self.evidence(policy), policy.rollout
+        if evidence is None:
+            return None
+        outcome = evidence[1].outcome
+        if not (is_worse if is_canary else is_better)(outcome, asked):
+            return None
+        numbers = in_words(outcome, asked)
+        if not is_canary:
+            rival = f"SchedulingPolicy {instead}" if instead else "the policy of the settings"
+            numbers = f"compared with {rival}: {numbers}"
+        return Reason.OUTCOME_WORSE, f"{numbers}; {next_one} now"
+
+    def _promote(self) -> bool:
+        for policy in (*self.known.canaries, *self.known.shadows):
+            evidence, asked = self.evidence(policy), policy.rollout
+            if asked.promote != "Automatic" or evidence is None:
+                continue
+            if is_better(outcome := evidence[1].outcome, asked):
+                instead = self.deciding.name
+                before = f"SchedulingPolicy {instead}" if instead else "the policy of the settings"
+                message = f"{in_words(outcome, asked)}; it decides in place of {before}"
+                self.rollouts.promote(policy, message)
+                return True
+        return False
+
+    def _count_step(self, step: Step) -> None:
+        is_rollback = step.standing.stage is Stage.ROLLED_BACK
+        counter = self._metrics.rollbacks if is_rollback else self._metrics.promotions
+        counter.labels(step.reason.value).inc()
+
+
+def _beside(
+    active: LoadedPolicy, canaries: Sequence[tuple[PolicyFacts, LoadedPolicy]]
+) -> LoadedPolicy:
+    """Return ``active`` with ``canaries`` as one policy."""
+    if not canaries:
+        return active
+    own = [(v.policy, msgspec.structs.replace(v.source, queues=p.queues)) for p, v in canaries]
+    policy, source = with_canaries(active.policy, active.source, own)
+    return replace(active, policy=policy, source=source)
 
 
 @dataclass(slots=True)
@@ -232,6 +414,10 @@ class Shadows:
 
     async def _compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         began = self.clock()
+        deciding = self.policies.deciding
+        if self.policies.canaries:
+            # They are compared with what the active policy would have decided without them.
+            decision = await asyncio.to_thread(_alone, snapshot, deciding.policy)
         for decider in self.policies.shadows:
             try:
                 theirs, found = await asyncio.to_thread(
@@ -246,7 +432,12 @@ class Shadows:
                 decider.stats.shadow.add(found)
             decider.stats.shadow.add_sizes(found)
             self.metrics.shadow_cycles.labels("compared").inc()
+        self.policies.judge()
         self._rest_until = self.clock() + _REST * (self.clock() - began)
+
+
+def _alone(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+    return run_cycle(snapshot, policy, explain=False)
 
 
 def _compared(
@@ -254,6 +445,19 @@ def _compared(
 ) -> tuple[Decision, Difference]:
     theirs = run_cycle(snapshot, policy, explain=False)
     return theirs, shadow.compare(decision, theirs, snapshot)
+
+
+def shares_of(decision: Decision, snapshot: ClusterSnapshot, policy: Policy) -> dict[str, Decision]:
+    """Return what each canary of ``policy`` decided, by name; "" for ``policy`` itself."""
+    if not policy.canaries:
+        return {"": decision}
+    names = [canary.name for canary in policy.canaries]
+    actions: dict[str, list[Action]] = {name: [] for name in ("", *names)}
+    for action in decision.actions:
+        found = canary_of(action.gang.queue, snapshot.queues, policy.canaries)
+        actions[found.name if found is not None else ""].append(action)
+    faults = {"": decision.fallback, **dict(decision.canary_fallbacks)}
+    return {n: Decision(tuple(own), fallback=faults.get(n, "")) for n, own in actions.items()}
 
 
 @dataclass(slots=True)
@@ -283,7 +487,8 @@ class CycleRunner:
     _meter: UsageMeter = field(default_factory=UsageMeter)
 
     async def decide(self, snapshot: ClusterSnapshot) -> Decision:
-        decider, began = self.policies.deciding, self.clock()
+        in_force, began = self.policies.in_force, self.clock()
+        deciding, canaries = self.policies.deciding, self.policies.canaries
 
         def is_time_left() -> bool:
             self.beat()
@@ -292,16 +497,19 @@ class CycleRunner:
         turns = replace(self._turns, is_time_left=is_time_left)
         with self.metrics.cycles.time():
             # In a thread, because this loop also renews the lease, and a cycle may take seconds.
-            decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy, turns=turns)
+            decision = await asyncio.to_thread(run_cycle, snapshot, in_force.policy, turns=turns)
         self._turns = turns.after(decision, snapshot.now)
         self.fence()  # the lease may have been lost in the meantime
-        self._observe(snapshot, decision, decider.source)
+        self._observe(snapshot, decision, in_force.source)
         if self.last is not None:
-            self.last.keep(snapshot, decision, decider.source, self.clock() - began)
-        decider.stats.add(decision)
-        if decision.fallback:
+            self.last.keep(snapshot, decision, in_force.source, self.clock() - began)
+        shares = shares_of(decision, snapshot, in_force.policy)
+        for decider, name in ((deciding, ""), *((each, each.name) for each in canaries)):
+            decider.stats.add(shares[name])
+        if decision.overruled:
             self.metrics.fallbacks.inc()
-            _log.warning("policy overruled", why=decision.fallback)
+            _log.warning("policy overruled", why=decision.overruled)
+        self.policies.judge()
         return decision
 
     def skip(self, snapshot: ClusterSnapshot) -> Decision:

@@ -196,6 +196,36 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
     assert "no schedulingpolicies/none" in err
 
 
+@pytest.mark.parametrize(
+    ("spec", "status", "first"),
+    [
+        ({"stage": "Active"}, {"stage": "RolledBack"}, "rolled back, it decides nothing (its spec"),
+        ({"stage": "Shadow"}, {"stage": "Active"}, "promoted, it decides (its spec says Shadow)"),
+        ({"stage": "Shadow"}, {"stage": "Active", "observedGeneration": 0}, "stage Shadow"),
+        ({"stage": "Canary", "canary": {"queues": ["a", "b"]}}, {}, "Canary: it decides for a, b"),
+    ],
+)
+async def test_explain_begins_with_the_stage_that_counts(
+    api: FakeApi,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    spec: dict[str, object],
+    status: dict[str, object],
+    first: str,
+) -> None:
+    asked = {"rollBack": "Automatic", "minimumSamples": 50, "margin": 0.02}
+    body = {
+        "metadata": {"name": "trial"},
+        "spec": {"orderer": "fifo", "rollout": asked, **spec},
+        "status": {"observedGeneration": 1, **status},
+    }
+    api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
+    _, out, _ = await output(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
+    assert first in out.splitlines()[0]
+    said = "promoted by nobody; rolled back by itself; from 50 samples on, by more than 2.0%"
+    assert f"rollout     {said}" in out
+
+
 async def test_everybody_is_an_error_for_who_may_not_see_them(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

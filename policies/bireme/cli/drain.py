@@ -110,7 +110,7 @@ def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInF
         try:
             if active.spec is None:
                 raise ConsoleError(active.fault)
-            source = lookup.PolicySource(**active.names)
+            source = msgspec.convert(active.names, lookup.PolicySource)
             _refuse_classes(active.name, source.orderer, source.placer, source.sizer)
             directory = settings.checkpoint_directory
             policy, _ = lookup.policy_of(source, settings.scheduling, make_policy, directory)
@@ -254,7 +254,12 @@ def run(options: argparse.Namespace) -> int:
     decider = policy_in_force(state.policies.active, settings)
     snapshot = state.snapshot(time.time())  # noqa: TID251  # a person asks now
     moves = preview(snapshot, options.node, decider.policy)
-    remarks = [*settings.remarks, *decider.remarks]
+    beside_it = (
+        f"SchedulingPolicy {canary.name} decides as a canary for {', '.join(canary.queues)}, "
+        "which is left out here"
+        for canary in state.policies.canaries
+    )
+    remarks = [*settings.remarks, *decider.remarks, *map(cleaned, beside_it)]
     data = {
         "nodes": options.node,
         "gangs": [

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _lines(policy: Json) -> Iterator[str]:
     spec, status = policy["spec"], policy.get("status") or {}
-    yield f"SchedulingPolicy {policy['metadata']['name']}, stage {spec.get('stage', 'Active')}"
+    yield f"SchedulingPolicy {policy['metadata']['name']}, {_stage(spec, status, policy)}"
     yield ""
     for condition in status.get("conditions") or ():
         message = cleaned(condition.get("message") or "")
@@ -41,13 +41,39 @@ def _lines(policy: Json) -> Iterator[str]:
     if decisions is not None:
         yield f"{'decided':<12}{decisions} cycles, {fallbacks or 0} with a part answered by rules"
     if shadow := status.get("shadow"):
-        yield f"{'as a shadow':<12}{'; '.join(_compared(shadow))}"
+        whose = "as a shadow" if "of" not in shadow else "its rival"
+        yield f"{whose:<12}{'; '.join(_compared(shadow))}"
+    if rollout := spec.get("rollout"):
+        yield f"{'rollout':<12}{'; '.join(_rollout(rollout))}"
     yield ""
     for part in PARTS:
         yield from _part(part, spec)
 
 
+def _stage(spec: Json, status: Json, policy: Json) -> str:
+    """Return the stage that counts, in words."""
+    asked = spec.get("stage", "Active")
+    generation = policy["metadata"].get("generation")
+    counts = status.get("stage", asked) if status.get("observedGeneration") == generation else asked
+    if asked == "Canary" and counts == asked:
+        queues = ", ".join(map(cleaned, (spec.get("canary") or {}).get("queues") or ()))
+        return f"stage Canary: it decides for {queues}"
+    if counts == asked:
+        return f"stage {asked}"
+    done = "rolled back, it decides nothing" if counts == "RolledBack" else "promoted, it decides"
+    return f"{done} (its spec says {asked})"
+
+
+def _rollout(rollout: Json) -> Iterator[str]:
+    samples, margin = rollout.get("minimumSamples", 40), rollout.get("margin", 0)
+    for key, what in (("promote", "promoted"), ("rollBack", "rolled back")):
+        yield f"{what} {'by itself' if rollout.get(key) == 'Automatic' else 'by nobody'}"
+    yield f"from {samples} samples on, by more than {margin:.1%}"
+
+
 def _compared(shadow: Json) -> Iterator[str]:
+    if (of := shadow.get("of")) is not None:
+        yield f"SchedulingPolicy {cleaned(of)}" if of else "the policy of the settings"
     yield f"{shadow.get('decisions', 0)} cycles compared"
     if (same := shadow.get("agreement")) is not None:
         yield f"{same:.0%} of the starts as decided"

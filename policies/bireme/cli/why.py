@@ -74,6 +74,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     Reason.DEADLINE_EXCEEDED: "a longer spec.runPolicy.activeDeadlineSeconds, in a new job",
     Reason.LOAD_FAILED: "correct what the message names; it is tried again every 30 s",
     Reason.SUPERSEDED: "delete one of the two, or make one a Shadow",
+    Reason.ROLLED_BACK: "correct it and change its spec, which begins anew; or delete it",
+    Reason.OUTCOME_WORSE: "another policy, or other parameters: a change of the spec begins anew",
+    Reason.RULES_ANSWERED: "correct what its condition RolledBack names; a change of the spec"
+    " begins anew",
     Reason.TOO_MANY_SHADOWS: "delete a shadow that has been seen enough",
     Reason.POLICY_OVERRULED: "the message has the last fault; a network that is late needs a"
     " smaller one, and an invalid answer another checkpoint",

@@ -11,14 +11,15 @@ from typing import Final, ParamSpec
 import numpy as np
 
 from bireme.core import messages, preferences
+from bireme.core.canary import Deciders, OverruledError
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Reservation, Resize
 from bireme.core.elastic import larger, smaller
 from bireme.core.gangs import Gang, Key
-from bireme.core.guardrails import CheckedPlacer, CheckedSizer, OrderError, orderers
+from bireme.core.guardrails import CheckedPlacer
 from bireme.core.maintenance import Maintenance
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
-from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
+from bireme.core.policy import Placer, Policy, Ranked, TotalOrder
 from bireme.core.preemption import Candidate, CandidateKind, Preemptor
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
@@ -46,32 +47,28 @@ def run_cycle(
     windows = Maintenance.of(snapshot, explain)
     if windows is not None:
         snapshot = windows.snapshot
-    placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
+    deciders = Deciders(policy, snapshot)
     # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
-    fault = ""
+    decision: Decision | None = None
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
-    for orderer in orderers(policy):
+    while decision is None:
         try:
-            decision = _decide(snapshot, orderer, placer, sizer, new_nodes, explain, turns)
-        except OrderError as error:
-            fault = fault or str(error)  # the first is the policy's own
-        else:
-            break
-    decision = decision if windows is None else windows.decided(decision, placer, explain)
-    return replace(decision, fallback="; ".join(filter(None, (fault, sizer.fault, placer.fault))))
+            decision = _decide(snapshot, deciders, new_nodes, explain, turns)
+        except OverruledError as error:
+            error.decider.overrule(str(error))
+    decision = decision if windows is None else windows.decided(decision, deciders, explain)
+    return replace(decision, fallback=deciders.fallback, canary_fallbacks=deciders.canary_fallbacks)
 
 
 def _decide(
     snapshot: ClusterSnapshot,
-    orderer: Orderer,
-    placer: CheckedPlacer,
-    sizer: CheckedSizer,
+    deciders: Deciders,
     new_nodes: CheckedPlacer | None,
     explain: bool,
     turns: Turns,
 ) -> Decision:
-    """Return the decision with ``orderer``; raises OrderError as it does.
+    """Return the decision of ``deciders``; raises OverruledError as they do.
 
     ``new_nodes`` places gangs on nodes that pools may get; None without such pools.
     """
@@ -88,7 +85,7 @@ def _decide(
 
     # 2. Order the rest by the policy. First go the gangs that lost a node, then those past their
     #    wait bound.
-    ranked = orderer.order(sound, snapshot)
+    ranked = deciders.order(sound, snapshot)
     urgent = _urgent(ranked, snapshot)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
     others = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
@@ -103,14 +100,14 @@ def _decide(
 
     # 4. Ask the sizer, if there is one, how large elastic gangs should be. Running gangs are
     #    ordered too once it or preemption asks, which most cycles never do.
-    order = TotalOrder(orderer, snapshot, sound)
-    wanted = sizer.sizes(order, snapshot)
+    order = TotalOrder(deciders, snapshot, sound)
+    wanted = deciders.sizes(order, snapshot)
 
     # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
     #    go before queues that borrow, which depends on what was admitted before.
     scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
     admission = AdmissionPass(
-        snapshot, placer, order, queues, explain, wanted, urgent_uids, scale_up
+        snapshot, deciders, order, queues, explain, wanted, urgent_uids, scale_up
     )
     actions: list[Action] = []
     unreached = {gang.uid: gang for gang in sound}

@@ -146,12 +146,20 @@ class Decision:
     actions: tuple[Action, ...] = ()
     fallback: str = ""
     """Why the policy's own answers were not used; empty when they were."""
+    canary_fallbacks: tuple[tuple[str, str], ...] = ()
+    """The same of its canaries whose answers were not used, by name."""
     node_requests: tuple[NodeRequest, ...] = ()
     """The nodes to ask for, for gangs that fit nowhere now; they are held as ScalingUp."""
     kept_nodes: frozenset[str] = frozenset()
     """Names of nodes that waiting gangs count on and that should stay, where pools may change."""
     unreached: tuple[Gang, ...] = ()
     """Waiting gangs on which the cycle had no time to decide; they keep their last verdict."""
+
+    @property
+    def overruled(self) -> str:
+        """Whose own answers were not used, and why; empty when all were."""
+        canaries = (f"canary {name}: {why}" for name, why in self.canary_fallbacks)
+        return "; ".join(filter(None, (self.fallback, *canaries)))
 
     @property
     def admitted(self) -> tuple[Admit, ...]:

@@ -1,9 +1,9 @@
 """Guardrails: checks of what an orderer, a sizer or a placer answers, learned or not.
 
-Where an answer is not valid, the policy's rules answer in the same cycle. One orderer decides a
-whole cycle, because the preemption priorities of two do not compare. A gang whose placer fails
-without rules has no places; without a sizer's answer the general rule sizes all gangs. What was
-wrong names no gang.
+Where an answer is not valid, the policy's rules answer in the same cycle. One orderer orders all
+gangs of a policy in a cycle, because the preemption priorities of two do not compare. A gang whose
+placer fails without rules has no places; without a sizer's answer the general rule sizes all gangs.
+What was wrong names no gang.
 """
 
 import math
@@ -89,13 +89,12 @@ class ByArrival:
         return [Ranked(g, 0.0) for g in sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))]
 
 
-def orderers(policy: Policy) -> Iterator[Orderer]:
+def orderers(policy: Policy) -> "Iterator[CheckedOrderer]":
     """Yield the orderers that may decide the cycle: the policy's, its rules', then arrival."""
-    # Arrival needs no check: it cannot fail.
     yield CheckedOrderer(policy.orderer)
     if policy.rules is not None:
         yield CheckedOrderer(policy.rules.orderer)
-    yield ByArrival()
+    yield CheckedOrderer(ByArrival())  # it cannot fail
 
 
 class CheckedSizer:

@@ -43,6 +43,19 @@ class ScoreFactor:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryClaim:
+    """The claim that a canary gives one of its own gangs.
+
+    Attributes:
+        canary: Its name.
+        priority: The preemption priority in its own order; None where it never stops gangs.
+    """
+
+    canary: str
+    priority: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ranked:
     """A gang in its place in the order.
 
@@ -51,6 +64,8 @@ class Ranked:
         preemption_priority: Running gangs make room only for gangs that come before them in the
             order and have a strictly higher preemption priority. It must not grow by waiting alone,
             or two gangs would stop each other in turn. None where the orderer never stops gangs.
+        canary_claim: Of two gangs of one canary, one makes room for the other only where this is
+            higher as well. None for gangs for which no canary decides.
     """
 
     gang: Gang
@@ -58,6 +73,7 @@ class Ranked:
     # Called on demand: most gangs are never asked about.
     why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
     preemption_priority: float | None = None
+    canary_claim: CanaryClaim | None = field(default=None, compare=False)
 
     @property
     def factors(self) -> tuple[ScoreFactor, ...]:
@@ -130,6 +146,21 @@ class Policy:
     sizer: Sizer | None = None
     rules: "Policy | None" = None
     """Decides in the same cycle when an answer of this policy is not valid."""
+    canaries: "tuple[Canary, ...]" = ()
+    """They decide in its place for the gangs of some queues; of two that name one, the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A policy that decides for the gangs of some queues; see :mod:`bireme.core.canary`.
+
+    Attributes:
+        queues: Names; each stands for the queues below it too.
+    """
+
+    name: str
+    queues: frozenset[str]
+    policy: Policy
 
 
 # --- score mode: one pod at a time, over nodes that passed the hard rules ---

@@ -2,9 +2,9 @@
 
 Candidates are asked by :class:`CandidateKind`, among those of a kind the lowest preemption priority
 first, then the most recent start. A running gang shrinks or stops only for one that comes before it
-in the policy's order *and* has a strictly higher preemption priority, or whose queue takes back its
-guarantee. What an elastic gang holds beyond the size it asked for, it gives up for any gang that
-waits.
+in the policy's order *and* has a strictly higher preemption priority (of two gangs of one canary,
+also by the canary's own claim), or whose queue takes back its guarantee. What an elastic gang holds
+beyond the size it asked for, it gives up for any gang that waits.
 
 A gang that a PodDisruptionBudget keeps stops only for a queue that takes back its guarantee, or for
 a gang of the priority from which budgets do not hold, and is asked last, as kube-scheduler does.
@@ -25,7 +25,7 @@ from bireme.core.elastic import smaller
 from bireme.core.gangs import Gang
 from bireme.core.placement import FreeCapacity, Placement, pods_at, usage_of
 from bireme.core.pod_rules import NOBODY, Occupants
-from bireme.core.policy import Placer, Ranked, TotalOrder
+from bireme.core.policy import CanaryClaim, Placer, Ranked, TotalOrder
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray, ResourceAxis
@@ -87,13 +87,15 @@ class Candidate:
 class _Reach:
     """Bounds on the candidates of a gang: lower in priority, later in order, not longer overdue.
 
-    ``overrides`` tells whether budgets do not hold against the priority of the gang.
+    ``overrides`` tells whether budgets do not hold against the priority of the gang; ``claim`` is
+    what a canary gives it against the canary's other gangs.
     """
 
     priority: float
     place: int
     overdue: float
     overrides: bool = False
+    claim: CanaryClaim | None = None
 
     def covers(self, other: "_Reach") -> bool:
         return (
@@ -101,6 +103,8 @@ class _Reach:
             and self.place <= other.place
             and self.overdue >= other.overdue
             and self.overrides >= other.overrides
+            # Both are of one queue, so of one canary.
+            and _height(self.claim) >= _height(other.claim)
         )
 
 
@@ -199,7 +203,7 @@ class Preemptor:
         late = self.snapshot.overdue_seconds(entry.gang)
         late = math.inf if entry.gang.displaced else late
         overrides = entry.gang.priority >= self.snapshot.settings.budget_override_priority
-        return _Reach(entry.preemption_priority, place, late, overrides)
+        return _Reach(entry.preemption_priority, place, late, overrides, entry.canary_claim)
 
     def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
         """Return the fewest candidates that are enough, and the places of ``gang`` then."""
@@ -214,6 +218,8 @@ class Preemptor:
             & (candidates.place > reach.place)
             & ((candidates.overdue <= reach.overdue) | (candidates.kind < CandidateKind.STOP))
         )
+        if reach.claim is not None:
+            above &= candidates.yield_to(reach.claim)
         if not reach.overrides:  # a reclaim still may
             above &= candidates.kind < CandidateKind.OVERRIDE
         if not math.isinf(reach.priority):
@@ -495,6 +501,7 @@ class Candidates:
         index = np.argsort(turn)
         own = index[len(plain) :].tolist()
         self._made = {at: candidate for at, (_, candidate) in zip(own, made, strict=True)}
+        self._order = order
         self._of: dict[frozenset[str], BoolArray] = {}
 
         candidate_of = np.full(len(table.gangs), -1, dtype=np.int64)
@@ -519,6 +526,22 @@ class Candidates:
     def entries(self, at: int) -> slice:
         """Return the entries of one candidate."""
         return slice(self._offsets[at], self._offsets[at + 1])
+
+    def yield_to(self, claim: CanaryClaim) -> BoolArray:
+        """Return whose gang the canary of ``claim``, if it is one of its own, puts below it."""
+        gangs = (self._table.gangs[at].gang for at in self._gangs.tolist())
+        theirs = (self._order.places[gang.uid][1].canary_claim for gang in gangs)
+        height, count = _height(claim), len(self)
+        return np.fromiter(
+            (
+                each is None
+                or each.canary != claim.canary
+                or (each.priority is not None and each.priority < height)
+                for each in theirs
+            ),
+            np.bool_,
+            count,
+        )
 
     def note_chosen(self, chosen: Sequence[int]) -> None:
         """Take note that the gangs of these candidates make room."""
@@ -556,6 +579,13 @@ class Candidates:
             found = np.fromiter((held.gang.uid in uids for held in gangs), np.bool_, len(gangs))
             self._of[uids] = found[self._gangs]
         return self._of[uids]
+
+
+def _height(claim: CanaryClaim | None) -> float:
+    """Return what a claim may be compared by; a gang without one has nothing above it."""
+    if claim is None:
+        return math.inf
+    return -math.inf if claim.priority is None else claim.priority
 
 
 def _places_and_priorities(table: RunningTable, order: TotalOrder) -> tuple[IntArray, FloatArray]:

@@ -69,10 +69,17 @@ def max_min_runtime_seconds(
 
     The least of what the setting, the queue and those above it say.
     """
-    most, seen = settings.max_min_runtime_seconds, set[str]()
-    while queue in queues and queue not in seen:
-        seen.add(queue)
-        own = queues[queue].max_min_runtime_seconds
+    most = settings.max_min_runtime_seconds
+    for name in with_those_above(queue, queues):
+        own = queues[name].max_min_runtime_seconds if name in queues else None
         most = most if own is None else min(most, own)
-        queue = queues[queue].parent
     return most
+
+
+def with_those_above(queue: str, queues: Mapping[str, Queue]) -> list[str]:
+    """Return ``queue`` and the names above it, itself first; a circle ends where it closes."""
+    path: list[str] = []
+    while queue and queue not in path:
+        path.append(queue)
+        queue = queues[queue].parent if queue in queues else ""
+    return path

@@ -150,13 +150,26 @@ class Reason(StrEnum):
     LOAD_FAILED = "LoadFailed"
     """It cannot be loaded; the message says why, and what decides meanwhile."""
     SUPERSEDED = "Superseded"
-    """An older SchedulingPolicy is Active too, and decides."""
+    """An older SchedulingPolicy is Active too, or another one was promoted, and decides; or older
+    canaries name all of its queues."""
     TOO_MANY_SHADOWS = "TooManyShadows"
-    """Older shadows are as many as are loaded."""
+    """Older shadows, or older canaries, are as many as are loaded."""
+    ROLLED_BACK = "RolledBack"
+    """It was rolled back, as its condition RolledBack says, and decides nothing."""
     POLICY_OVERRULED = "PolicyOverruled"
     """Its answers were lately invalid or late, and the rules decided in its place."""
     ANSWERS_VALID = "AnswersValid"
     """It has lately not been overruled."""
+    OUTCOME_BETTER = "OutcomeBetter"
+    """It was promoted: the interval of what it saves lies wholly above the margin."""
+    OUTCOME_WORSE = "OutcomeWorse"
+    """It was rolled back: the interval of what the policy without it saves lies wholly above the
+    margin."""
+    RULES_ANSWERED = "RulesAnswered"
+    """It was rolled back: the rules answered in its place in more than half of its latest 20
+    cycles."""
+    COMPARISON_OPEN = "ComparisonOpen"
+    """It stays as it is: the message has the numbers so far."""
 
     # Node pools: what becomes of the floor of a NodePoolScaler.
     FORECAST_ONLY = "ForecastOnly"

@@ -129,7 +129,7 @@ KINDS: Final = (
         SchedulingPolicy,
         "Cluster",
         (
-            Column("STAGE", "string", ".spec.stage"),
+            Column("STAGE", "string", ".status.stage"),
             Column("CHECKPOINT", "string", ".spec.checkpoint.name"),
             _condition_column("LOADED", "Loaded"),
             _condition_column("DEGRADED", "Degraded"),

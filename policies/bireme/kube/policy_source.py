@@ -1,18 +1,22 @@
 """SchedulingPolicies: a watch cache of them, and loading the wanted ones outside the event loop.
 
-Of those in stage Active the oldest counts, ties by name, so that a new object never takes over: to
-change the policy, the active one is edited or deleted.
+Which stage counts is in the status where the operator has promoted a policy or rolled it back, else
+in the spec. Of several that are Active a promoted one decides, the last to be promoted first: it
+was measured against the one before. Of the others the oldest counts, ties by name, so that a new
+object never takes over: to change the policy, the active one is edited or deleted.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 from bireme.core.errors import error_text
+from bireme.core.gangs import Key
 from bireme.core.parameters import query_of
 from bireme.kube import wire
-from bireme.kube.api.scheduling_policy import PolicyParameters, SchedulingPolicySpec
+from bireme.kube.api.scheduling_policy import PolicyParameters, RolloutSpec, SchedulingPolicySpec
 from bireme.kube.cluster_objects import ClusterFacts, ClusterObjects
 from bireme.tasks import Tasks
 
@@ -20,13 +24,61 @@ RETRY_SECONDS: Final = 30.0
 
 # The most shadows in use: each costs memory, and all share the time that is left over.
 MOST_SHADOWS: Final = 4
+MOST_CANARIES: Final = 4
+
+PROMOTED: Final = "Promoted"
+"""The condition whose transition tells when a policy was promoted."""
+
+
+class Stage(StrEnum):
+    """Stage of a policy, as in its spec or its status."""
+
+    SHADOW = "Shadow"
+    CANARY = "Canary"
+    ACTIVE = "Active"
+    ROLLED_BACK = "RolledBack"
+    """It decides nothing until its spec changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The stage that counts, and when the policy was promoted to it; empty if its spec says so."""
+
+    stage: Stage
+    promoted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
     """One SchedulingPolicy."""
 
-    is_shadow: bool = False
+    stage: Stage = Stage.ACTIVE
+    """As the spec says."""
+
+    @property
+    def rollout(self) -> RolloutSpec:
+        """What the operator may do with it by itself: nothing where the spec does not say so."""
+        return (self.spec.rollout if self.spec is not None else None) or RolloutSpec()
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues for which it decides as a canary, as it names them."""
+        scope = self.spec.canary if self.spec is not None else None
+        return scope.queues if scope is not None else ()
+
+    @property
+    def standing(self) -> Standing:
+        """The stage that counts by the status, if that is of this spec, else by the spec."""
+        told = self.status.get("stage")
+        if self.status.get("observedGeneration") != self.generation or told == self.stage:
+            return Standing(self.stage)
+        if told == Stage.ROLLED_BACK:
+            return Standing(Stage.ROLLED_BACK)
+        if told != Stage.ACTIVE:
+            return Standing(self.stage)
+        conditions = self.status.get("conditions") or ()
+        times = (c["lastTransitionTime"] for c in conditions if c["type"] == PROMOTED)
+        return Standing(Stage.ACTIVE, next(times, self.created))
 
     @property
     def names(self) -> dict[str, str]:
@@ -50,26 +102,58 @@ def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
     """Return the facts of a SchedulingPolicy."""
     # The stage counts even in a spec that cannot be read: a shadow never comes to decide.
     fields = manifest.fields
-    is_shadow = isinstance(fields, dict) and fields.get("stage") == "Shadow"
-    return PolicyFacts.read(manifest, SchedulingPolicySpec, is_shadow=is_shadow)
+    stage = fields.get("stage") if isinstance(fields, dict) else None
+    known = stage if stage in (Stage.SHADOW, Stage.CANARY) else Stage.ACTIVE
+    return PolicyFacts.read(manifest, SchedulingPolicySpec, stage=Stage(known))
 
 
 class SchedulingPolicies(ClusterObjects[PolicyFacts]):
-    """SchedulingPolicies by name."""
+    """SchedulingPolicies by name.
+
+    Attributes:
+        standing: Returns the stage that counts: by the status, or as a leader knows better.
+    """
 
     read = staticmethod(from_manifest)
+
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        super().__init__(on_change)
+        self.standing: Callable[[PolicyFacts], Standing] = lambda facts: facts.standing
+
+    def put(self, key: Key, manifest: wire.CustomObject) -> None:
+        before = self.known.get(key[1])
+        super().put(key, manifest)
+        after = self.known[key[1]]
+        # Of all that a status may say only the stage decides anything.
+        is_new_spec = before is None or before.demand != after.demand
+        if not is_new_spec and before is not None and before.standing != after.standing:
+            self.on_change()
 
     @property
     def active(self) -> PolicyFacts | None:
         """The policy that decides; None if the settings do."""
-        active = (policy for policy in self.known.values() if not policy.is_shadow)
-        return min(active, key=lambda policy: policy.age, default=None)
+        return next(iter(self.actives), None)
+
+    @property
+    def actives(self) -> list[PolicyFacts]:
+        """Those that may decide, first the one that does; each next one if those before go."""
+        by_age = self._in(Stage.ACTIVE)
+        return sorted(by_age, key=lambda policy: self.standing(policy).promoted, reverse=True)
+
+    @property
+    def canaries(self) -> list[PolicyFacts]:
+        """The oldest canaries, at most ``MOST_CANARIES``, oldest first."""
+        return self._in(Stage.CANARY)[:MOST_CANARIES]
 
     @property
     def shadows(self) -> list[PolicyFacts]:
         """The oldest in stage Shadow, at most ``MOST_SHADOWS``, oldest first."""
-        shadows = (policy for policy in self.known.values() if policy.is_shadow)
-        return sorted(shadows, key=lambda policy: policy.age)[:MOST_SHADOWS]
+        return self._in(Stage.SHADOW)[:MOST_SHADOWS]
+
+    def _in(self, stage: Stage) -> list[PolicyFacts]:
+        """Return the policies of that stage, oldest first."""
+        found = (each for each in self.known.values() if self.standing(each).stage is stage)
+        return sorted(found, key=lambda policy: policy.age)
 
 
 T = TypeVar("T")

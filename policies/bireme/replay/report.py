@@ -12,7 +12,7 @@ from bireme.replay.decisions import KINDS, DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record
 from bireme.replay.waits import Change, WaitComparison
 from bireme.replay.workload import Workload
-from bireme.rl.lookup import SETTINGS_SOURCE
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports.terminal import duration, plural, table
 from bireme.tables import aligned
 
@@ -108,7 +108,12 @@ class Replay:
                 continue
             checkpoint = f", checkpoint {source.checkpoint} sha256 {source.sha256[:12]},"
             learned = checkpoint if source.checkpoint else ""
-            yield f"SchedulingPolicy {source.name}{learned} decided {cycles:,} of them."
+            by = (
+                f"SchedulingPolicy {source.name}{learned}"
+                if source.name
+                else "The policy of the settings"
+            )
+            yield f"{by}{_beside(source)} decided {cycles:,} of them."
             if fault := self.sources.faults.get(source):
                 yield f"It cannot be asked again: {fault}."
 
@@ -161,6 +166,12 @@ class Replay:
             yield f"{plural(count, 'gang')} {what}."
         for name, changes in waits.changes.items():
             yield from _changed(name, changes)
+
+
+def _beside(source: PolicySource) -> str:
+    """Return the canaries that decided beside ``source``, in words; empty without any."""
+    named = (f"{c.name} for {', '.join(c.queues)}" for c in source.canaries)
+    return f" with canary {' and '.join(named)}" if source.canaries else ""
 
 
 def _examples(name: str, comparison: DecisionComparison) -> Iterator[str]:

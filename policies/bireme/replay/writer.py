@@ -45,7 +45,7 @@ def outline_of(decision: Decision, nodes: NodeTable) -> record.Outline:
         stops={a.gang.uid: a.beneficiary.uid for a in decision.preempted}
         | {a.gang.uid: "" for a in decision.vacated},
         holds={a.gang.uid: a.reason.value for a in decision.held},
-        fallback=decision.fallback,
+        fallback=decision.overruled,
         growth=_growth_of(decision),
     )
 
@@ -73,7 +73,7 @@ def _digest(decision: Decision, nodes: NodeTable) -> str:
     actions = [list(_facts(action, nodes)) for action in decision.actions]
     growth = _growth_of(decision)
     # Without growth the digest is that of records from before there were pools that grow.
-    text = msgspec.json.encode([actions, decision.fallback, *([growth] if growth else [])])
+    text = msgspec.json.encode([actions, decision.overruled, *([growth] if growth else [])])
     return blake2b(text, digest_size=8).hexdigest()
 
 

@@ -4,7 +4,7 @@ Checkpoints are looked for in a folder of the user's own first, then among those
 Bireme, ``bireme/rl/checkpoints/NAME``.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ import msgspec
 
 from bireme.core.errors import SettingError
 from bireme.core.parameters import with_parameters
-from bireme.core.policy import PARTS, PartName, Policy
+from bireme.core.policy import PARTS, Canary, PartName, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 from bireme.rl import components
@@ -32,6 +32,8 @@ class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
         checkpoint, sha256: Name of its checkpoint, and sha256 of the card.
         orderer_parameters, placer_parameters, sizer_parameters: Those of each part, as text:
             ``beta=0.0001``.
+        queues: Of a canary, the queues that it names.
+        canaries: Those that decide beside it for the gangs of their queues, oldest first.
     """
 
     name: str = ""
@@ -43,6 +45,8 @@ class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
     orderer_parameters: str = ""
     placer_parameters: str = ""
     sizer_parameters: str = ""
+    queues: tuple[str, ...] = ()
+    canaries: "tuple[PolicySource, ...]" = ()
 
     def parameters(self, part: PartName) -> str:
         """Return the parameters of ``part``."""
@@ -77,6 +81,8 @@ def policy_of(
 ) -> tuple[Policy, PolicySource]:
     """Make the policy of ``source``; also return ``source`` with its checkpoint's sha256.
 
+    Its canaries are made likewise.
+
     A part that ``source`` leaves out is that of its checkpoint, found as by :func:`load_named`, if
     it has one, else as in ``settings``. ``make_policy`` is :func:`bireme.registry.make_policy`.
 
@@ -84,6 +90,29 @@ def policy_of(
         CheckpointError: the checkpoint cannot be used, or nothing would be left for it to do.
         SettingError: as ``make_policy``, or a parameter is bad, or that of no part.
     """
+    canaries = [policy_of(each, settings, make_policy, directory) for each in source.canaries]
+    return with_canaries(*_policy_of(source, settings, make_policy, directory), canaries)
+
+
+def with_canaries(
+    policy: Policy, source: PolicySource, canaries: Iterable[tuple[Policy, PolicySource]]
+) -> tuple[Policy, PolicySource]:
+    """Return ``policy`` and its ``source`` with these canaries, each with its source."""
+    made = list(canaries)
+    beside = tuple(Canary(each.name, frozenset(each.queues), own) for own, each in made)
+    sources = tuple(each for _, each in made)
+    return (
+        replace(policy, canaries=beside),
+        msgspec.structs.replace(source, canaries=sources),
+    )
+
+
+def _policy_of(
+    source: PolicySource,
+    settings: SchedulingSettings,
+    make_policy: Callable[[SchedulingSettings], Policy],
+    directory: str,
+) -> tuple[Policy, PolicySource]:
     chosen = replace(
         settings,
         orderer=source.named("orderer") or settings.orderer,

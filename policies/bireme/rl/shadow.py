@@ -36,6 +36,25 @@ class Difference:
     regret_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a shadow would have saved, over the latest moments that were played forward.
+
+    Attributes:
+        samples: How many moments.
+        regret_seconds: How much longer a gang takes by the active policy than by the shadow, mean
+            over the moments; positive where the shadow would have done better.
+        low_seconds, high_seconds: Bounds of its interval; None where there are too few samples.
+        share: ``regret_seconds`` over the mean completion time by the active policy.
+    """
+
+    samples: int
+    regret_seconds: float
+    low_seconds: float | None
+    high_seconds: float | None
+    share: float
+
+
 def compare(active: Decision, shadow: Decision, snapshot: ClusterSnapshot) -> Difference:
     """Compare ``shadow`` with ``active``; both were decided on ``snapshot``."""
     mine, other = _starts(active), _starts(shadow)

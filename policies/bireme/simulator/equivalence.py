@@ -36,7 +36,8 @@ def may_thin(policy: Policy, queues: Mapping[str, Queue], asks_sizer: bool) -> b
     is_plain = all(queue.weight is None and not queue.guaranteed for queue in queues.values())
     orderers = [policy.orderer, *([policy.rules.orderer] if policy.rules else [])]
     keep_order = all(getattr(orderer, "keeps_equal_gangs_in_order", False) for orderer in orderers)
-    return keep_order and not asks_sizer and is_plain
+    # A canary's gangs change places with each other, so their ranks depend on who else waits.
+    return keep_order and not asks_sizer and is_plain and not policy.canaries
 
 
 class WaitingGangs:

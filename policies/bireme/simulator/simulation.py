@@ -160,9 +160,9 @@ class Simulation:
         # Gangs of other run times are kept off other nodes by maintenance.
         has_windows = bool(state.cluster.table.windows)
         is_thin = config.takes_shortcuts and not has_windows
-        self._asks_sizer = is_asked(
-            policy.sizer, [job.speed for job in state.jobs.values() if job.is_elastic]
-        )
+        speeds = [job.speed for job in state.jobs.values() if job.is_elastic]
+        sizers = [policy.sizer, *(canary.policy.sizer for canary in policy.canaries)]
+        self._asks_sizer = any(is_asked(sizer, speeds) for sizer in sizers)
         self._thins = is_thin and may_thin(policy, state.cluster.queues, self._asks_sizer)
         self._has_windows = has_windows
 
@@ -255,7 +255,7 @@ class Simulation:
     def _carry_out(self, decision: Decision) -> bool:
         """Apply ``decision``; return whether the cycle has to run again at the same moment."""
         self.counts["cycles"] += 1
-        self.counts["fallbacks"] += bool(decision.fallback)
+        self.counts["fallbacks"] += bool(decision.overruled)
         self._last = decision
         look_again = False
         self._is_stuck = True  # until a gang turns out to be held for what may pass

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from bireme.contest.candidates import Candidate
 from bireme.contest.worlds import CHARGED, Part, World
 from bireme.core.errors import SettingError
@@ -103,7 +105,7 @@ def read_past(
                 return
             # A cycle without anything to do is recorded as the settings', whoever would decide.
             if cycle.snapshot.may_change:
-                sources[cycle.source] += 1
+                sources[msgspec.structs.replace(cycle.source, canaries=())] += 1
             yield cycle.snapshot
 
     found = windows_of(snapshots(), parts, lambda now: on_progress((now - began) / (ended - began)))
@@ -218,7 +220,7 @@ def _world(
 
 @functools.cache
 def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: str) -> Candidate:
-    """Return the policy that ``source`` was."""
+    """Return the policy that ``source`` was, without canaries: they decided for few queues."""
     named: dict[str, str] = {part: source.named(part) or getattr(settings, part) for part in PARTS}
     if source != SETTINGS_SOURCE and source.checkpoint:
         folder = named_folder(source.checkpoint, checkpoints)

@@ -59,7 +59,8 @@ class Deciding:
     """Policies of which only the one that decides matters here."""
 
     def __init__(self, policy: Policy) -> None:
-        self.deciding = LoadedPolicy(policy)
+        self.deciding = self.in_force = LoadedPolicy(policy)
+        self.canaries, self.judge = (), bool
 
 
 async def test_a_cycle_past_its_limit_leaves_the_rest_to_the_next_one() -> None:

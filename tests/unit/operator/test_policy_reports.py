@@ -102,7 +102,7 @@ async def test_a_superseded_policy_claims_nothing_of_what_it_once_did(policies: 
     put(policies.known, "young", status={"conditions": once, "decisions": 7, "fallbacks": 1})
     await status_of(policies, "old")
     status = await status_of(policies, "young")
-    assert set(status) == {"conditions", "observedGeneration"}
+    assert set(status) == {"conditions", "observedGeneration", "stage"}
     assert set(status["conditions"]) == {"Loaded"}
 
 

@@ -33,6 +33,8 @@ class Loaded:
     """Policies of which only the shadows matter here."""
 
     def __init__(self, *orderers: Orderer) -> None:
+        self.deciding, self.canaries = LoadedPolicy(ACTIVE), ()
+        self.judge = bool
         self.shadows = [
             LoadedPolicy(
                 Policy(orderer, Packing(), rules=ACTIVE), f"uid-{i}", PolicySource(f"s{i}")

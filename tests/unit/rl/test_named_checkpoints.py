@@ -1,6 +1,7 @@
 """Checkpoints by name: one's own folder first, then those that come with Bireme, nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def policy_of(source: PolicySource, directory: Path) -> Policy:
 @pytest.mark.parametrize("left_out", sorted(PARTS))
 def test_a_chooser_is_whichever_part_a_policy_leaves_out(tmp_path: Path, left_out: str) -> None:
     checkpoints.write(tmp_path / "chooser", sizer=[1.0], size_encoder=CHOICE_FACTS)
-    named_parts = {part: name for part, name in PARTS.items() if part != left_out}
+    named_parts: dict[str, Any] = {part: name for part, name in PARTS.items() if part != left_out}
     policy = policy_of(PolicySource("policy", **named_parts, checkpoint="chooser"), tmp_path)
     learned = {
         "orderer": isinstance(policy.orderer, ChosenOrderer),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bireme.contest.candidates import Candidate
 from bireme.core.parameters import query_of
@@ -33,15 +34,14 @@ def served(best: Candidate, past: Past, own: str = "") -> Candidate:
         }
     )
     reference = spec.get("checkpoint", {})
+    given = spec.get("parameters", {})
+    parameters = {f"{part}_parameters": query_of(given.get(part, {})) for part in PARTS}
+    parts: dict[str, Any] = {part: spec.get(part, "") for part in PARTS} | parameters
     source = PolicySource(
         "tuned",
         checkpoint=reference.get("name", ""),
         sha256=reference.get("sha256", ""),
-        **{part: spec.get(part, "") for part in PARTS},
-        **{
-            f"{part}_parameters": query_of(spec.get("parameters", {}).get(part, {}))
-            for part in PARTS
-        },
+        **parts,
     )
     return _baseline(source, past.settings, own)
 

@@ -44,7 +44,13 @@ _SECTIONS: Final = (
 `bireme_job_transitions_total{phase,reason}`; `Grown` and `Shrunk` are events alone, counted in
 `bireme_resizes_total{reason}`.""",
     ),
-    (Reason.POLICY_LOADED, "SchedulingPolicies", "In the conditions `Loaded` and `Degraded`."),
+    (
+        Reason.POLICY_LOADED,
+        "SchedulingPolicies",
+        """In the conditions `Loaded`, `Degraded`, `Promoted` and `RolledBack`.
+Promotions and rollbacks are counted in `bireme_policy_promotions_total{reason}` and
+`bireme_policy_rollbacks_total{reason}`.""",
+    ),
     (
         Reason.FORECAST_ONLY,
         "NodePoolScalers: the floor",

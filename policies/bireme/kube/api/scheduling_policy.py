@@ -1,6 +1,8 @@
 """SchedulingPolicy: the policy that decides instead of the operator's settings, or as a shadow.
 
-Cluster scoped and written by administrators. Of several in stage Active the oldest counts. The
+Cluster scoped and written by administrators. Of several in stage Active the oldest counts. A canary
+decides for some queues. ``spec.rollout`` lets the operator promote or roll back a policy by what it
+measures: the stage that counts then stands in the status, and the spec stays as it was written. The
 guardrails hold for every policy; a checkpoint that cannot be used changes only its own status.
 """
 
@@ -8,7 +10,15 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.base import ApiModel, Conditions, Count, Resource, Rule, checked_by
+from bireme.kube.api.base import (
+    ApiModel,
+    Conditions,
+    Count,
+    DnsSubdomain,
+    Resource,
+    Rule,
+    checked_by,
+)
 
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
@@ -52,6 +62,30 @@ class PolicyParameters(ApiModel):
     """Of spec.sizer, or of the checkpoint's."""
 
 
+class CanaryScope(ApiModel):
+    """The queues for whose gangs a canary decides."""
+
+    queues: Annotated[tuple[DnsSubdomain, ...], Field(min_length=1, max_length=64)]
+    """Names of queues; each stands for the queues below it too. Where an older canary names one of
+    them, that one decides there."""
+
+
+class RolloutSpec(ApiModel):
+    """What the operator may do by itself, by the outcomes that it compares."""
+
+    promote: Literal["Never", "Automatic"] = "Never"
+    """Automatic: a Shadow or Canary comes to decide for all queues once the interval of what its
+    decisions save lies wholly above the margin."""
+    roll_back: Literal["Never", "Automatic"] = "Never"
+    """Automatic: a policy that decides is taken back once the same interval of the policy that
+    would decide without it lies wholly above the margin, or once the rules had to answer in its
+    place in more than half of its latest 20 cycles. It stays so until its spec changes."""
+    minimum_samples: Annotated[int, Field(ge=2, le=1_000_000)] = 40
+    """Comparisons before an interval counts; of very few there is none."""
+    margin: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """How much better it must be: a share of the time that gangs take, such as 0.02."""
+
+
 class SchedulingPolicySpec(ApiModel):
     """The parts that decide. One left out is the checkpoint's if it has it, else the settings'."""
 
@@ -79,6 +113,16 @@ class SchedulingPolicySpec(ApiModel):
                 " name: name it beside them, or leave its parameters out",
                 field=".parameters",
             ),
+            Rule(
+                "self.stage != 'Canary' || has(self.canary)",
+                "a Canary decides for some queues and names none: list them in spec.canary.queues",
+            ),
+            Rule(
+                "self.stage == 'Canary' || !has(self.canary)",
+                "queues are given for a canary in stage {self.stage}: make the stage Canary, or"
+                " leave spec.canary out",
+                field=".canary",
+            ),
         )
     )
 
@@ -92,13 +136,21 @@ class SchedulingPolicySpec(ApiModel):
     """A trained policy for the parts that are left out."""
     parameters: PolicyParameters | None = None
     """Constants of the parts, such as a threshold or a weight, instead of their defaults."""
-    stage: Literal["Active", "Shadow"] = "Active"
-    """Active decides. Shadow decides too, on what the active one saw, and is only compared."""
+    stage: Literal["Active", "Canary", "Shadow"] = "Active"
+    """Active decides. Shadow decides too, on what the active one saw, and is only compared. Canary
+    decides for the queues in spec.canary."""
+    canary: CanaryScope | None = None
+    """For stage Canary: the queues for whose gangs it decides in place of the active policy."""
+    rollout: RolloutSpec | None = None
+    """Promotion and rollback by what is measured; without it the operator does neither."""
 
 
 class ShadowStatus(ApiModel):
     """Comparison of a shadow with the policy that decided."""
 
+    of: Annotated[str, Field(max_length=253)] | None = None
+    """The SchedulingPolicy that is played as the shadow, where it is another one than this; empty
+    for the policy of the settings."""
     decisions: Count | None = None
     """Cycles compared: those in which either of the two started a gang."""
     agreement: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -116,7 +168,11 @@ class SchedulingPolicyStatus(ApiModel):
 
     conditions: Conditions = ()
     """Loaded: it decides, or is compared as a shadow. Degraded: the rules lately had to decide in
-    its place."""
+    its place. Promoted, RolledBack: whether the operator did so by spec.rollout, and by which
+    numbers."""
+    stage: Literal["Active", "Canary", "Shadow", "RolledBack"] | None = None
+    """The stage that counts: that of the spec, unless the operator promoted the policy or rolled it
+    back by spec.rollout. Every change of the spec begins anew."""
     checkpoint_sha256: Sha256 | None = None
     """The digest of the checkpoint that was loaded."""
     decisions: Count | None = None
@@ -124,7 +180,8 @@ class SchedulingPolicyStatus(ApiModel):
     fallbacks: Count | None = None
     """Cycles in which the rules had to answer in its place, since it was loaded."""
     shadow: ShadowStatus | None = None
-    """For a policy in stage Shadow."""
+    """For a Shadow or Canary: compared with the active policy. For a policy that may be rolled
+    back: the policy that would decide without it, compared with it."""
     observed_generation: Count | None = None
     """The generation of the spec that the status describes."""
 
