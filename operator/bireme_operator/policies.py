@@ -24,7 +24,7 @@ from bireme.core.usage import UsageMeter, devices_held
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
 from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
-from bireme.rl.shadow import Difference
+from bireme.rl.shadow import Difference, Outcome, Sample, outcome_of
 from bireme.tasks import Tasks
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
@@ -47,6 +47,8 @@ class ShadowStats:
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _against: PolicySource = SETTINGS_SOURCE
 
     def add(self, found: Difference) -> None:
         """Count a cycle in which either of them started a gang."""
@@ -57,6 +59,18 @@ class ShadowStats:
         """Count a cycle in which both gave elastic gangs a size; ignore any other."""
         if found.same_sizes is not None:
             self._sizes.append(found.same_sizes)
+
+    def add_sample(self, found: Sample, active: PolicySource) -> None:
+        """Count a moment played forward beside ``active``; forget those beside another policy."""
+        if active != self._against:
+            self._samples.clear()
+            self._against = active
+        self._samples.append(found)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What it would have saved; None before the first moment was played forward."""
+        return outcome_of(self._samples)
 
     @property
     def agreement(self) -> float:
