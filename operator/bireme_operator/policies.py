@@ -18,13 +18,14 @@ import structlog
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.policy import Policy
+from bireme.core.regret import Sample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
 from bireme.core.usage import UsageMeter, devices_held
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
 from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
-from bireme.rl.shadow import Difference, Outcome, Sample, outcome_of
+from bireme.rl.shadow import Difference, Outcome, outcome_of
 from bireme.tasks import Tasks
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics

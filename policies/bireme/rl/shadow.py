@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.decision import Admit, Decision, Hold, Resize
+from bireme.core.regret import Sample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.search_orderers import costs, problem_of
 
@@ -102,23 +103,6 @@ _STUDENT: Final = 2.7764
 """The 97.5 % quantile of Student's t with _BATCHES - 1 degrees of freedom."""
 FEWEST_SAMPLES: Final = 40
 """Of fewer moments there is no interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One moment, played forward by the active policy and by the shadow.
-
-    Attributes:
-        active_seconds, shadow_seconds: Mean completion time of the gangs known at the moment.
-    """
-
-    active_seconds: float
-    shadow_seconds: float
-
-    @property
-    def regret_seconds(self) -> float:
-        """How much longer the gangs take by the active policy; negative where they take less."""
-        return self.active_seconds - self.shadow_seconds
 
 
 @dataclass(frozen=True, slots=True)
