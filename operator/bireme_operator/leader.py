@@ -52,6 +52,7 @@ from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_auth import ProgressService, Tokens
 from bireme_operator.reconcile import GangReconciler, MonotonicAge, NodeHealth, ReconcileErrors
 from bireme_operator.recording import Recording
+from bireme_operator.regrets import Regrets
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
@@ -120,7 +121,8 @@ class Deciding:
     def of(cls, given: TermContext, name: str, policies: Policies) -> "Deciding":
         """Return it for the term ``name``, which decides by ``policies``."""
         settings, metrics, clock = given.settings, given.metrics, given.clock
-        shadows = Shadows(policies, metrics.policies, clock)
+        regrets = Regrets.begin(name, settings, given.scheduling, metrics.policies, clock)
+        shadows = Shadows(policies, metrics.policies, clock, regrets)
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
         last = LastCycles(name, given.scheduling) if settings.debug_dump else None
         outlooks = Outlooks.begin(name, settings, given.scheduling, metrics.outlook, clock)

@@ -31,13 +31,15 @@ from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.recording import Recording
+from bireme_operator.regrets import Contestant, Regrets
 
 # A policy that was overruled counts as degraded until so many of its cycles went well.
 GOOD_CYCLES: Final = 20
-# Comparisons that agreement and regret are the mean of.
+# Cycles that agreement is the mean of, and moments that regret is.
 _WINDOW: Final = 200
-# After t seconds of thought shadows rest _REST * t: they get a tenth of a core.
-_REST: Final = 9.0
+# After t seconds of thought shadows rest _REST * t: they get a twentieth of a core, and as much
+# again for playing moments forward.
+_REST: Final = 19.0
 _log = structlog.get_logger(__name__)
 
 
@@ -77,11 +79,6 @@ class ShadowStats:
     def agreement(self) -> float:
         """Mean share of starts in common, from 0 to 1."""
         return fmean(each.agreement for each in self._latest)
-
-    @property
-    def regret_seconds(self) -> float:
-        """Mean regret per gang; positive where the shadow would have done better."""
-        return fmean(each.regret_seconds for each in self._latest)
 
     @property
     def size_agreement(self) -> float | None:
@@ -230,12 +227,17 @@ class Shadows:
     policies: Policies
     metrics: PolicyMetrics
     clock: Callable[[], float]
+    regrets: Regrets | None = None
     _tasks: Tasks = field(default_factory=Tasks)
     _rest_until: float = float("-inf")
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Have the shadows decide on ``snapshot`` too; skip it while they still think or rest."""
-        if not self.policies.shadows:
+        shadows = self.policies.shadows
+        if self.regrets is not None:
+            contestants = [self._contestant(each) for each in shadows]
+            self.regrets.submit(snapshot, decision, self.policies.deciding.source, contestants)
+        if not shadows:
             return
         if self._tasks or self.clock() < self._rest_until:
             self.metrics.shadow_cycles.labels("skipped").inc()
@@ -244,6 +246,16 @@ class Shadows:
 
     async def close(self) -> None:
         await self._tasks.close()
+        if self.regrets is not None:
+            await self.regrets.close()
+
+    def _contestant(self, shadow: LoadedPolicy) -> Contestant:
+        def count(sample: Sample, active: PolicySource) -> None:
+            # Another policy may decide by now, and what the shadow would save it is unknown.
+            if active == self.policies.deciding.source:
+                shadow.stats.shadow.add_sample(sample, active)
+
+        return Contestant(shadow.uid, shadow.source, count)
 
     async def _compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         began = self.clock()
@@ -268,7 +280,7 @@ def _compared(
     snapshot: ClusterSnapshot, decision: Decision, policy: Policy
 ) -> tuple[Decision, Difference]:
     theirs = run_cycle(snapshot, policy, explain=False)
-    return theirs, shadow.compare(decision, theirs, snapshot)
+    return theirs, shadow.compare(decision, theirs)
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
-"""Comparison of a shadow policy's decision with the active one's on the same snapshot.
+"""Comparison of a shadow policy with the active one.
 
-* *Agreement* is the share of starts in common; size agreement that of equal sizes of elastic gangs.
-* *Regret* compares the two orders: the difference of the mean job completion times that
-  :mod:`bireme.heuristics.search_orderers` forecasts for the waiting gangs by their estimates. It is
-  positive where the shadow's order is better. Stops, places and sizes are not in it.
+* *Agreement*: on the same snapshot, the share of starts in common; size agreement is that of equal
+  sizes of elastic gangs.
+* *Regret*: over many moments, how much longer gangs take by the whole decisions of the active
+  policy (order, sizes, places, stops) than by the shadow's, each moment played forward by both
+  (:mod:`bireme.core.regret`). It is positive where the shadow would have done better.
 """
 
 from collections.abc import Sequence
@@ -12,13 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.decision import Admit, Decision, Hold, Resize
+from bireme.core.decision import Admit, Decision, Resize
 from bireme.core.regret import Sample
-from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.search_orderers import costs, problem_of
-
-WINDOW: Final = 256
-"""Gangs from the front of each order that are forecast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +25,18 @@ class Difference:
         agreement: Gangs that both start over gangs that either starts; 1 if none does.
         same_sizes: Share of equal sizes among elastic gangs that both start or either resizes;
             None if there are none.
-        regret_seconds: Mean completion time in the active order, less that in the shadow's.
     """
 
     agreement: float
     same_sizes: float | None
-    regret_seconds: float
 
 
-def compare(active: Decision, shadow: Decision, snapshot: ClusterSnapshot) -> Difference:
-    """Compare ``shadow`` with ``active``; both were decided on ``snapshot``."""
+def compare(active: Decision, shadow: Decision) -> Difference:
+    """Compare ``shadow`` with ``active``; both were decided on one snapshot."""
     mine, other = _starts(active), _starts(shadow)
     return Difference(
         agreement=len(mine & other) / len(mine | other) if mine | other else 1.0,
         same_sizes=_same_sizes(active, shadow),
-        regret_seconds=_regret(_order(active), _order(shadow), snapshot),
     )
 
 
@@ -68,32 +61,6 @@ def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
         for action in given
         if action.gang.is_elastic
     }
-
-
-def _order(decision: Decision) -> list[str]:
-    """Return waiting gangs in the order of the decision, without those that no order helps."""
-    return [
-        action.gang.uid
-        for action in decision.actions
-        if isinstance(action, Admit) or (isinstance(action, Hold) and action.position is not None)
-    ]
-
-
-def _regret(active: Sequence[str], shadow: Sequence[str], snapshot: ClusterSnapshot) -> float:
-    """Return the difference of forecast mean completion times in seconds; 0 for equal orders."""
-    common = set(active) & set(shadow)  # a gang that one decision leaves out has no place in it
-    front = {*active[:WINDOW], *shadow[:WINDOW]} & common
-    waiting = sorted(
-        (gang for gang in snapshot.waiting if gang.uid in front),
-        key=lambda gang: (gang.arrived, gang.uid),
-    )
-    if not waiting:
-        return 0.0
-    # both orders as rows of one problem, so that they are forecast alike
-    index = {gang.uid: at for at, gang in enumerate(waiting)}
-    order = np.array([[index[u] for u in uids if u in index] for uids in (active, shadow)])
-    mean_seconds = costs(problem_of(waiting, snapshot), order, np.zeros_like(order))[:, 0]
-    return float(mean_seconds[0] - mean_seconds[1])
 
 
 # --- what the whole decisions would have come to, over many moments ---
