@@ -194,7 +194,7 @@ def elastic_job(name: str, replicas: int, seconds: int, priority: int) -> TraceJ
     steps = seconds * law.steps_per_second({task.name: replicas}, 1)
     return replace(
         rigid_job(name, replicas, seconds, priority),
-        **{"tasks": (task,), "is_elastic": True, "speed": law, "steps": steps},
+        tasks=(task,), is_elastic=True, speed=law, steps=steps,
     )
 
 
