@@ -50,7 +50,7 @@ class RegretQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="regret"
 
     Attributes:
         shadow: Where its policy comes from.
-        seconds: After so much processor time it is answered by what was played until then.
+        seconds: After so long it is answered by what was played until then.
     """
 
     shadow: PolicySource
@@ -121,9 +121,9 @@ def answer(
             ]
             return OutlookAnswer(found.now, found.until, prospects, found.cycles, found.cut)
         case RegretQuestion(shadow, seconds):
-            other = make(shadow)
+            until = time.monotonic() + seconds
             sample = regret(
-                snapshot, policy, other, is_time_left=lambda: time.process_time() < seconds
+                snapshot, policy, make(shadow), is_time_left=lambda: time.monotonic() < until
             )
             if sample is None:
                 return RegretAnswer()
