@@ -15,7 +15,8 @@ from tests.support.fakeapi.faults import Fault
 from tests.support.operator_term.term import leading, until
 
 POLICIES = names.path("schedulingpolicies")
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+CREATE_LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CHECKPOINT = {"name": "learned-index"}
 
 
@@ -82,7 +83,7 @@ def creates(path: str) -> Any:
 
 
 async def test_it_is_made_when_the_api_server_can_again(api: FakeApi, tmp_path: Path) -> None:
-    for path in (LEASES, POLICIES):
+    for path in (CREATE_LEASE, POLICIES):
         api.faults.add(Fault(status=503), creates(path))
         api.faults.add(Fault(drop_answer=True), creates(path))
     async with leading(api, tmp_path, shadow=CHECKPOINT) as term:
