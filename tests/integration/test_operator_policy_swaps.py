@@ -126,7 +126,8 @@ async def test_a_shadow_is_compared_and_decides_nothing(
         submit(api, training_job("small", estimatedDuration="1m"))
         await until(lambda: status_in(api, "shadow").get("shadow", {}).get("decisions") == 1)
         assert metric(term, "policy_shadow_decisions", policy="shadow") == 1.0
-        assert metric(term, "policy_shadow_regret_seconds", policy="shadow") == 0.0
+        await until(lambda: metric(term, "policy_shadow_regret_seconds", policy="shadow") == 0.0)
+        assert metric(term, "policy_shadow_regret_samples", policy="shadow") == 1.0
         assert metric(term, "policy_deciding", policy="shadow") == 0.0
         assert term.policies.deciding.name == ""
         delete_policy(api, "shadow")
