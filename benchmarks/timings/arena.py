@@ -317,7 +317,13 @@ async def arena(nodes: int, workdir: Path, *, fairness: bool = False) -> AsyncIt
 
 def _accounts(cluster: Cluster, folder: Path) -> dict[str, Path]:
     """Install the chart without its pods; return kubeconfigs of its accounts by program."""
-    off = ("crds.enabled", "defaultQueue.create", "forecast.enabled", "admission.use")
+    off = (
+        "crds.enabled",
+        "defaultQueue.create",
+        "learnedShadow.create",
+        "forecast.enabled",
+        "admission.use",
+    )
     flags = [f"--set={value}=false" for value in (*off, "admission.pods")]
     # The programs run here, not on the fake nodes.
     flags += ["--set=operator.replicas=0", "--set=scheduler.replicas=0"]

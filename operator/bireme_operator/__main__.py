@@ -18,7 +18,7 @@ with importing():
     from bireme import logs, settings_source
     from bireme.core.errors import SettingError
     from bireme.core.settings import SchedulingSettings
-    from bireme_operator import default_queue
+    from bireme_operator import default_queue, learned_shadow
     from bireme_operator.app import Operator, StartError
     from bireme_operator.settings import OperatorSettings
 
@@ -33,15 +33,19 @@ def _run() -> int:
     settings = settings_source.read(OperatorSettings, os.environ, document)
     scheduling = settings_source.read(SchedulingSettings, os.environ, document)
     queue = default_queue.spec_of(document)
+    shadow = learned_shadow.checkpoint_of(document)
     logs.configure(settings.log_level)
-    return uvloop.run(run(settings, scheduling, queue))
+    return uvloop.run(run(settings, scheduling, queue, shadow))
 
 
 async def run(
-    settings: OperatorSettings, scheduling: SchedulingSettings, queue: Mapping[str, Any] | None
+    settings: OperatorSettings,
+    scheduling: SchedulingSettings,
+    queue: Mapping[str, Any] | None,
+    shadow: Mapping[str, Any] | None,
 ) -> int:
     """Run the operator until SIGTERM, SIGINT or failure; return the exit status."""
-    operator = Operator(settings, scheduling, queue)
+    operator = Operator(settings, scheduling, queue, shadow)
     loop = asyncio.get_running_loop()
     for signal_number in (2, 15):
         loop.add_signal_handler(signal_number, operator.stop.set)

@@ -43,20 +43,25 @@ class StartError(Exception):
 
 
 class Operator:
-    """The operator process; ``queue`` is the spec of a Queue ``default`` to be made, if any."""
+    """The operator process.
+
+    ``queue`` is the spec of a Queue ``default`` to be made, and ``shadow`` the checkpoint of a
+    learned shadow, if any.
+    """
 
     def __init__(
         self,
         settings: OperatorSettings,
         scheduling: SchedulingSettings,
         queue: Mapping[str, Any] | None = None,
+        shadow: Mapping[str, Any] | None = None,
     ) -> None:
         self.stop = asyncio.Event()
         self.failed = False
         self._settings = settings
         self._observes = settings.mode == "Observe"
         self._scheduling = scheduling
-        self._queue = queue
+        self._queue, self._shadow = queue, shadow
         self._metrics = OperatorMetrics()
         self._metrics.cycle_age.set_function(self._cycle_age)
         host = os.environ.get("HOSTNAME") or socket.gethostname()
@@ -181,7 +186,11 @@ class Operator:
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
         process = (self._clients[1], self._settings, self._scheduling, self._metrics)
-        term = TermContext(*process, epoch, self._identity, self._lease.fence, queue=self._queue)
+        term = TermContext(
+            *(*process, epoch, self._identity, self._lease.fence),
+            queue=self._queue,
+            shadow=self._shadow,
+        )
         self._term = LeaderTerm(term)
         _log.info("leading", epoch=epoch, identity=self._identity)
         self._tasks.append(asyncio.create_task(self._lead(self._term)))

@@ -360,9 +360,15 @@ def _shadow_status(shadow: ShadowStats) -> Status:
     if shadow.cycles:
         shown["decisions"] = shadow.cycles
         shown["agreement"] = round(shadow.agreement, 4)
-        shown["regret"] = round(shadow.regret_seconds, 1)
     if shadow.size_agreement is not None:
         shown["sizeAgreement"] = round(shadow.size_agreement, 4)
+    if (outcome := shadow.outcome) is not None:
+        shown["samples"] = outcome.samples
+        shown["regret"] = round(outcome.regret_seconds, 1)
+        shown["regretShare"] = round(outcome.share, 4)
+        if outcome.low_seconds is not None and outcome.high_seconds is not None:
+            bounds = outcome.low_seconds, outcome.high_seconds
+            shown["regretLow"], shown["regretHigh"] = (round(each, 1) for each in bounds)
     return shown
 
 
@@ -395,12 +401,19 @@ class PolicyReports(StatusReports):
         metrics.show_stages({n: str(standing(p).stage) for n, p in policies.known.known.items()})
         compared = {name: found for name, found in shadows.items() if found.cycles}
         sizes = {name: found.size_agreement for name, found in shadows.items()}
+        outcomes = {name: o for name, each in shadows.items() if (o := each.outcome) is not None}
+        low = {name: found.low_seconds for name, found in outcomes.items()}
+        high = {name: found.high_seconds for name, found in outcomes.items()}
         show(
             {
                 metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
                 metrics.degraded: {n: float(t.is_degraded) for n, t in stats.items()},
                 metrics.agreement: {n: found.agreement for n, found in compared.items()},
-                metrics.regret: {n: found.regret_seconds for n, found in compared.items()},
+                metrics.regret: {n: found.regret_seconds for n, found in outcomes.items()},
+                metrics.regret_low: {n: at for n, at in low.items() if at is not None},
+                metrics.regret_high: {n: at for n, at in high.items() if at is not None},
+                metrics.regret_share: {n: found.share for n, found in outcomes.items()},
+                metrics.regret_samples: {n: float(o.samples) for n, o in outcomes.items()},
                 metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
                 metrics.size_agreement: {n: f for n, f in sizes.items() if f is not None},
             }

@@ -25,7 +25,7 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
 from bireme.registry import make_policy
 from bireme.rl import lookup
-from bireme_operator import default_queue
+from bireme_operator import default_queue, learned_shadow
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.cluster_reports import (
@@ -53,6 +53,7 @@ from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_auth import ProgressService, Tokens
 from bireme_operator.reconcile import GangReconciler, MonotonicAge, NodeHealth, ReconcileErrors
 from bireme_operator.recording import Recording
+from bireme_operator.regrets import Regrets
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
@@ -86,6 +87,7 @@ class TermContext:
         now: POSIX seconds.
         custom: Source of Bireme's own kinds; kopf unless one is given, as simulations do.
         queue: Spec of the Queue ``default`` that is made where there is none.
+        shadow: Checkpoint of the learned shadow that is made once per version.
     """
 
     client: ApiClient
@@ -99,6 +101,7 @@ class TermContext:
     now: Callable[[], float] = wall_clock
     custom: Sources | None = None
     queue: Mapping[str, Any] | None = None
+    shadow: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ class Deciding:
     def of(cls, given: TermContext, name: str, policies: Policies) -> "Deciding":
         """Return it for the term ``name``, which decides by ``policies``."""
         settings, metrics, clock = given.settings, given.metrics, given.clock
-        shadows = Shadows(policies, metrics.policies, clock)
+        regrets = Regrets.begin(name, settings, given.scheduling, metrics.policies, clock)
+        shadows = Shadows(policies, metrics.policies, clock, regrets)
         recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
         last = LastCycles(name, given.scheduling) if settings.debug_dump else None
         outlooks = Outlooks.begin(name, settings, given.scheduling, metrics.outlook, clock)
@@ -146,7 +150,8 @@ class LeaderTerm:
         settings, metrics, clock, now = given.settings, given.metrics, given.clock, given.now
         dirty = asyncio.Event()
         self.metrics = metrics
-        self._queue = given.queue
+        self._queue, self._shadow = given.queue, given.shadow
+        self._namespace = settings.lease_namespace
 
         # 1. What is known: caches that the watches fill.
         from_settings = make_policy(given.scheduling)
@@ -256,6 +261,9 @@ class LeaderTerm:
                 )
                 if self._queue is not None:
                     making = default_queue.make(self._queue, self.state.tenancy, self._writes)
+                    group.create_task(making)
+                if self._shadow is not None:
+                    making = learned_shadow.make(self._shadow, self._namespace, self._writes)
                     group.create_task(making)
                 await self.policies.first_loaded(FIRST_LOAD_SECONDS)
                 group.create_task(self.suspensions.run())

@@ -452,8 +452,33 @@ class PolicyMetrics:
         )
         self.regret = make.gauge(
             "policy_shadow_regret_seconds",
-            "Forecast time saved by its order per gang, lately",
+            "How much longer a gang takes by the policy that decides than by the shadow, lately",
             "policy",
+        )
+        self.regret_low = make.gauge(
+            "policy_shadow_regret_low_seconds", "Lower 95 % bound of the regret", "policy"
+        )
+        self.regret_high = make.gauge(
+            "policy_shadow_regret_high_seconds", "Upper 95 % bound of the regret", "policy"
+        )
+        self.regret_share = make.gauge(
+            "policy_shadow_regret_ratio",
+            "The regret over the mean completion time by the policy that decides",
+            "policy",
+        )
+        self.regret_samples = make.gauge(
+            "policy_shadow_regret_samples", "Moments that the regret is the mean of", "policy"
+        )
+        self.shadow_samples = make.counter(
+            "shadow_samples",
+            "Moments due to be played forward by a shadow: taken; empty, as nothing had ended;"
+            " skipped, as another was being played or its rest was not over; or failed, because"
+            " the process that plays died, was late or unreadable, or the snapshot could not be"
+            " recorded",
+            "outcome",
+        )
+        self.shadow_sample_seconds = make.seconds(
+            "shadow_sample", "How long it takes to play a moment forward", _RENEWALS
         )
         self.size_agreement = make.gauge(
             "policy_shadow_size_agreement",

@@ -15,8 +15,9 @@ import structlog
 
 from bireme.core.decision import Decision
 from bireme.core.eta import StartRange
-from bireme.core.outlook import Cut, Outlook, Prospect
+from bireme.core.outlook import Outlook, Prospect
 from bireme.core.outlook_ranges import OutlookRanges
+from bireme.core.play import Cut
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot

@@ -26,6 +26,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Action, Decision
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
+from bireme.core.regret import Sample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
 from bireme.core.usage import UsageMeter, devices_held
@@ -38,12 +39,13 @@ from bireme.kube.policy_source import (
 )
 from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, with_canaries
-from bireme.rl.shadow import Difference, Outcome
+from bireme.rl.shadow import Difference, Outcome, outcome_of
 from bireme.tasks import Tasks
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.recording import Recording
+from bireme_operator.regrets import Contestant, Regrets
 from bireme_operator.rollout import (
     LATEST_CYCLES,
     MOST_OVERRULED,
@@ -56,10 +58,11 @@ from bireme_operator.rollout import (
 
 # A policy that was overruled counts as degraded until so many of its cycles went well.
 GOOD_CYCLES: Final = 20
-# Comparisons that agreement and regret are the mean of.
+# Cycles that agreement is the mean of, and moments that regret is.
 _WINDOW: Final = 200
-# After t seconds of thought shadows rest _REST * t: they get a tenth of a core.
-_REST: Final = 9.0
+# After t seconds of thought shadows rest _REST * t: they get a twentieth of a core, and as much
+# again for playing moments forward.
+_REST: Final = 19.0
 _log = structlog.get_logger(__name__)
 
 
@@ -73,6 +76,8 @@ class ShadowStats:
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _against: PolicySource = SETTINGS_SOURCE
 
     def add(self, found: Difference) -> None:
         """Count a cycle in which either of them started a gang."""
@@ -84,20 +89,22 @@ class ShadowStats:
         if found.same_sizes is not None:
             self._sizes.append(found.same_sizes)
 
+    def add_sample(self, found: Sample, active: PolicySource) -> None:
+        """Count a moment played forward beside ``active``; forget those beside another policy."""
+        if active != self._against:
+            self._samples.clear()
+            self._against = active
+        self._samples.append(found)
+
     @property
     def outcome(self) -> Outcome | None:
         """What it would have saved; None before the first moment was played forward."""
-        return None
+        return outcome_of(self._samples)
 
     @property
     def agreement(self) -> float:
         """Mean share of starts in common, from 0 to 1."""
         return fmean(each.agreement for each in self._latest)
-
-    @property
-    def regret_seconds(self) -> float:
-        """Mean regret per gang; positive where the shadow would have done better."""
-        return fmean(each.regret_seconds for each in self._latest)
 
     @property
     def size_agreement(self) -> float | None:
@@ -397,12 +404,17 @@ class Shadows:
     policies: Policies
     metrics: PolicyMetrics
     clock: Callable[[], float]
+    regrets: Regrets | None = None
     _tasks: Tasks = field(default_factory=Tasks)
     _rest_until: float = float("-inf")
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Have the shadows decide on ``snapshot`` too; skip it while they still think or rest."""
-        if not self.policies.shadows:
+        shadows = self.policies.shadows
+        if self.regrets is not None:
+            contestants = [self._contestant(each) for each in shadows]
+            self.regrets.submit(snapshot, decision, self.policies.deciding.source, contestants)
+        if not shadows:
             return
         if self._tasks or self.clock() < self._rest_until:
             self.metrics.shadow_cycles.labels("skipped").inc()
@@ -411,6 +423,16 @@ class Shadows:
 
     async def close(self) -> None:
         await self._tasks.close()
+        if self.regrets is not None:
+            await self.regrets.close()
+
+    def _contestant(self, shadow: LoadedPolicy) -> Contestant:
+        def count(sample: Sample, active: PolicySource) -> None:
+            # Another policy may decide by now, and what the shadow would save it is unknown.
+            if active == self.policies.deciding.source:
+                shadow.stats.shadow.add_sample(sample, active)
+
+        return Contestant(shadow.uid, shadow.source, count)
 
     async def _compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         began = self.clock()
@@ -444,7 +466,7 @@ def _compared(
     snapshot: ClusterSnapshot, decision: Decision, policy: Policy
 ) -> tuple[Decision, Difference]:
     theirs = run_cycle(snapshot, policy, explain=False)
-    return theirs, shadow.compare(decision, theirs, snapshot)
+    return theirs, shadow.compare(decision, theirs)
 
 
 def shares_of(decision: Decision, snapshot: ClusterSnapshot, policy: Policy) -> dict[str, Decision]:

@@ -138,6 +138,18 @@ class OperatorSettings:
     """The most memory of the process that looks ahead, beside that of the operator; 0 for no
     bound."""
 
+    shadow_interval_seconds: Annotated[float, Within(0)] = 600.0
+    """Least time between two moments from which a shadow and the active policy are played forward,
+    to tell the shadow's regret; 0 for never. Moments closer than that share most of their jobs."""
+
+    shadow_limit_seconds: Annotated[float, Above(0)] = 60.0
+    """Such a moment is played for four fifths of this time, and given up after all of it. A rest of
+    19 times as long as it took follows."""
+
+    shadow_memory_bytes: Annotated[int, Within(0)] = 268_435_456
+    """The most memory of the process that plays moments forward, beside that of the operator; 0 for
+    no bound."""
+
     log_level: LogLevel = "info"
     """Least severity that is logged: debug, info, warning or error."""
 

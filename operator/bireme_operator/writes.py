@@ -192,6 +192,16 @@ class Writes:
         async with self._report_slots:
             await self._client.create(names.path("queues"), queue)
 
+    async def create_policy(self, policy: Mapping[str, Any]) -> None:
+        async with self._report_slots:
+            await self._client.create(names.path("schedulingpolicies"), policy)
+
+    async def create_lease(self, lease: Mapping[str, Any]) -> None:
+        namespace = lease["metadata"]["namespace"]
+        async with self._report_slots:
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+            await self._client.create(path, lease)
+
     async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
         async with self._slots:
             await self._client.create(f"{_core(namespace)}/services", service)

@@ -4,7 +4,8 @@ A setting has one name in three spellings: ``wait_bound_seconds`` in the datacla
 ``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment. The environment
 takes precedence over the file, the file over the default. The file (named by ``BIREME_CONFIG``) has
 a section per dataclass, ``SchedulingSettings`` in ``scheduling`` and so on, so that the operator
-and the extender can share it; ``defaultQueue`` is the spec of a Queue, and the operator's to read.
+and the extender can share it; ``defaultQueue`` is the spec of a Queue and ``learnedShadow`` the
+checkpoint of a SchedulingPolicy, both the operator's to read.
 
 Settings are plain dataclasses because the core, which knows no pydantic, declares some of them.
 """
@@ -22,7 +23,7 @@ from pydantic.alias_generators import to_camel
 from bireme.core.errors import SettingError, nearest
 
 CONFIG_VARIABLE: Final = "BIREME_CONFIG"
-SECTIONS: Final = ("scheduling", "operator", "extender", "defaultQueue")
+SECTIONS: Final = ("scheduling", "operator", "extender", "defaultQueue", "learnedShadow")
 
 _T = TypeVar("_T")
 _WHOLE = re.compile(r"[+-]?[0-9]+")

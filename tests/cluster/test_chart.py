@@ -33,7 +33,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def release(cluster: Cluster, namespace: str, helm: Helm) -> Iterator[str]:
     """The chart installed into a namespace of the session's cluster; the release's name."""
     where = f"--namespace={namespace}"
-    flags = (WITHOUT_CRDS, "--set=defaultQueue.create=false")
+    flags = (WITHOUT_CRDS, "--set=defaultQueue.create=false,learnedShadow.create=false")
     done = helm("install", namespace, str(CHART), *flags, where, cluster=cluster)
     assert done.returncode == 0, done.stderr
     yield namespace

@@ -57,6 +57,7 @@ def test_settings_of_the_values_reach_the_programs_beside_what_the_chart_sets(he
         ("operator.settings.metricsPort=1", "additional properties 'metricsPort' not allowed"),
         ("scheduler.extender.settings.planWaitSeconds=2", "maximum: got 2, want 1"),
         ("defaultQueue.spec.limt=5", "at '/defaultQueue/spec': additional properties 'limt' not"),
+        ("learnedShadow.checkpoint.name=../x", "at '/learnedShadow/checkpoint/name': '../x' does"),
         ("defaultQueue.spec.userPriority=101", "at '/defaultQueue/spec/userPriority': maximum"),
         ("operator.records.volume.a.b=1,operator.records.volume.c.d=1", "maxProperties"),
     ],
@@ -78,6 +79,25 @@ def test_the_spec_of_the_default_queue_reaches_the_operator_unless_none_is_wante
         "userPriority": 50,
     }
     assert "defaultQueue" not in settings_of(helm.template("--set=defaultQueue.create=false"))
+
+
+def test_the_learned_shadow_comes_with_the_right_to_make_it_unless_it_is_not_wanted(
+    helm: Helm,
+) -> None:
+    def makers(text: str) -> list[dict[str, Any]]:
+        rules = [r for m in yaml.safe_load_all(text) if m and m["kind"] == "ClusterRole"
+                 for r in m["rules"]]  # fmt: skip
+        return [
+            r for r in rules if r["resources"] == ["schedulingpolicies"] and "create" in r["verbs"]
+        ]
+
+    text = helm.template()
+    assert settings_of(text)["learnedShadow"] == {"name": "learned-index"}
+    assert [rule["verbs"] for rule in makers(text)] == [["create"]]
+    for values in ("learnedShadow.create=false", "operator.mode=Observe"):
+        text = helm.template(f"--set={values}")
+        assert "learnedShadow" not in settings_of(text)
+        assert makers(text) == []
 
 
 @pytest.mark.parametrize("orderer", ["my.module:Class", "checkpoint:/var/lib/bireme/a"])

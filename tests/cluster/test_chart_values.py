@@ -405,7 +405,7 @@ def with_switches(values: Manifest) -> Manifest:
     shown = copy.deepcopy(values)
     shown["global"] = {}
     shown["operator"]["mode"] = "Apply"
-    shown["defaultQueue"]["create"] = True
+    shown["defaultQueue"]["create"] = shown["learnedShadow"]["create"] = True
     shown["priorityAndFairness"]["enabled"] = shown["networkPolicies"]["enabled"] = True
     shown["admission"]["enforce"]["enabled"] = shown["admission"]["operator"]["enabled"] = True
     shown["forecast"]["enabled"] = shown["monitoring"]["dashboards"]["enabled"] = True

@@ -86,6 +86,16 @@ def test_a_gang_of_a_tenant_runs_and_ends(tenant: Tenant) -> None:
     tenant.await_phase("train", "Succeeded")
 
 
+def test_the_learned_shadow_is_there_and_loaded(tenant: Tenant) -> None:
+    asked = ("get", "bsp", "bireme-learned-shadow", "-o=json")
+
+    def status() -> dict[str, Any]:
+        found = json.loads(tenant.cluster.kubectl(*asked, check=False) or "{}")
+        return {c["type"]: c["status"] for c in found.get("status", {}).get("conditions", ())}
+
+    tenant.eventually(status, lambda found: found == {"Loaded": "True", "Degraded": "False"})
+
+
 def test_a_pod_group_of_another_controller_is_placed(tenant: Tenant) -> None:
     assert "created" in submitted(tenant, pod_group("crew", 1))
     member = pod("crew-0", gpus=1, schedulerName="bireme")

@@ -268,7 +268,8 @@ def test_a_shadow_is_compared_in_metrics_and_status(tenant: Tenant, stack: Birem
     assert operator_sample(stack, 'bireme_policy_shadow_agreement{policy="policy"}') == 1.0
     assert operator_sample(stack, 'bireme_policy_deciding{policy="policy"}') == 0.0
     found: Mapping[str, float] = tenant.eventually(
-        lambda: tenant.status("policy", "SchedulingPolicy").get("shadow")
+        lambda: tenant.status("policy", "SchedulingPolicy").get("shadow"),
+        lambda found: "regret" in (found or {}),
     )
     assert (found["agreement"], found["regret"]) == (1.0, 0.0)
 

@@ -161,6 +161,9 @@ affinity:
 {{- if and .Values.defaultQueue.create (not $observes) -}}
 {{- $_ := set $all "defaultQueue" .Values.defaultQueue.spec -}}
 {{- end -}}
+{{- if and .Values.learnedShadow.create (not $observes) -}}
+{{- $_ := set $all "learnedShadow" .Values.learnedShadow.checkpoint -}}
+{{- end -}}
 {{- toYaml $all -}}
 {{- end -}}
 

@@ -81,7 +81,12 @@ def _compared(shadow: Json) -> Iterator[str]:
         yield f"{same:.0%} of the sizes"
     if (regret := shadow.get("regret")) is not None:
         better = "shorter" if regret > 0 else "longer"
-        yield f"jobs are forecast to take {abs(regret):.0f} s {better} on average in its order"
+        yield f"jobs would take {abs(regret):.0f} s {better} on average by its decisions"
+        low, high, moments = (shadow.get(name) for name in ("regretLow", "regretHigh", "samples"))
+        if low is None or high is None:
+            yield f"moments played: {moments or 0}, too few to say how sure that is"
+        else:
+            yield f"95 % interval {low:.0f} to {high:.0f} s, moments played: {moments or 0}"
 
 
 def _part(part: str, spec: Json) -> Iterator[str]:

@@ -11,7 +11,7 @@ import msgspec
 from bireme.cli import leader
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import Reader
-from bireme.core.outlook import Cut
+from bireme.core.play import Cut
 from bireme.core.times import duration
 from bireme.kube import quantities
 from bireme.kube.conditions import cleaned

@@ -16,7 +16,7 @@ import msgspec
 from bireme.cli import cluster as common
 from bireme.cli import leader
 from bireme.cli.arguments import Json, UsageError, naming, whole
-from bireme.core.outlook import Cut
+from bireme.core.play import Cut
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration

@@ -26,7 +26,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
 from bireme.core.errors import BiremeError, nearest
 from bireme.core.gangs import Gang, Key, Role, Task
-from bireme.core.outlook import Bounds, Cut, Play
+from bireme.core.play import Bounds, Cut, Play
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot

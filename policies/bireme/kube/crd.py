@@ -136,6 +136,7 @@ KINDS: Final = (
             Column("DECISIONS", "integer", ".status.decisions"),
             Column("FALLBACKS", "integer", ".status.fallbacks"),
             Column("AGREEMENT", "number", ".status.shadow.agreement", wide=True),
+            Column("REGRET", "number", ".status.shadow.regret", wide=True),
             _AGE,
         ),
     ),

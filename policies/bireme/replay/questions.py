@@ -16,6 +16,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, TypeAlias
@@ -26,6 +27,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.outlook import look_ahead
 from bireme.core.policy import Policy
+from bireme.core.regret import regret
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.what_if import WhatIfError
 from bireme.registry import make_policy
@@ -33,6 +35,7 @@ from bireme.replay.decisions import RecordedPolicies
 from bireme.replay.reader import Decoder
 from bireme.replay.record import Header, RecordError
 from bireme.replay.what_if import WhatIfAnswer, WhatIfQuestion, answers
+from bireme.rl.lookup import PolicySource
 
 _NICE: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
@@ -42,7 +45,19 @@ class OutlookQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="outloo
     """When should everybody who waits start? Answered by an :class:`OutlookAnswer`."""
 
 
-Question: TypeAlias = OutlookQuestion | WhatIfQuestion
+class RegretQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="regret"):
+    """What would a shadow make of it? Answered by a :class:`RegretAnswer`.
+
+    Attributes:
+        shadow: Where its policy comes from.
+        seconds: After so long it is answered by what was played until then.
+    """
+
+    shadow: PolicySource
+    seconds: float
+
+
+Question: TypeAlias = OutlookQuestion | RegretQuestion | WhatIfQuestion
 
 
 class ProspectAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +79,14 @@ class OutlookAnswer(msgspec.Struct, frozen=True):
     cut: str
 
 
+class RegretAnswer(msgspec.Struct, frozen=True):
+    """A :class:`bireme.core.regret.Sample`; of no gangs where none had ended."""
+
+    active_seconds: float = 0.0
+    shadow_seconds: float = 0.0
+    gangs: int = 0
+
+
 class Call(msgspec.Struct, frozen=True):
     """A question, and how it is to be answered.
 
@@ -82,9 +105,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def answer(
-    question: Question, snapshot: ClusterSnapshot, policy: Policy
-) -> OutlookAnswer | WhatIfAnswer:
-    """Return the answer on ``snapshot`` where ``policy`` decides."""
+    question: Question,
+    snapshot: ClusterSnapshot,
+    policy: Policy,
+    make: Callable[[PolicySource], Policy],
+) -> OutlookAnswer | RegretAnswer | WhatIfAnswer:
+    """Return the answer on ``snapshot`` where ``policy`` decides; ``make`` makes others."""
     match question:
         case OutlookQuestion():
             # Explained: only then the first reservation says when it should come true.
@@ -94,6 +120,14 @@ def answer(
                 for each in found.prospects
             ]
             return OutlookAnswer(found.now, found.until, prospects, found.cycles, found.cut)
+        case RegretQuestion(shadow, seconds):
+            until = time.monotonic() + seconds
+            sample = regret(
+                snapshot, policy, make(shadow), is_time_left=lambda: time.monotonic() < until
+            )
+            if sample is None:
+                return RegretAnswer()
+            return RegretAnswer(sample.active_seconds, sample.shadow_seconds, sample.gangs)
         case WhatIfQuestion(asked, known):
             try:
                 told = answers(asked, known, snapshot, policy, time.monotonic)
@@ -120,10 +154,15 @@ def _answered(given: IO[bytes]) -> bytes:
     cycle = Decoder(header.settings).decode(given.readline())
     made = make_policy(header.settings)
     policies = RecordedPolicies(made, header.settings, call.checkpoints)
-    policy = policies.policy(cycle.source)
-    if policy is None:
-        raise RecordError(f"its policy cannot be made: {policies.faults[cycle.source]}")
-    return msgspec.json.encode(answer(call.question, cycle.snapshot, policy))
+
+    def made_of(source: PolicySource) -> Policy:
+        policy = policies.policy(source)
+        if policy is None:
+            raise RecordError(f"its policy cannot be made: {policies.faults[source]}")
+        return policy
+
+    found = answer(call.question, cycle.snapshot, made_of(cycle.source), made_of)
+    return msgspec.json.encode(found)
 
 
 def _bound(call: Call) -> None:

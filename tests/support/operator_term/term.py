@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +40,22 @@ async def leading(
     scheduling: SchedulingSettings | None = None,
     now: Callable[[], float] = wall_clock,
     default_queue: Manifest | None = None,
+    shadow: Manifest | None = None,
     **settings: Any,
 ) -> AsyncIterator[LeaderTerm]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
 
     ``fence`` is asked before every write. A term that ends by itself fails the test.
-    ``default_queue`` is the spec of the Queue that it makes where there is none.
+    ``default_queue`` is the spec of the Queue that it makes where there is none, ``shadow`` the
+    checkpoint of the learned shadow that it makes.
     """
     client = await ApiClient.connect(api.kubeconfig(folder))
     client.fence = fence
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
     process = (client, chosen, decides, OperatorMetrics())
-    term = LeaderTerm(
-        TermContext(*process, epoch, "test", lambda: None, now=now, queue=default_queue)
-    )
+    given = TermContext(*process, epoch, "test", lambda: None, now=now)
+    term = LeaderTerm(replace(given, queue=default_queue, shadow=shadow))
     async with running(term, client):
         yield term
 

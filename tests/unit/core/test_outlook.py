@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
-from bireme.core.outlook import Bounds, Cut, Outlook, look_ahead
+from bireme.core.outlook import Outlook, look_ahead
+from bireme.core.play import Bounds, Cut
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings

@@ -6,9 +6,10 @@ import pytest
 
 from bireme.core.decision import Admit, Decision
 from bireme.core.eta import COVERAGE, StartRange
-from bireme.core.outlook import Cut, Outlook, Prospect
+from bireme.core.outlook import Outlook, Prospect
 from bireme.core.outlook_ranges import OutlookRanges
 from bireme.core.placement import Placement
+from bireme.core.play import Cut
 from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
 from bireme.testing import a_gang

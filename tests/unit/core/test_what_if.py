@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Window
-from bireme.core.outlook import Bounds, Cut, look_ahead
+from bireme.core.outlook import look_ahead
+from bireme.core.play import Bounds, Cut
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason

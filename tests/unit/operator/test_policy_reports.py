@@ -7,6 +7,7 @@ import pytest
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
+from bireme.core.regret import Sample
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts
@@ -112,7 +113,7 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     assert condition_of(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
     assert "shadow" not in status
     (shadow,) = policies.shadows
-    found = Difference(1.0, None, 0.0), Difference(0.5, 0.25, 12.34)
+    found = Difference(1.0, None), Difference(0.5, 0.25)
     shadow.stats.shadow.add_sizes(found[0])
     assert "shadow" not in await status_of(policies, "s")
     shadow.stats.shadow.add_sizes(found[1])
@@ -120,13 +121,20 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     for each in found:
         shadow.stats.shadow.add(each)
     status = await status_of(policies, "s")
-    assert status["shadow"] == {
-        "decisions": 2,
-        "agreement": 0.75,
-        "regret": 6.2,
-        "sizeAgreement": 0.25,
-    }
+    likeness = {"decisions": 2, "agreement": 0.75, "sizeAgreement": 0.25}
+    assert status["shadow"] == likeness
     assert "decisions" not in status
+    decides = policies.deciding.source
+    for _ in range(39):
+        shadow.stats.shadow.add_sample(Sample(112.34, 100.0), decides)
+    told = {"samples": 39, "regret": 12.3, "regretShare": 0.1098}
+    assert (await status_of(policies, "s"))["shadow"] == {**likeness, **told}
+    shadow.stats.shadow.add_sample(Sample(112.34, 100.0), decides)
+    told |= {"samples": 40, "regretLow": 12.3, "regretHigh": 12.3}
+    assert (await status_of(policies, "s"))["shadow"] == {**likeness, **told}
+    shadow.stats.shadow.add_sample(Sample(90.0, 100.0), PolicySource("another"))
+    told = {"samples": 1, "regret": -10.0, "regretShare": -0.1111}
+    assert (await status_of(policies, "s"))["shadow"] == {**likeness, **told}, "beside that alone"
 
 
 async def test_one_shadow_too_many_is_not_loaded(policies: Policies) -> None:

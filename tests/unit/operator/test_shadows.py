@@ -85,9 +85,8 @@ async def test_every_shadow_is_compared_with_what_was_decided() -> None:
     board.submit()
     await settled(lambda: board.cycles("compared") == 2)
     same, other = (shadow.stats for shadow in board.loaded.shadows)
-    assert (same.shadow.agreement, same.shadow.regret_seconds) == (1.0, 0.0)
+    assert same.shadow.agreement == 1.0
     assert other.shadow.agreement == 0.0, "it would start the small one instead"
-    assert other.shadow.regret_seconds > 0.0, "and the mean would be shorter"
     assert (same.decisions, other.decisions) == (1, 1)
 
 
@@ -119,7 +118,7 @@ async def test_busy_shadows_skip_cycles_and_say_so() -> None:
     await settled(lambda: board.cycles("compared"))
 
 
-async def test_shadows_rest_nine_times_as_long_as_they_thought() -> None:
+async def test_shadows_rest_nineteen_times_as_long_as_they_thought() -> None:
     board = Board()
     gated = Gated(board.clock, 2.0)
     board.loaded.shadows = Loaded(gated).shadows
@@ -127,7 +126,7 @@ async def test_shadows_rest_nine_times_as_long_as_they_thought() -> None:
     board.submit()
     await settled(lambda: board.cycles("compared") == 1)
     await asyncio.sleep(0)
-    board.clock.advance(17.9)
+    board.clock.advance(37.9)
     board.submit()
     assert board.cycles("skipped") == 1
     board.clock.advance(0.2)

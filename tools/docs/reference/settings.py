@@ -23,7 +23,10 @@ the file that `{CONFIG_VARIABLE}` names, under its section, or by its variable i
 which wins. Operator and extender read the same file; each refuses a key that nobody would read. In
 the chart the sections are the values `scheduling`, `operator.settings` and
 `scheduler.extender.settings`. A section `defaultQueue`, in the chart `defaultQueue.spec`, is the
-spec of a [Queue](api.md#queue) `default`, which the operator makes where there is none.
+spec of a [Queue](api.md#queue) `default`, which the operator makes where there is none. A section
+`learnedShadow`, in the chart `learnedShadow.checkpoint`, is the checkpoint of a
+[SchedulingPolicy](api.md#schedulingpolicy) `bireme-learned-shadow`, which it makes once per
+version.
 
 ```yaml
 scheduling:
