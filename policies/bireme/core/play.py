@@ -13,11 +13,11 @@ the policy given. These are the rules:
 *   Nobody arrives, nothing fails, node pools do not grow, and run times are as the course has them.
 *   Volumes that pods of a node share take no place of it.
 *   By default no time is a decision of its own, and the play stops when all have started: a wait
-    bound that passes, or service that doubles, counts from the next end on. So a stop for service
-    is foreseen late. With a course given it is: the cycle runs too when a wait bound or a minimum
-    run time passes and when a resize has settled, and while somebody waits or is elastic a minute
-    after whatever happened last, then after twice as long each time. It goes on until all have
-    ended.
+    bound that passes, or service that takes a step, counts from the next end on. So a stop for
+    service is foreseen late. With a course given it is: the cycle runs too when a wait bound or a
+    minimum run time passes and when a resize has settled, and while somebody waits or is elastic a
+    minute after whatever happened last, then after twice as long each time. It goes on until all
+    have ended.
 
 **It is bounded.** Steps grow with how far ahead they are: what ends within one step, a share
 ``coarseness`` of the time ahead or ``least_step_seconds``, ends together, at the last of the ends

@@ -117,6 +117,8 @@ def regret(
 
     The policies are asked as in a cycle, so they must not learn from being asked.
     """
+    # Node pools do not grow in a play, so neither policy may count on it at the first moment.
+    snapshot = replace(snapshot, growable=())
     plays = [_play(snapshot, policy, bounds, restarts) for policy in (active, shadow)]
     going = [(play, iter(play)) for play in plays]
     limit = math.inf

@@ -225,7 +225,7 @@ class ActionMAPPO(MAPPO):
                 {name: seen[part] for name, seen in rollout.observations.items()},
                 taken(rollout.actions, part),
             )
-            for part in rows.split(_ROWS)
+            for part in (rows[at : at + _ROWS] for at in range(0, len(rollout), _ROWS))
         ]
         played = np.zeros_like(rollout.rewards)
         played[rollout.is_active] = np.asarray(torch.cat(found).cpu())
