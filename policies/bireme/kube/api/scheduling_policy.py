@@ -82,8 +82,9 @@ class RolloutSpec(ApiModel):
     place in more than half of its latest 20 cycles. It stays so until its spec changes."""
     minimum_samples: Annotated[int, Field(ge=2, le=1_000_000)] = 40
     """Comparisons before an interval counts; of very few there is none."""
-    margin: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """How much better it must be: a share of the time that gangs take, such as 0.02."""
+    margin: Annotated[float, Field(ge=0, le=1)] = 0.02
+    """How much better it must be: a share of the time that gangs take. The interval is looked at
+    again and again, so with 0 a policy that is only as good passes by chance sooner or later."""
 
 
 class SchedulingPolicySpec(ApiModel):
