@@ -323,8 +323,12 @@ def _add_rollout(wanted: Status, policy: PolicyFacts, policies: Policies, now: f
         for each in wanted["conditions"]
         if each["type"] not in (PROMOTED, ROLLED_BACK) or (is_told and each["type"] == done)
     ]
-    if done and step is not None:
-        with_condition(wanted, done, True, step.reason, cleaned(step.message), now)
+    if step is not None:
+        told = True, step.reason, cleaned(step.message), now
+        if done == ROLLED_BACK:
+            with_condition(wanted, ROLLED_BACK, *told)
+        elif done:
+            with_condition(wanted, PROMOTED, *told)
     may_promote = stage in (Stage.SHADOW, Stage.CANARY) and asked.promote == "Automatic"
     is_deciding = stage is Stage.CANARY or policies.deciding.uid == policy.uid
     may_roll_back = is_deciding and asked.roll_back == "Automatic"
@@ -334,9 +338,11 @@ def _add_rollout(wanted: Status, policy: PolicyFacts, policies: Policies, now: f
     words = in_words(evidence[1].outcome, asked)
     if evidence[0].uid != policy.uid:
         words = f"compared with {evidence[0].name or 'the policy of the settings'}: {words}"
-    for may, kind in ((may_promote, PROMOTED), (may_roll_back, ROLLED_BACK)):
-        if may:
-            with_condition(wanted, kind, False, Reason.COMPARISON_OPEN, cleaned(words), now)
+    still_open = False, Reason.COMPARISON_OPEN, cleaned(words), now
+    if may_promote:
+        with_condition(wanted, PROMOTED, *still_open)
+    if may_roll_back:
+        with_condition(wanted, ROLLED_BACK, *still_open)
 
 
 def _add_stats(

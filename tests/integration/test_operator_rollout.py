@@ -145,14 +145,14 @@ async def test_a_shadow_that_does_better_is_promoted_and_its_rival_may_take_over
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained) as term:
         await becomes(api, "True PolicyLoaded")
         await becomes(api, "True PolicyLoaded", "shadow")
-        await until(lambda: told(term, "shadow", Outcome(40, 9.0, 4.0, 14.0, 0.03)))
+        await until(lambda: told(term, "shadow", Outcome(40, 9.0, 4.0, 14.0, 0.09)))
         assert await node_of(api, "one") == "n0"
         await until(lambda: status_in(api, "shadow")["stage"] == "Active")
         assert status_in(api, "shadow")["conditions"]["Promoted"] == "True OutcomeBetter"
-        assert "9.0 s less (3.0%)" in words(api, "Promoted", "shadow")
+        assert "9.0 s less (9.0%)" in words(api, "Promoted", "shadow")
         await becomes(api, "False Superseded")
         assert await node_of(api, "two") == "n2"
-        await until(lambda: told(term, "shadow", Outcome(40, 9.0, 4.0, 14.0, 0.03)))
+        await until(lambda: told(term, "shadow", Outcome(40, 9.0, 4.0, 14.0, 0.09)))
         submit(api, training_job("three"))
         await until(lambda: status_in(api, "shadow")["stage"] == "RolledBack")
         assert "compared with SchedulingPolicy policy" in words(api, "RolledBack", "shadow")

@@ -179,8 +179,8 @@ class SchedulingPolicyStatus(ApiModel):
 
     conditions: Conditions = ()
     """Loaded: it decides, or is compared as a shadow. Degraded: the rules lately had to decide in
-    its place. Promoted, RolledBack: whether the operator did so by spec.rollout, and by which
-    numbers."""
+    its place. Promoted: the operator lets it decide, by spec.rollout. RolledBack: the operator
+    took it back. Both have the numbers, also before anything was done."""
     stage: Literal["Active", "Canary", "Shadow", "RolledBack"] | None = None
     """The stage that counts: that of the spec, unless the operator promoted the policy or rolled it
     back by spec.rollout. Every change of the spec begins anew."""
