@@ -117,7 +117,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """One long job and short ones, on few nodes, for two seeds; and a short series."""
     monkeypatch.setattr(node_pools, "SEEDS", 2)
     monkeypatch.setattr(node_pools, "philly", lambda _: whole_trace())
-    floors = {name: node_pools.FLOORS[name] for name in ("reactive", "lsp-0.9", "oracle")}
+    floors = {
+        name: node_pools.FLOORS[name] for name in ("reactive", "lsp-0.9", "headroom-1", "oracle")
+    }
     monkeypatch.setattr(node_pools, "FLOORS", floors)
     monkeypatch.setattr(node_pools, "make", lambda *_, **__: [SeasonalNaive()])
     found = Table(title="s", columns=(), rows=())
