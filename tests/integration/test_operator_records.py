@@ -13,7 +13,7 @@ from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import furnish, leading, phases, status, submit, until
 from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
 
-EAGER = SchedulingSettings(min_runtime_seconds=0)
+EAGER = SchedulingSettings(min_runtime_seconds=0, service_threshold=0)
 
 
 def gang(name: str, workers: int = 4, **spec: Any) -> Manifest:

@@ -221,18 +221,24 @@ class _GrowingPools:
             for pool in snapshot.growable
             if pool.room + pool.coming and not pool.is_late(snapshot.now)
         ]
+        self._snapshot = snapshot
         self._nodes = np.array([pool.room + pool.coming for pool in pools], dtype=np.int64)
         templates = [replace(p.template, name=f"{at:06}") for at, p in enumerate(pools)]
         levels, models = snapshot.nodes.topology_levels, snapshot.nodes.gpu_models
         table = NodeTable(templates, levels, models)
         self._one_of_each = FreeCapacity(table, table.fixed)
+        # Thousands of gangs have few shapes.
+        self._take: dict[object, bool] = {}
 
     def take(self, gang: Gang) -> bool:
         """Return whether new nodes alone have room for every task of ``gang``, each for itself."""
-        return all(
-            int(self._one_of_each.replicas(task) @ self._nodes) >= task.replicas
-            for task in gang.tasks
-        )
+        shape = self._snapshot.shape(gang)
+        if shape not in self._take:
+            self._take[shape] = all(
+                int(self._one_of_each.replicas(task) @ self._nodes) >= task.replicas
+                for task in gang.tasks
+            )
+        return self._take[shape]
 
 
 def _served(gang: Gang, snapshot: ClusterSnapshot) -> float:

@@ -108,7 +108,8 @@ class OperatorProcess(Process):
     """The operator around lease and term, its own kinds brought by reflectors."""
 
     term: LeaderTerm | None = None
-    settings = OperatorSettings(node_lost_seconds=20.0)
+    # No process can be started in simulated time, as playing a moment of a shadow forward would.
+    settings = OperatorSettings(node_lost_seconds=20.0, shadow_interval_seconds=0)
 
     async def _live(self) -> None:
         ended = asyncio.Event()
