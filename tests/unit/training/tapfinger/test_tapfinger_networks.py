@@ -33,10 +33,10 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return part
 
 
-def a_question(pools: int = 3, slots: int = 4, runs: int = 2) -> list[Tensor]:
+def a_question(pools: int = 3, slots: int = 4, runs: int = 2, types: int = 0) -> list[Tensor]:
     return [
-        drawn(pools, slots, PENDING_FEATURES, seed=1),
-        drawn(pools, runs, RUNNING_FEATURES, seed=2),
+        drawn(pools, slots, PENDING_FEATURES + types, seed=1),
+        drawn(pools, runs, RUNNING_FEATURES + types, seed=2),
         drawn(pools, POOL_FEATURES, seed=3),
     ]
 
@@ -124,7 +124,8 @@ def test_tasks_taken_at_random_are_others_in_other_moments_and_nothing_learns_th
 def test_the_papers_size_is_built_and_answers() -> None:
     agents = TapAgents(PaperRecipe.design)
     weights = sum(part.numel() for part in agents.network.parameters())
-    answer = ServedPools(agents.network)(*a_question(), drawn(3, 4, 5, SIZE_FEATURES))
+    asked = a_question(types=PaperRecipe.design.types)
+    answer = ServedPools(agents.network)(*asked, drawn(3, 4, 5, SIZE_FEATURES))
     assert weights > 2_000_000
     assert answer.shape == (3 * 4 * 7,)
     assert answer.isfinite().all()
