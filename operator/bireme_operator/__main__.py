@@ -18,7 +18,7 @@ with importing():
     from bireme import logs, settings_source
     from bireme.core.errors import SettingError
     from bireme.core.settings import SchedulingSettings
-    from bireme_operator import default_queue, learned_shadow
+    from bireme_operator import first_objects
     from bireme_operator.app import Operator, StartError
     from bireme_operator.settings import OperatorSettings
 
@@ -32,8 +32,8 @@ def _run() -> int:
     document = settings_source.document(os.environ)
     settings = settings_source.read(OperatorSettings, os.environ, document)
     scheduling = settings_source.read(SchedulingSettings, os.environ, document)
-    queue = default_queue.spec_of(document)
-    shadow = learned_shadow.checkpoint_of(document)
+    queue = first_objects.queue_spec(document)
+    shadow = first_objects.shadow_checkpoint(document)
     logs.configure(settings.log_level)
     return uvloop.run(run(settings, scheduling, queue, shadow))
 

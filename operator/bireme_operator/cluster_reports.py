@@ -225,7 +225,7 @@ def policy_status(
     is_loaded, reason, message = verdict
     before = {c["type"]: c for c in policy.status.get("conditions") or ()}
     wanted: Status = {"conditions": list(before.values()), "observedGeneration": policy.generation}
-    wanted["stage"] = str(policies.known.standing(policy).stage)
+    wanted["stage"] = str(policies.known.effective_stage(policy).stage)
     with_condition(wanted, LOADED, is_loaded, reason, cleaned(message), now)
     _add_rollout(wanted, policy, policies, now)
     decider = policies.decider(policy)
@@ -242,7 +242,7 @@ def _verdict(
     policy: PolicyFacts, policies: Policies, queues: Mapping[str, Queue]
 ) -> tuple[bool, Reason, str] | None:
     """Return whether it is loaded, why, and what that means; None while it loads."""
-    stage, known = policies.known.standing(policy).stage, policies.known
+    stage, known = policies.known.effective_stage(policy).stage, policies.known
     match stage:
         case Stage.ROLLED_BACK:
             message = "it was rolled back and decides nothing; change its spec to begin anew"
@@ -269,7 +269,7 @@ def _verdict(
 
 
 def _superseded(active: PolicyFacts, policies: Policies) -> str:
-    if policies.known.standing(active).promoted:
+    if policies.known.effective_stage(active).promoted:
         return f"SchedulingPolicy {active.name} was promoted, and decides"
     return f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
 
@@ -313,11 +313,13 @@ def _meanwhile(stage: Stage, policies: Policies) -> str:
 
 def _add_rollout(wanted: Status, policy: PolicyFacts, policies: Policies, now: float) -> None:
     """Set the conditions Promoted and RolledBack where ``policy`` asks for it, or it was done."""
-    standing, step = policies.known.standing(policy), policies.rollouts.step(policy)
-    stage, asked = standing.stage, policy.rollout
+    effective_stage, step = policies.known.effective_stage(policy), policies.rollouts.step(policy)
+    stage, asked = effective_stage.stage, policy.rollout
     # Of another generation they say nothing; what a leader before has done stays as it told it.
     is_told = policy.status.get("observedGeneration") == policy.generation
-    done = ROLLED_BACK if stage is Stage.ROLLED_BACK else PROMOTED if standing.promoted else ""
+    done = (
+        ROLLED_BACK if stage is Stage.ROLLED_BACK else PROMOTED if effective_stage.promoted else ""
+    )
     wanted["conditions"] = [
         each
         for each in wanted["conditions"]
@@ -353,7 +355,7 @@ def _add_stats(
     message = f"the rules answered in its place: {stats.why}" if is_degraded else ""
     with_condition(wanted, DEGRADED, is_degraded, reason, cleaned(message), now)
     wanted["fallbacks"] = stats.fallbacks
-    if policies.known.standing(policy).stage is not Stage.SHADOW:
+    if policies.known.effective_stage(policy).stage is not Stage.SHADOW:
         wanted["decisions"] = stats.decisions
     evidence = policies.evidence(policy)
     if evidence is not None and (shown := _shadow_status(evidence[1])):
@@ -403,8 +405,10 @@ class PolicyReports(StatusReports):
         # The comparison of a rival is told on the policy that decides, in words.
         found = {n: policies.evidence(p) for n, p in policies.known.known.items()}
         shadows = {n: each[1] for n, each in found.items() if each and each[0].name == n}
-        standing = policies.known.standing
-        metrics.show_stages({n: str(standing(p).stage) for n, p in policies.known.known.items()})
+        effective_stage = policies.known.effective_stage
+        metrics.show_stages(
+            {n: str(effective_stage(p).stage) for n, p in policies.known.known.items()}
+        )
         compared = {name: found for name, found in shadows.items() if found.cycles}
         sizes = {name: found.size_agreement for name, found in shadows.items()}
         outcomes = {name: o for name, each in shadows.items() if (o := each.outcome) is not None}

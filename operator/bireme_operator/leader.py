@@ -25,7 +25,7 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
 from bireme.registry import make_policy
 from bireme.rl import lookup
-from bireme_operator import default_queue, learned_shadow
+from bireme_operator import first_objects
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.cluster_reports import (
@@ -260,11 +260,11 @@ class LeaderTerm:
                     pods=len(self.state.members),
                 )
                 if self._queue is not None:
-                    making = default_queue.make(self._queue, self.state.tenancy, self._writes)
-                    group.create_task(making)
+                    made = (self._queue, self.state.tenancy, self._writes)
+                    group.create_task(first_objects.make_default_queue(*made))
                 if self._shadow is not None:
-                    making = learned_shadow.make(self._shadow, self._namespace, self._writes)
-                    group.create_task(making)
+                    shadow = (self._shadow, self._namespace, self._writes)
+                    group.create_task(first_objects.make_learned_shadow(*shadow))
                 await self.policies.first_loaded(FIRST_LOAD_SECONDS)
                 group.create_task(self.suspensions.run())
                 group.create_task(self.loop.run())

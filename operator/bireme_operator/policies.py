@@ -199,7 +199,7 @@ class Policies:
     ) -> None:
         self.known = SchedulingPolicies(self._observe)
         self.rollouts = Rollouts(self._count_step)
-        self.known.standing = self.rollouts.standing
+        self.known.effective_stage = self.rollouts.effective_stage
         self._settings = LoadedPolicy(settings)
         self.deciding = self.in_force = self._settings
         self.canaries: tuple[LoadedPolicy, ...] = ()
@@ -229,7 +229,7 @@ class Policies:
         """
         if self.deciding.uid == policy.uid:
             return self.deciding
-        match self.known.standing(policy).stage:
+        match self.known.effective_stage(policy).stage:
             case Stage.CANARY:
                 return self._value(policy)
             case Stage.SHADOW:
@@ -307,7 +307,8 @@ class Policies:
         if first is not None:
             return first
         known = {
-            policy.uid: self.known.standing(policy).stage for policy in self.known.known.values()
+            policy.uid: self.known.effective_stage(policy).stage
+            for policy in self.known.known.values()
         }
         if known.get(self.deciding.uid) is not Stage.ROLLED_BACK:
             return self.deciding  # until the one that counts is loaded
@@ -347,7 +348,7 @@ class Policies:
 
     def _fault_of(self, policy: PolicyFacts, stats: PolicyStats) -> tuple[Reason, str] | None:
         """Return why ``policy``, which decides, should be rolled back; None if it should not."""
-        is_canary = self.known.standing(policy).stage is Stage.CANARY
+        is_canary = self.known.effective_stage(policy).stage is Stage.CANARY
         instead = (self.deciding if is_canary else self._rival).name
         next_one = f"SchedulingPolicy {instead} decides" if instead else "the settings decide"
         if stats.lately_overruled >= MOST_OVERRULED:
@@ -381,7 +382,7 @@ class Policies:
         return False
 
     def _count_step(self, step: Step) -> None:
-        is_rollback = step.standing.stage is Stage.ROLLED_BACK
+        is_rollback = step.effective_stage.stage is Stage.ROLLED_BACK
         counter = self._metrics.rollbacks if is_rollback else self._metrics.promotions
         counter.labels(step.reason.value).inc()
 

@@ -23,7 +23,7 @@ import structlog
 
 from bireme.core.reasons import Reason
 from bireme.kube.api.scheduling_policy import RolloutSpec
-from bireme.kube.policy_source import PolicyFacts, Stage, Standing
+from bireme.kube.policy_source import EffectiveStage, PolicyFacts, Stage
 from bireme.rl.shadow import Outcome
 
 LATEST_CYCLES: Final = 20
@@ -38,7 +38,7 @@ class Step:
     """A promotion or a rollback of one generation of a policy, and why it was taken."""
 
     generation: int
-    standing: Standing
+    effective_stage: EffectiveStage
     reason: Reason
     message: str
 
@@ -51,10 +51,10 @@ class Rollouts:
         self._count = 0
         self._on_step = on_step
 
-    def standing(self, policy: PolicyFacts) -> Standing:
+    def effective_stage(self, policy: PolicyFacts) -> EffectiveStage:
         """Return the stage that counts: by the last step, else as the status or the spec says."""
         step = self.step(policy)
-        return policy.standing if step is None else step.standing
+        return policy.effective_stage if step is None else step.effective_stage
 
     def step(self, policy: PolicyFacts) -> Step | None:
         """Return the last step that this leader took with this spec; None without one."""
@@ -70,25 +70,27 @@ class Rollouts:
         self._require(policy, Stage.SHADOW, Stage.CANARY)
         self._count += 1
         # It sorts behind every time that a status tells, and behind those promoted before it.
-        standing = Standing(Stage.ACTIVE, f"~{self._count:09}")
-        self._take(policy, standing, Reason.OUTCOME_BETTER, message)
+        effective_stage = EffectiveStage(Stage.ACTIVE, f"~{self._count:09}")
+        self._take(policy, effective_stage, Reason.OUTCOME_BETTER, message)
 
     def roll_back(self, policy: PolicyFacts, reason: Reason, message: str) -> None:
         """Let ``policy`` decide nothing more; raises ValueError unless it is Active or Canary."""
         self._require(policy, Stage.ACTIVE, Stage.CANARY)
-        self._take(policy, Standing(Stage.ROLLED_BACK), reason, message)
+        self._take(policy, EffectiveStage(Stage.ROLLED_BACK), reason, message)
 
     def _require(self, policy: PolicyFacts, *stages: Stage) -> None:
-        if (stage := self.standing(policy).stage) not in stages:
+        if (stage := self.effective_stage(policy).stage) not in stages:
             raise ValueError(f"policy {policy.name!r} is {stage}, not {' or '.join(stages)}")
 
-    def _take(self, policy: PolicyFacts, standing: Standing, reason: Reason, message: str) -> None:
-        step = Step(policy.generation, standing, reason, message)
+    def _take(
+        self, policy: PolicyFacts, effective_stage: EffectiveStage, reason: Reason, message: str
+    ) -> None:
+        step = Step(policy.generation, effective_stage, reason, message)
         self._steps[policy.uid] = step
         _log.warning(
             "policy changes its stage",
             policy=policy.name,
-            stage=str(standing.stage),
+            stage=str(effective_stage.stage),
             reason=str(reason),
             why=message,
         )

@@ -8,7 +8,7 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.kube import names
 from bireme.testing import a_node
-from bireme_operator.default_queue import spec_of
+from bireme_operator.first_objects import queue_spec
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
 from tests.support.kubelets import FakeKubelets, runs
@@ -82,11 +82,11 @@ async def test_a_refusal_ends_nothing_but_the_attempt(api: FakeApi, tmp_path: Pa
 
 
 def test_a_spec_that_is_none_is_refused_by_its_place_at_the_start() -> None:
-    assert spec_of({}) is None
-    assert spec_of({"defaultQueue": {}}) == {}
+    assert queue_spec({}) is None
+    assert queue_spec({"defaultQueue": {}}) == {}
     with pytest.raises(SettingError, match=r"^defaultQueue\.userPriority in the settings file"):
-        spec_of({"defaultQueue": {"userPriority": 101}})
+        queue_spec({"defaultQueue": {"userPriority": 101}})
     with pytest.raises(SettingError, match=r"^defaultQueue\.limt in the settings file"):
-        spec_of({"defaultQueue": {"limt": {}}})
+        queue_spec({"defaultQueue": {"limt": {}}})
     with pytest.raises(SettingError, match=r"^defaultQueue in the settings file"):
-        spec_of({"defaultQueue": "research"})
+        queue_spec({"defaultQueue": "research"})

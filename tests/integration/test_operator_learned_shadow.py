@@ -8,8 +8,9 @@ import pytest
 
 from bireme.core.errors import SettingError
 from bireme.kube import names
-from bireme_operator import learned_shadow
-from bireme_operator.learned_shadow import NAME, checkpoint_of
+from bireme_operator import first_objects
+from bireme_operator.first_objects import SHADOW_NAME as NAME
+from bireme_operator.first_objects import shadow_checkpoint
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
 from tests.support.operator_term.term import leading, until
@@ -56,7 +57,7 @@ async def test_one_that_was_deleted_stays_so_until_another_version_comes(
         await until(lambda: api.store.collection(names.path("queues")).objects)
         await asyncio.sleep(0.2)
         assert made(api) is None
-    monkeypatch.setattr(learned_shadow, "version", lambda _: "99.0.0+local")
+    monkeypatch.setattr(first_objects, "version", lambda _: "99.0.0+local")
     async with leading(api, tmp_path, shadow=CHECKPOINT):
         await until(lambda: made(api))
 
@@ -68,7 +69,7 @@ async def test_one_that_was_made_active_stays_as_it_is(
         await until(lambda: made(api))
     promoted = {**made(api), "spec": {"checkpoint": CHECKPOINT, "stage": "Active"}}
     api.put(f"{POLICIES}/{NAME}", promoted)
-    monkeypatch.setattr(learned_shadow, "version", lambda _: "99.0.0")
+    monkeypatch.setattr(first_objects, "version", lambda _: "99.0.0")
     async with leading(api, tmp_path, shadow=CHECKPOINT) as term:
         await until(lambda: term.policies.deciding.name == NAME)
         await until(lambda: len(api.store.collection(LEASES).objects) == 2)
@@ -92,7 +93,7 @@ async def test_it_is_made_when_the_api_server_can_again(api: FakeApi, tmp_path: 
 
 
 def test_a_checkpoint_that_is_none_is_refused_by_its_place_at_the_start() -> None:
-    assert checkpoint_of({}) is None
-    assert checkpoint_of({"learnedShadow": CHECKPOINT}) == CHECKPOINT
+    assert shadow_checkpoint({}) is None
+    assert shadow_checkpoint({"learnedShadow": CHECKPOINT}) == CHECKPOINT
     with pytest.raises(SettingError, match=r"^learnedShadow\.name in the settings file"):
-        checkpoint_of({"learnedShadow": {"name": "../x"}})
+        shadow_checkpoint({"learnedShadow": {"name": "../x"}})

@@ -11,6 +11,7 @@ from bireme.cli import cluster as common
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ask
 from bireme.core.policy import PARTS
+from bireme.kube.api.scheduling_policy import RolloutSpec
 from bireme.kube.conditions import cleaned
 
 
@@ -65,10 +66,10 @@ def _stage(spec: Json, status: Json, policy: Json) -> str:
 
 
 def _rollout(rollout: Json) -> Iterator[str]:
-    samples, margin = rollout.get("minimumSamples", 40), rollout.get("margin", 0)
-    for key, what in (("promote", "promoted"), ("rollBack", "rolled back")):
-        yield f"{what} {'by itself' if rollout.get(key) == 'Automatic' else 'by nobody'}"
-    yield f"from {samples} samples on, by more than {margin:.1%}"
+    asked = RolloutSpec.model_validate(rollout)
+    for may, what in ((asked.promote, "promoted"), (asked.roll_back, "rolled back")):
+        yield f"{what} {'by itself' if may == 'Automatic' else 'by nobody'}"
+    yield f"from {asked.minimum_samples} samples on, by more than {asked.margin:.1%}"
 
 
 def _compared(shadow: Json) -> Iterator[str]:

@@ -47,6 +47,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import moment_at, moment_past
 
 _BEAT_SECONDS: Final = 60.0
 """While time alone may change a decision, the cycle runs so long after the last event."""
@@ -287,11 +288,7 @@ class _World:
 
     def _wake_at_bound(self, gang: Gang) -> None:
         if self._is_timed:
-            bound_seconds = self._base.wait_bound_seconds(gang)
-            moment = gang.arrived + bound_seconds
-            while moment - gang.arrived <= bound_seconds:  # past it, in floats too
-                moment = math.nextafter(moment, math.inf)
-            self._wake(moment)
+            self._wake(moment_past(gang.arrived, self._base.wait_bound_seconds(gang)))
 
     def _wake_of(self, running: RunningGang) -> None:
         """Decide again when ``running`` may be stopped, and when its last resize has settled."""
@@ -301,9 +298,9 @@ class _World:
         if settings.preemption:
             least = settings.min_runtime_seconds if own is None else own
             least = min(least, self._base.max_min_runtime_seconds(running.gang))
-            self._wake(running.started + least)
+            self._wake(moment_at(running.started, least))
         if running.gang.is_elastic:
-            self._wake(running.resized + settings.resize_settle_seconds)
+            self._wake(moment_at(running.resized, settings.resize_settle_seconds))
 
     def _wake(self, moment: float) -> None:
         if moment > self.now:

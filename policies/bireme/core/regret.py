@@ -42,11 +42,10 @@ import numpy as np
 
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
+from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable, feasible
 from bireme.core.play import Bounds, Play
 from bireme.core.policy import Policy
-from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import SERIAL_SHARE, EfficiencyLaw, LinearSpeed
@@ -313,9 +312,7 @@ class _GpuSpeeds:
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        label = nodes.label(GPU_MODEL_LABEL)
-        speeds = [gpu_model(value, nodes.gpu_models).speed for value in (*label.values, "")]
-        self._of_node: FloatArray = np.array(speeds)[label.codes]  # -1 is the last, without label
+        self._of_node = nodes.gpu_speeds
         has_gpus = GPU in nodes.axis.names
         column = nodes.axis.names.index(GPU) if has_gpus else 0
         self._gpus = nodes.allocatable[:, column] * has_gpus

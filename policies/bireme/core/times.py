@@ -26,3 +26,19 @@ def clock_time(seconds: float) -> str:
     if seconds >= _YEAR_10000:
         return "the year 10000"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment_at(begin: float, seconds: float) -> float:
+    """Return ``begin + seconds``, late enough that ``moment - begin >= seconds`` in floats."""
+    moment = begin + seconds  # may be rounded down, so that its difference to begin is too small
+    while moment - begin < seconds:
+        moment = math.nextafter(moment, math.inf)
+    return moment
+
+
+def moment_past(begin: float, seconds: float) -> float:
+    """Return ``begin + seconds``, late enough that ``moment - begin > seconds`` in floats."""
+    moment = moment_at(begin, seconds)
+    while moment - begin <= seconds:
+        moment = math.nextafter(moment, math.inf)
+    return moment

@@ -41,7 +41,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EffectiveStage:
     """The stage that counts, and when the policy was promoted to it; empty if its spec says so."""
 
     stage: Stage
@@ -67,18 +67,18 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
         return scope.queues if scope is not None else ()
 
     @property
-    def standing(self) -> Standing:
+    def effective_stage(self) -> EffectiveStage:
         """The stage that counts by the status, if that is of this spec, else by the spec."""
         told = self.status.get("stage")
         if self.status.get("observedGeneration") != self.generation or told == self.stage:
-            return Standing(self.stage)
+            return EffectiveStage(self.stage)
         if told == Stage.ROLLED_BACK:
-            return Standing(Stage.ROLLED_BACK)
+            return EffectiveStage(Stage.ROLLED_BACK)
         if told != Stage.ACTIVE:
-            return Standing(self.stage)
+            return EffectiveStage(self.stage)
         conditions = self.status.get("conditions") or ()
         times = (c["lastTransitionTime"] for c in conditions if c["type"] == PROMOTED)
-        return Standing(Stage.ACTIVE, next(times, self.created))
+        return EffectiveStage(Stage.ACTIVE, next(times, self.created))
 
     @property
     def names(self) -> dict[str, str]:
@@ -111,14 +111,16 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
     """SchedulingPolicies by name.
 
     Attributes:
-        standing: Returns the stage that counts: by the status, or as a leader knows better.
+        effective_stage: Returns the stage that counts: by the status, or as a leader knows better.
     """
 
     read = staticmethod(from_manifest)
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         super().__init__(on_change)
-        self.standing: Callable[[PolicyFacts], Standing] = lambda facts: facts.standing
+        self.effective_stage: Callable[[PolicyFacts], EffectiveStage] = lambda facts: (
+            facts.effective_stage
+        )
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
         before = self.known.get(key[1])
@@ -126,7 +128,11 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
         after = self.known[key[1]]
         # Of all that a status may say only the stage decides anything.
         is_new_spec = before is None or before.demand != after.demand
-        if not is_new_spec and before is not None and before.standing != after.standing:
+        if (
+            not is_new_spec
+            and before is not None
+            and before.effective_stage != after.effective_stage
+        ):
             self.on_change()
 
     @property
@@ -138,7 +144,9 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
     def actives(self) -> list[PolicyFacts]:
         """Those that may decide, first the one that does; each next one if those before go."""
         by_age = self._in(Stage.ACTIVE)
-        return sorted(by_age, key=lambda policy: self.standing(policy).promoted, reverse=True)
+        return sorted(
+            by_age, key=lambda policy: self.effective_stage(policy).promoted, reverse=True
+        )
 
     @property
     def canaries(self) -> list[PolicyFacts]:
@@ -152,7 +160,7 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
 
     def _in(self, stage: Stage) -> list[PolicyFacts]:
         """Return the policies of that stage, oldest first."""
-        found = (each for each in self.known.values() if self.standing(each).stage is stage)
+        found = (each for each in self.known.values() if self.effective_stage(each).stage is stage)
         return sorted(found, key=lambda policy: policy.age)
 
 

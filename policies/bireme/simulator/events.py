@@ -62,19 +62,3 @@ class EventQueue:
     def pop(self) -> Event:
         """Remove and return the next event."""
         return heapq.heappop(self._heap)
-
-
-def moment_at(begin: float, seconds: float) -> float:
-    """Return ``begin + seconds``, late enough that ``moment - begin >= seconds`` in floats."""
-    moment = begin + seconds  # may be rounded down, so that its difference to begin is too small
-    while moment - begin < seconds:
-        moment = math.nextafter(moment, math.inf)
-    return moment
-
-
-def moment_past(begin: float, seconds: float) -> float:
-    """Return ``begin + seconds``, late enough that ``moment - begin > seconds`` in floats."""
-    moment = moment_at(begin, seconds)
-    while moment - begin <= seconds:
-        moment = math.nextafter(moment, math.inf)
-    return moment

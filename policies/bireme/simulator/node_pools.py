@@ -25,11 +25,11 @@ from bireme.core.nodes import GrowablePool, ScaledPool, in_pool
 from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.times import DAY, HOUR
+from bireme.core.times import DAY, HOUR, moment_at
 from bireme.simulator import metrics
 from bireme.simulator.cluster import SimulatedCluster
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.events import Event, EventKind, EventQueue, moment_at
+from bireme.simulator.events import Event, EventKind, EventQueue
 from bireme.simulator.machines import DELAY_SECONDS, POOL_LABEL
 from bireme.simulator.outcome import PoolSeries, Recorder
 

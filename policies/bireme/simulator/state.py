@@ -14,10 +14,11 @@ from bireme.core.placement import Placement, placement_at
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import moment_at, moment_past
 from bireme.simulator import workload
 from bireme.simulator.cluster import SimulatedCluster, replicas_by_node
 from bireme.simulator.equivalence import WaitingGangs
-from bireme.simulator.events import Event, EventKind, EventQueue, moment_at, moment_past
+from bireme.simulator.events import Event, EventKind, EventQueue
 from bireme.simulator.job_state import SimulatedJob
 from bireme.simulator.node_pools import NodePool, SimulatedPools
 from bireme.simulator.outcome import JobRecord

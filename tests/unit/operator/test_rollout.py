@@ -126,7 +126,7 @@ class Cluster:
         await self.report()
 
     def stage(self, name: str) -> str:
-        return str(self.leader.known.standing(self.leader.known.known[name]).stage)
+        return str(self.leader.known.effective_stage(self.leader.known.known[name]).stage)
 
     def stages(self) -> dict[str, str]:
         return {name: self.stage(name) for name in self.specs}

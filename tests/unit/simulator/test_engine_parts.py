@@ -11,9 +11,10 @@ from bireme.core.placement import make_placement
 from bireme.core.queues import Queue
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
+from bireme.core.times import moment_at, moment_past
 from bireme.simulator.cluster import SimulatedCluster
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.events import Event, EventKind, EventQueue, moment_at, moment_past
+from bireme.simulator.events import Event, EventKind, EventQueue
 from bireme.simulator.outcome import Recorder
 from bireme.testing import a_gang, a_node, a_task
 
