@@ -38,7 +38,7 @@ def a_task(replicas: int, gpus: int = 1, cpu_millis: int = 1000, **given: Any) -
 
 def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
     job = {"tasks": tasks, "queue": "open", "priority": 0, "elastic": False, "estimate": None}
-    history = {"queued": now, "waited": 0.0, "evictions": 0, "interrupted": False}
+    history = {"queued": now, "waited": 0.0, "ran": 0.0, "evictions": 0, "interrupted": False}
     state = {"phase": "waiting", "displaced": False, "deleted": False, "places": {}}
     return {**job, **history, **state, **given}
 
@@ -126,7 +126,9 @@ class ModelCluster:
 
     def requeue(self, name: str, **why: Any) -> None:
         """Let a job wait again; the time it ran is no wait."""
-        self.change("job", name, phase="waiting", places={}, queued=self.now, **why)
+        job = self.things["job"][name]
+        ran = job["ran"] + max(0.0, self.now - job["started"])
+        self.change("job", name, phase="waiting", places={}, queued=self.now, ran=ran, **why)
 
     def lose(self, node: str) -> None:
         """Requeue the jobs on a lost node, or remove those that were leaving for good."""

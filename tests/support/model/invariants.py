@@ -56,22 +56,40 @@ class DecisionCase:
     # --- the combined priority ----------------------------------------------------------------
 
     def claim(self, name: str) -> float:
-        """Return the part of the combined priority that neither waiting nor width raises."""
-        return round(float(sum(self._fixed_parts(name))), 9)
+        """Return the part of the combined priority that neither waiting nor width raises.
+
+        Of equal ones the job with less service has the higher claim.
+        """
+        level = self.service_level(name)
+        return round(float(sum(self._fixed_parts(name))), 9) - level / (level + 1) * 1e-9
+
+    def service_level(self, name: str) -> int:
+        """Return 1 from so many device-seconds on, and one more at every eightfold of them."""
+        job = self.job(name)
+        has_places = job["phase"] != "waiting"
+        seconds = job["ran"] + (max(0.0, self.now - job["started"]) if has_places else 0.0)
+        tasks = job["planned" if has_places else "tasks"].values()
+        gpus = sum(task["replicas"] * task["asks"]["gpu"] for task in tasks)
+        served = seconds * (gpus or sum(task["replicas"] for task in tasks))
+        level = 0
+        while served >= self.settings.service_threshold * 8**level:
+            level += 1
+        return level
 
     def rank(self, name: str) -> tuple[float | str, ...]:
         """Return the sort key by combined priority; the lowest goes first."""
         job, rules = self.job(name), self.settings
         tasks = job["tasks" if job["phase"] == "waiting" else "planned"]
         width = sum(task["replicas"] for task in tasks.values())
-        parts = (
-            *self._fixed_parts(name),
+        level = self.service_level(name)
+        own = (
             rules.wait_weight * min(1.0, self.waited_seconds(name) / self._bound_seconds(name)),
             rules.parallelism_weight * width / (width + rules.parallelism_half),
         )
+        parts = (*self._fixed_parts(name), sum(own) / 20**level)
         came = job["queued" if job["phase"] == "waiting" else "started"]
         ties = (not job["interrupted"], -job["priority"], came - job["waited"], -width, name)
-        return (-round(sum(parts), 9), *ties)
+        return (-round(sum(parts), 9), level, *ties)
 
     def _fixed_parts(self, name: str) -> tuple[float, float]:
         rules, urgency = self.settings, max(0, self.job(name)["priority"])

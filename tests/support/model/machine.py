@@ -35,7 +35,11 @@ from tests.support.model.snapshots import Move, moves_of, node_of, snapshot_of
 from tests.support.workloads import COMBINED
 
 SETTINGS = SchedulingSettings(
-    wait_bound_seconds=30, min_runtime_seconds=5, eviction_budget=1, resize_settle_seconds=5
+    wait_bound_seconds=30,
+    min_runtime_seconds=5,
+    eviction_budget=1,
+    resize_settle_seconds=5,
+    service_threshold=20,
 )
 
 JOBS: tuple[Thing, ...] = (

@@ -86,6 +86,7 @@ def gang_of(name: str, job: Thing) -> Gang:
         interrupted=job["interrupted"],
         displaced=job["displaced"],
         estimated_seconds=job["estimate"],
+        attained_seconds=job["ran"],
         is_elastic=job["elastic"],
         evictions=job["evictions"],
     )
