@@ -89,7 +89,7 @@ CONTENDERS: Final = (
 )
 ELASTIC: Final = Contender(
     *("goodput", "goodput", "pollux", "adaptive"),
-    lambda: Policy(Fifo(), Packing(), Goodput()),
+    lambda: Policy(Fifo(), Packing(), Goodput(fairness_power=-1.0, restart_seconds=30.0)),
     loads=LOADS,
 )
 RIVALS: Final = (CONTENDERS[2], CONTENDERS[3])

@@ -64,8 +64,10 @@ _MOST_JOBS: Final = 1500
 _REMEMBERED: Final = 3000
 _FAILING: Final = replace(CHARGED, node_mtbf_seconds=4 * DAY)
 """A node fails every four days: a hundred times as often as measured, to be seen within a day."""
+_POLLUX_OWN: Final = "goodput?fairness_power=-1&restart_seconds=30"
+"""With the constants of Pollux itself, which are not the defaults."""
 _ELASTIC_RULES: Final = tuple(
-    Rule(orderer, grid, sizers=("goodput", "general", "optimus", "max"))
+    Rule(orderer, grid, sizers=("goodput", _POLLUX_OWN, "general", "optimus", "max"))
     for orderer, grid in (
         ("combined-priority", {"service_threshold": (0,)}),
         ("srtf", {}),

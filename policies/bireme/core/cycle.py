@@ -192,7 +192,9 @@ class AdmissionPass:
             snapshot.nodes, snapshot.used, snapshot.now, snapshot.occupants
         )
         self.quotas = QuotaLedger(snapshot.quotas)
-        self.preemptor = Preemptor(snapshot, self.placer, self.queues, self.order, self.ledger)
+        self.preemptor = Preemptor(
+            snapshot, self.placer, self.queues, self.order, self.ledger, self.wanted
+        )
 
     def visit(self, entry: Ranked) -> list[Action]:
         """Return the actions for one waiting gang, and for others that make room for it."""

@@ -4,7 +4,7 @@ Candidates are asked by :class:`CandidateKind`, among those of a kind the lowest
 first, then the most recent start. A running gang shrinks or stops only for one that comes before it
 in the policy's order *and* has a strictly higher preemption priority (of two gangs of one canary,
 also by the canary's own claim), or whose queue takes back its guarantee. What an elastic gang holds
-beyond the size it asked for, it gives up for any gang that waits.
+beyond the size it asked for, or beyond what the sizer wants, it gives up for any gang that waits.
 
 A gang that a PodDisruptionBudget keeps stops only for a queue that takes back its guarantee, or for
 a gang of the priority from which budgets do not hold, and is asked last, as kube-scheduler does.
@@ -13,7 +13,7 @@ Nothing is decided unless the whole gang then fits, its queue's limits included.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -40,7 +40,7 @@ class CandidateKind(IntEnum):
     LEAVE = 1
     """It is being stopped already: its places come free by themselves."""
     GIVE_BACK = 2
-    """It gives up what it holds beyond the size it asked for."""
+    """It gives up what it holds beyond the size it asked for, or beyond what the sizer wants."""
     SHRINK = 3
     """It shrinks to its minimum."""
     STOP = 4
@@ -115,6 +115,7 @@ class Preemptor:
     ``ledger`` and ``queues`` are those of the admission pass and change between two calls.
 
     Attributes:
+        wanted: The sizer's sizes by uid and task name.
         chosen: Uids of gangs that make room in this cycle; each does so once.
     """
 
@@ -123,6 +124,7 @@ class Preemptor:
     queues: QueueTree
     order: TotalOrder
     ledger: CapacityLedger
+    wanted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     chosen: set[str] = field(default_factory=set)
     _too_large: set[object] = field(default_factory=set)
     """Shape and queue of gangs that do not fit even when the leaving gangs have left."""
@@ -131,7 +133,7 @@ class Preemptor:
 
     @cached_property
     def _candidates(self) -> "Candidates":
-        return Candidates(self.snapshot, self.order)
+        return Candidates(self.snapshot, self.order, self.wanted)
 
     @cached_property
     def _has_elastic(self) -> bool:
@@ -474,7 +476,12 @@ class Candidates:
         is_of_chosen: True for all candidates of gangs that make room, shape (candidates,).
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, order: TotalOrder) -> None:
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        order: TotalOrder,
+        wanted: Mapping[str, Mapping[str, int]],
+    ) -> None:
         self._axis = snapshot.nodes.axis
         self._table = table = snapshot.running_table
         is_kept = _are_protected(snapshot)
@@ -483,7 +490,7 @@ class Candidates:
         made = [
             (at, candidate)
             for at in np.flatnonzero(table.is_elastic & ~table.is_leaving).tolist()
-            for candidate in _candidates_of(table.gangs[at], snapshot, bool(is_kept[at]))
+            for candidate in _candidates_of(table.gangs[at], snapshot, wanted, bool(is_kept[at]))
         ]
         gangs = np.concatenate([plain, np.array([at for at, _ in made], dtype=np.int64)])
         stops = np.where(table.is_kept_by_budget, CandidateKind.OVERRIDE, CandidateKind.STOP)
@@ -626,7 +633,10 @@ def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
 
 
 def _candidates_of(
-    running: RunningGang, snapshot: ClusterSnapshot, is_protected: bool
+    running: RunningGang,
+    snapshot: ClusterSnapshot,
+    wanted: Mapping[str, Mapping[str, int]],
+    is_protected: bool,
 ) -> Iterator[Candidate]:
     """Yield the candidates of an elastic gang that is not being stopped."""
     gang, axis = running.gang, snapshot.nodes.axis
@@ -634,8 +644,13 @@ def _candidates_of(
     # While it settles after a resize it makes no room at all, or gangs would be resized in circles.
     if snapshot.now - running.resized < snapshot.settings.resize_settle_seconds:
         return
-    for kind, size in ((CandidateKind.GIVE_BACK, gang), (CandidateKind.SHRINK, gang.at_minimum)):
-        kept = smaller(held, {t.name: t.replicas for t in size.tasks}, snapshot.nodes)
+    asked = {task.name: task.replicas for task in gang.tasks}
+    least = {task.name: task.replicas for task in gang.at_minimum.tasks}
+    # The sizer would take the rest in this cycle anyway, for nobody in particular.
+    sized = wanted.get(gang.uid, asked)
+    free = {n: max(least[n], min(size, sized.get(n, size))) for n, size in asked.items()}
+    for kind, sizes in ((CandidateKind.GIVE_BACK, free), (CandidateKind.SHRINK, least)):
+        kept = smaller(held, sizes, snapshot.nodes)
         if kept is not None:
             after = RunningGang(gang, kept, running.started, anchor_row=running.anchor_row)
             yield _candidate(kind, running, held, after, axis)

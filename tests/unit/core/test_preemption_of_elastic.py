@@ -1,15 +1,17 @@
 """Elastic gangs make room before others do, and places are kept for whom they were made."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from bireme.core.decision import Decision, Hold, Preempt, Resize
 from bireme.core.gangs import Gang
-from bireme.core.policy import Policy
+from bireme.core.policy import GangSizes, Policy, Ranked
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_task, with_running
 from tests.support.decisions import hold_of
@@ -60,6 +62,28 @@ def test_lent_replicas_are_given_back_before_an_elastic_gang_is_shrunk() -> None
     snapshot = runs(a_world(urgent(2), nodes=NODES[:1]), elastic("low", 4, 1, 4), {"n0": 4})
     borrower = elastic("borrower", 2, 1, 4, priority=1000)
     assert shrunk(decide(runs(snapshot, borrower, {"n0": 4}))) == {"borrower": 2}
+
+
+class Sized:
+    """A sizer with a fixed answer."""
+
+    def __init__(self, **sizes: int) -> None:
+        self._sizes = {uid: {"worker": size} for uid, size in sizes.items()}
+
+    def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
+        return self._sizes
+
+
+@pytest.mark.parametrize(("waits", "left"), [(2, {"big": 4}), (4, {"big": 3, "small": 1})])
+def test_what_the_sizer_takes_is_given_up_before_anybody_shrinks_to_the_minimum(
+    waits: int, left: dict[str, int]
+) -> None:
+    """``urgent`` may shrink both, yet gets what the sizer takes from ``big`` where that will do."""
+    snapshot = runs(a_world(urgent(waits), nodes=NODES[:1]), elastic("small", 2, 1, 2), {"n0": 2})
+    snapshot = runs(snapshot, elastic("big", 6, 3, 6), {"n0": 6})
+    policy = Policy(CombinedPriority(), Packing(), Sized(big=4, small=2, urgent=waits))
+    decision = decide(snapshot, policy)
+    assert (shrunk(decision), stopped(decision)) == (left, [])
 
 
 def test_a_lower_elastic_gang_is_shrunk_to_its_minimum_before_another_is_stopped() -> None:

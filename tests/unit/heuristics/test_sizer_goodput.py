@@ -40,7 +40,10 @@ def test_the_sum_of_speedups_favours_who_scales_better() -> None:
 def test_a_power_below_zero_lifts_the_slowest_instead() -> None:
     """-1/s: the poor one gains 1/4 by a second worker, 1/12 by a third; the good one 1/2, 1/6."""
     gangs = elastic("poor", LinearSpeed(1.0, 0.5)), elastic("good", LinearSpeed(1.0))
-    assert sized(Goodput(), 5, *gangs) == {"poor": {"worker": 2}, "good": {"worker": 3}}
+    assert sized(Goodput(fairness_power=-1.0), 5, *gangs) == {
+        "poor": {"worker": 2},
+        "good": {"worker": 3},
+    }
 
 
 @dataclass(frozen=True)
