@@ -83,6 +83,7 @@ def as_objects(record: JobRecord) -> tuple[JobFacts, list[Manifest]]:
             "completionTime": quantities.format_timestamp(CREATED + (record.finished or 0.0)),
         },
         metadata={"namespace": job.user},
+        rendezvous="torch" if job.is_elastic else "none",
         **({} if stated is None else {"estimatedDuration": f"{stated:.0f}s"}),
     )
     where = [node for _, node, n in record.segments[-1].places for _ in range(n)]
