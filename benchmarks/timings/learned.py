@@ -16,13 +16,13 @@ from benchmarks.timings.extender_calls import percentiles, port_of, timed
 from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.placement import FreeCapacity
-from bireme.core.policy import PARTS, PartName, Policy
+from bireme.core.policy import PARTS, PartName, Policy, placer_on
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
 from bireme.registry import make_policy
 from bireme.rl import builtin, lookup
-from bireme.rl.components import ChosenPlacer, served
+from bireme.rl.components import served
 from bireme.testing import a_gang, a_task
 from tests.support.fakeapi import FakeApi
 from tools.controlplane.process import Process
@@ -107,8 +107,7 @@ def _cycles(
 def _timed(policy: Policy, snapshot: ClusterSnapshot) -> tuple[dict[str, float], int]:
     """Return milliseconds to order, and to order, size and place; and how many were placed."""
     capacity, placed = FreeCapacity(snapshot.nodes, snapshot.used), 0
-    given = policy.placer
-    placer = given.on(snapshot) if isinstance(given, ChosenPlacer) else given
+    placer = placer_on(policy.placer, snapshot)
     began = time.perf_counter()
     ranked = policy.orderer.order(snapshot.waiting, snapshot)
     ordered = time.perf_counter()

@@ -90,7 +90,7 @@ class Observation:
 
         # 2. Decide on what waits, for Bireme and for others.
         self.state.changed.clear()
-        self.state.run_times.learn(self.state.jobs.values())
+        self.state.learn(self.state.jobs.values())
         known = self.state.waiting(on_error=self._report)
         others = self.pods.gangs(self.state.tenancy, self.state.run_times.of_group)
         waiting = [*known, *others]

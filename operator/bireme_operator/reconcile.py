@@ -199,7 +199,7 @@ class GangReconciler:
         keys = sorted(changed.union(self._next(looks)))
         self._rejected = self.work.rejections.current(self.state.jobs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
-        self.state.run_times.learn(jobs, self.errors.isolated)
+        self.state.learn(jobs, self.errors.isolated)
         at = Situation(
             now=now,
             bind_timeout_seconds=self.settings.bind_timeout_seconds,

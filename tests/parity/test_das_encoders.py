@@ -5,13 +5,16 @@ the rule likes best by what its own side shows it. Every array shown on the way 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns, RunsOnNodes
 from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import NodeTable
 from bireme.core.placement import FreeCapacity, Placement
-from bireme.core.policy import Policy, Ranked
+from bireme.core.policy import Placer, Policy, Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import fill, place_by
@@ -29,20 +32,34 @@ from bireme.training.das.environment import (
     physics_of,
     trace_of,
 )
-from bireme.training.das.evaluation import FinishedRuns, start_now
+from bireme.training.das.evaluation import start_now
 
 JOBS, SEED = 60, 8
 Shown = dict[tuple[str, float], dict[str, Array]]
 """By who is shown it and when: the queue at a time, or the place of a job."""
 
 
+class Unbiased(FinishedRuns):
+    """Runs whose estimates are right on average, which training takes for granted."""
+
+    def on(self, nodes: NodeTable) -> RunsOnNodes:
+        """Without offsets of groups."""
+        runs = FinishedRuns.on(self, nodes)
+        return replace(runs, group=np.full_like(runs.group, -1))
+
+
 class Watched:
     """First in first out on the best site, and a note of all that encoders gave."""
 
-    def __init__(self, finished: FinishedRuns) -> None:
+    def __init__(self) -> None:
         self.shown: Shown = {}
         self._machines = DasMachines()
-        self._machines.finished = finished
+        self._finished: FinishedRuns = NO_RUNS
+
+    def on(self, snapshot: ClusterSnapshot) -> Placer:
+        """Look at the runs that have ended."""
+        self._finished = Unbiased(snapshot.finished_runs.runs)
+        return self
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By arrival."""
@@ -57,7 +74,7 @@ class Watched:
         """By the rule's affinities."""
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-            seen = dict(self._machines.encode(gang, task, capacity, {}))
+            seen = dict(self._machines.encode(gang, task, capacity, {}, self._finished))
             self.shown["job", float(gang.name.removeprefix("job-"))] = seen
             order = np.argsort(-baselines.affinities(seen["machines"]), kind="stable")
             return fill(room, task.replicas, order)
@@ -66,9 +83,8 @@ class Watched:
 
 
 def in_service(setting: str) -> Shown:
-    sample, finished = draw(setting, JOBS, SEED), FinishedRuns()
-    watched = Watched(finished)
-    config = SimulationConfig(decide=finished.watching(start_now), takes_shortcuts=False)
+    sample, watched = draw(setting, JOBS, SEED), Watched()
+    config = SimulationConfig(decide=start_now, takes_shortcuts=False)
     policy = Policy(watched, watched)
     physics = physics_of(sample)
     simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, config=config)

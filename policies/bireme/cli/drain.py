@@ -318,7 +318,7 @@ async def state_of(
             # As kubectl drain does, which leaves ended pods and those of DaemonSets.
             is_moved = pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
             beside += is_moved and pod.spec.node_name in drained
-    state.run_times.learn(state.jobs.values())
+    state.learn(state.jobs.values())
     return state, beside
 
 

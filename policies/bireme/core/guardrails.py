@@ -23,7 +23,16 @@ from bireme.core.placement import (
     keeps_affinity,
     usage_of,
 )
-from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer, TotalOrder, is_asked
+from bireme.core.policy import (
+    Orderer,
+    Placer,
+    Policy,
+    Ranked,
+    Sizer,
+    TotalOrder,
+    is_asked,
+    placer_on,
+)
 from bireme.core.running import summed
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -167,9 +176,7 @@ class CheckedPlacer:
     @cached_property
     def _placer(self) -> Placer:
         """The placer to ask in this cycle."""
-        on = getattr(self._given, "on", None)
-        placer: Placer = self._given if on is None else on(self._snapshot)
-        return placer
+        return placer_on(self._given, self._snapshot)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a valid placement of the whole gang, or None."""

@@ -130,6 +130,13 @@ class Placer(Protocol):
         ...
 
 
+def placer_on(placer: Placer, snapshot: ClusterSnapshot) -> Placer:
+    """Return the placer to ask while a cycle decides on ``snapshot``."""
+    on = getattr(placer, "on", None)
+    found: Placer = placer if on is None else on(snapshot)
+    return found
+
+
 def is_asked(sizer: Sizer | None, speeds: Sequence[SpeedLaw | None]) -> bool:
     """Return whether ``sizer`` may have an answer for gangs of ``speeds``."""
     if sizer is None or not getattr(sizer, "sizes_measured_only", False):

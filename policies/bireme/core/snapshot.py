@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from bireme.core.errors import SnapshotError, repeated
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Key, PodKind, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, shape_alone
@@ -38,6 +39,7 @@ class ClusterSnapshot:
         growable: Node pools that may be asked for more nodes, each name once.
         quotas: Quotas by namespace and name.
         occupants: Pods on nodes that rules over pods are about, of ``waiting`` gangs or their own.
+        finished_runs: The last runs that ended.
     """
 
     now: float
@@ -52,6 +54,7 @@ class ClusterSnapshot:
     growable: tuple[GrowablePool, ...] = ()
     quotas: Mapping[Key, Quota] = field(default_factory=dict)
     occupants: Occupants = NOBODY
+    finished_runs: FinishedRuns = NO_RUNS
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:

@@ -18,7 +18,9 @@ from functools import cached_property
 
 import numpy as np
 
+from bireme.core import finished_runs
 from bireme.core.estimates import RuntimeHistory, apply_progress_report
+from bireme.core.finished_runs import NO_RUNS, FinishedRun
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, smallest_domain
@@ -248,16 +250,21 @@ def in_the_way(
 
 
 class RunTimes:
-    """Run times of TrainingJobs, learned from those that succeeded in their first start.
+    """What TrainingJobs that succeeded in their first start teach: run times, and runs by node.
 
     The API server knows no other owner of a job than its namespace, which is therefore the user of
-    :class:`~bireme.core.estimates.RuntimeHistory`. The history lives in memory and is rebuilt from
-    the finished jobs that still exist when a term of leadership begins.
+    :class:`~bireme.core.estimates.RuntimeHistory`. All of it lives in memory. When a term of
+    leadership begins, it is rebuilt from the finished jobs that still exist, and where they ran
+    from those pods of theirs that do.
+
+    Attributes:
+        finished: The last runs that ended, by node.
     """
 
     def __init__(self) -> None:
         self.revision = 0
         """Number of runs learned from."""
+        self.finished = NO_RUNS
         self._history = RuntimeHistory()
         self._learned: set[str] = set()
 
@@ -265,10 +272,12 @@ class RunTimes:
         self,
         jobs: Iterable[JobFacts],
         about: Callable[[Key], AbstractContextManager[object]] = nullcontext,
+        run_of: Callable[[JobFacts, float], FinishedRun | None] = lambda *_: None,
     ) -> None:
         """Learn the run of each finished job of ``jobs`` once, in the order they ended.
 
         ``about(key)`` is a context that is entered while the job is read, to isolate errors.
+        ``run_of(job, seconds)`` says where a job ran that took so long.
         """
         fresh = [job for job in jobs if job.is_finished and job.uid not in self._learned]
         for job in sorted(fresh, key=lambda job: (str(job.status.get("completionTime")), job.uid)):
@@ -277,6 +286,7 @@ class RunTimes:
                 seconds = run_seconds(job)
                 if seconds is not None:
                     self._history.observe(job.key[0], job.template, seconds)
+                    self.finished = self.finished.plus(run_of(job, seconds))
                     self.revision += 1
 
     def forget(self, uids: set[str]) -> None:
@@ -320,6 +330,32 @@ def run_seconds(job: JobFacts) -> float | None:
     is_undisturbed = started is None or started >= admitted
     # Times have whole seconds: a run of less than one second is not zero.
     return (ended - admitted or 1.0) if is_undisturbed else None
+
+
+def run_on_nodes(
+    job: JobFacts, seconds: float, pods: Iterable[PodFacts], nodes: NodeTable
+) -> FinishedRun | None:
+    """Return the run of a succeeded ``job`` that took ``seconds``; None if it tells nothing.
+
+    ``pods`` are those it owns. Its plan goes with the write that says that it succeeded, so they
+    alone say where it ran; a job of which some are gone does not count.
+    """
+    if job.spec is None or job.spec.is_elastic:
+        return None
+    pods = list(pods)
+    replicas = Counter(pod.labels.get(names.TASK_LABEL, "") for pod in pods)
+    is_whole = replicas == {task.name: task.replicas for task in job.tasks}
+    if not is_whole or len({pod.labels.get(names.PLAN_LABEL) for pod in pods}) > 1:
+        return None
+    stated = job.spec.estimated_duration
+    return finished_runs.finished_run(
+        Counter(pod.node for pod in pods),
+        nodes,
+        seconds,
+        None if stated is None else quantities.parse_duration(stated),
+        job.key[0],
+        job.template,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ changed are summed again.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 
 from bireme.core.estimates import apply_progress_report
+from bireme.core.finished_runs import FinishedRun
 from bireme.core.gangs import Gang, Key, PodKind, Task
 from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import Node, NodeTable
@@ -243,7 +245,7 @@ class ClusterState:
         start_failed: Jobs whose last start failed.
         tenancy: Queues, namespaces and priority classes.
         policies: SchedulingPolicies, which decide instead of the settings or as shadows.
-        run_times: Run times learned from finished jobs.
+        run_times: Run times learned from finished jobs, and where these ran.
         mutations: What the API server makes of the pods of jobs.
         quotas: ResourceQuotas.
         members: Pods that carry the pod-group label, by (namespace, name).
@@ -541,6 +543,20 @@ class ClusterState:
         else:
             self.start_failed.discard(key)
         self.put_job_plan(key, None if plan is None else PlannedGang(facts.uid, True, plan))
+
+    def learn(
+        self,
+        jobs: Iterable[JobFacts],
+        about: Callable[[Key], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Learn from each finished job of ``jobs`` once: how long it ran, where and how fast.
+
+        Its pods must not have been deleted yet. ``about`` is as in :meth:`RunTimes.learn`.
+        """
+        self.run_times.learn(jobs, about, self._run_of)
+
+    def _run_of(self, job: JobFacts, seconds: float) -> FinishedRun | None:
+        return allocations.run_on_nodes(job, seconds, self.pods_of(job), self.node_table)
 
     def apply_mutations(self, namespace: str) -> None:
         """Have the jobs of ``namespace`` planned with what is known by now of their pods."""
@@ -938,6 +954,7 @@ class ClusterState:
             running=running,
             quotas=self._quotas_left(),
             occupants=self._occupants(waiting, running, table),
+            finished_runs=self.run_times.finished,
         )
 
     def _occupants(

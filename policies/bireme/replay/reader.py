@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from bireme.core.errors import SnapshotError
+from bireme.core.finished_runs import NO_RUNS
 from bireme.core.gangs import Gang
 from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
@@ -75,6 +76,7 @@ class Decoder:
         self._growable: dict[str, GrowablePool] = {}
         self._quotas: dict[str, Quota] = {}
         self._occupants: list[RecordedPods] = []
+        self._finished = NO_RUNS
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
         self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
@@ -112,6 +114,8 @@ class Decoder:
         _apply(self._held, line.running)
         _apply(self._growable, line.growable)
         _apply(self._quotas, line.quotas)
+        for run in line.finished:
+            self._finished = self._finished.plus(run)
         if line.occupants is not msgspec.UNSET:
             self._occupants = line.occupants
         for uid in line.running:
@@ -134,6 +138,7 @@ class Decoder:
             growable=tuple(self._growable.values()),
             occupants=Occupants(_pods(each, self._nodes) for each in self._occupants),
             quotas={(q.namespace, q.name): q for q in self._quotas.values()},
+            finished_runs=self._finished,
         )
         return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
 

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from bireme.core.errors import BiremeError
+from bireme.core.finished_runs import FinishedRun
 from bireme.core.gangs import Gang, PodKind
 from bireme.core.nodes import GrowablePool, Node
 from bireme.core.queues import Queue
@@ -110,6 +111,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         growable: By pool.
         occupants: All of them, where they differ from the line before.
         quotas: By namespace and name, with a slash between them.
+        finished: Runs that have ended since the line before, oldest first; none in records of
+            earlier versions.
     """
 
     line: int
@@ -126,6 +129,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     growable: dict[str, GrowablePool | None] = {}
     quotas: dict[str, Quota | None] = {}
     occupants: list[RecordedPods] | msgspec.UnsetType = msgspec.UNSET
+    finished: list[FinishedRun] = []
 
 
 class RecordError(BiremeError, ValueError):

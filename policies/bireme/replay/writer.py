@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize, Vacate
+from bireme.core.finished_runs import NO_RUNS, FinishedRun
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
@@ -116,6 +117,7 @@ class Encoder:
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
         self._occupants: list[record.RecordedPods] = []
+        self._finished = NO_RUNS
 
     def encode(
         self,
@@ -154,6 +156,7 @@ class Encoder:
             used=self._used_now(snapshot),  # before the nodes: it asks which ones there were
             nodes=self._nodes_now(snapshot.nodes),
             occupants=self._occupants_now(snapshot),
+            finished=self._finished_now(snapshot),
             **changes,
         )
         # The first line states everything, so it is written whatever was done.
@@ -181,6 +184,13 @@ class Encoder:
             ],
         )
         return msgspec.UNSET if before == self._occupants else self._occupants
+
+    def _finished_now(self, snapshot: ClusterSnapshot) -> list[FinishedRun]:
+        before, self._finished = self._finished, snapshot.finished_runs
+        if before is self._finished:
+            return []
+        known = set(map(id, before.runs))  # snapshots share them
+        return [run for run in self._finished.runs if id(run) not in known]
 
     def _nodes_now(self, nodes: NodeTable) -> dict[str, Any]:
         before, self._nodes = self._nodes, nodes
@@ -233,7 +243,7 @@ def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 def _is_unchanged(line: record.Line) -> bool:
     done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
-    changed = (line.waiting, line.running, line.growable, line.quotas)
+    changed = (line.waiting, line.running, line.growable, line.quotas, line.finished)
     return line.occupants is msgspec.UNSET and not any((*seen, *changed, *acts))
 
 

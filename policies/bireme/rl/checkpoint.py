@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import numpy as np
 
 from bireme.core.errors import error_text, installing
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.parameters import read_parameters
 from bireme.core.placement import FreeCapacity
@@ -75,10 +76,11 @@ class PlacePart(_Part[PlaceEncoder]):
         task: Task,
         capacity: FreeCapacity,
         peers: Mapping[Role, IntArray],
+        finished: FinishedRuns,
         limit_seconds: float,
     ) -> FloatArray:
         """Return finite affinities of at least one node, shape (nodes,); raises AnswerError."""
-        arrays = self.encoder.encode(gang, task, capacity, peers)
+        arrays = self.encoder.encode(gang, task, capacity, peers, finished)
         return self.session.answer(arrays, len(capacity.nodes), limit_seconds)
 
 
@@ -183,7 +185,7 @@ def _ask_all(
         capacity = FreeCapacity(snapshot.nodes, snapshot.used)
         peers = {Role.PS: np.zeros(1, dtype=np.int64)}  # as in score mode
         for task in gangs[0].tasks:
-            placer.affinities(gangs[0], task, capacity, peers, seconds)
+            placer.affinities(gangs[0], task, capacity, peers, NO_RUNS, seconds)
     if sizer is not None and sizer.is_chooser:
         sizer.choices(snapshot.waiting, snapshot, seconds)
     elif sizer is not None:

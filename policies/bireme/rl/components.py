@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQuestion, Sizer
@@ -117,11 +118,23 @@ class LearnedPlacer:
         self._part = _required(checkpoint.placer, "placer", checkpoint)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """Place as if no run had ended: without a snapshot none is known."""
+        return self.place_after(NO_RUNS, gang, capacity)
+
+    def on(self, snapshot: ClusterSnapshot) -> Placer:
+        """Return the placer that knows the finished runs of ``snapshot``."""
+        return _AfterRuns(self, snapshot.finished_runs)
+
+    def place_after(
+        self, finished: FinishedRuns, gang: Gang, capacity: FreeCapacity
+    ) -> Placement | None:
         """Return nodes for all replicas, or None; raises AnswerError as the network does."""
         taken: dict[Role, IntArray] = {}
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-            affinities = self._part.affinities(gang, task, capacity, taken, PLACER_LIMIT_SECONDS)
+            affinities = self._part.affinities(
+                gang, task, capacity, taken, finished, PLACER_LIMIT_SECONDS
+            )
             # rounded, so that equally tight nodes stay in the order of their names
             order = np.lexsort((capacity.tightness.round(9), -affinities))
             counts = fill(room, task.replicas, order)
@@ -130,6 +143,17 @@ class LearnedPlacer:
             return counts
 
         return place_by(gang, capacity, divide)
+
+
+@dataclass(frozen=True, slots=True)
+class _AfterRuns:
+    """The placer of one snapshot."""
+
+    placer: LearnedPlacer
+    finished: FinishedRuns
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        return self.placer.place_after(self.finished, gang, capacity)
 
 
 # --- choosers ---------------------------------------------------------------------------------
@@ -301,7 +325,7 @@ class LearnedScorer:
         # the extender knows the pod's task alone, not the gang
         gang = Gang("", question.task.name, "", "", (question.task,), arrived=0.0)
         affinities = self._part.affinities(
-            gang, question.task, question.capacity, question.peers, SCORER_LIMIT_SECONDS
+            gang, question.task, question.capacity, question.peers, NO_RUNS, SCORER_LIMIT_SECONDS
         )
         asked = affinities[question.rows]
         best = np.unique(asked)[-_RANKS:]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
+from bireme.core.finished_runs import FinishedRuns
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import PartName, Ranked
@@ -46,13 +47,19 @@ class PlaceEncoder(Protocol):
     inputs: Mapping[str, Shape]
 
     def encode(
-        self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
+        self,
+        gang: Gang,
+        task: Task,
+        capacity: FreeCapacity,
+        peers: Mapping[Role, IntArray],
+        finished: FinishedRuns,
     ) -> Mapping[str, Array]:
         """Return arrays by name of ``inputs``, with a row per node of ``capacity``.
 
         ``peers`` are node rows that members of the same gang have taken, by role, int64, shape
         (members,). In score mode ``gang`` consists of ``task`` alone, with one replica, and all
-        else that is known of it is in ``peers``.
+        else that is known of it is in ``peers``. ``finished`` are the last runs that ended, as far
+        as they are known; in score mode none are.
         """
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bireme.core.finished_runs import NO_RUNS
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU, read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
@@ -32,6 +33,7 @@ class SimulatedCluster:
         used: Shape (nodes, resources).
         running: Gangs that hold places, by uid, in order of their start.
         changes: Grows with every change of ``used``.
+        finished_runs: The last runs that ended.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class SimulatedCluster:
         self.running: dict[str, RunningGang] = {}
         self.queue_usage: dict[str, dict[str, int]] = {}
         self.changes = 0
+        self.finished_runs = NO_RUNS
         self._nodes = {node.name: node for node in nodes}
         self._down: set[str] = set()
         self.away: set[str] = set()
@@ -69,6 +72,7 @@ class SimulatedCluster:
             running=self._running.gangs,
             known_table=self._running,
             growable=growable,
+            finished_runs=self.finished_runs,
         )
 
     def occupy(self, running: RunningGang) -> None:

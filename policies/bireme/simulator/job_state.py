@@ -35,6 +35,7 @@ class SimulatedJob:
         work_seconds: What is left, at a rate of 1, as of the last :meth:`advance`.
         first_estimate: How long its first start was expected to run; None when it was not known.
         known_seconds: The same of its present or next start, leaving its own reports aside.
+        stated_seconds: What its owner estimated; None for no estimate.
         running: The places it holds; None while it waits.
         course: How its work is spread over time at its present size; None for evenly.
         straggler: Speed of its slowest replica in this start, up to 1.
@@ -50,6 +51,7 @@ class SimulatedJob:
     work_seconds: float = field(init=False)
     first_estimate: float | None = field(init=False)
     known_seconds: float | None = field(init=False)
+    stated_seconds: float | None = field(init=False)
     running: RunningGang | None = None
     rate: float = 0.0
     course: Course | None = None
@@ -71,6 +73,8 @@ class SimulatedJob:
     def __post_init__(self) -> None:
         self.work_seconds = self.trace_job.duration_seconds
         self.first_estimate = self.known_seconds = self.gang.estimated_seconds
+        is_stated = not self.gang.is_learned_estimate
+        self.stated_seconds = self.gang.estimated_seconds if is_stated else None
 
     def start(self, running: RunningGang, now: float, delay_seconds: float) -> None:
         """Take the places of ``running`` at ``now``, and work after ``delay_seconds``."""

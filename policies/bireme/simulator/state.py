@@ -5,9 +5,11 @@ changes its size, is stopped, loses a node, finishes. What should happen is deci
 (:mod:`bireme.simulator.simulation`); how fast jobs run is :mod:`bireme.simulator.physics`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bireme.core.decision import Admit, Resize
+from bireme.core.finished_runs import FinishedRun, finished_run
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
 from bireme.core.placement import Placement, placement_at
@@ -178,8 +180,10 @@ class SimulationState:
         job = self.active.get(event.name)
         if job is None or job.version != event.version or job.running is None:
             return False  # the event is stale: it was stopped, or runs at another speed by now
-        rows = self._vacate(job.running)
+        running = job.running
+        rows = self._vacate(running)
         seconds = job.finish(self.now, self.cluster.table)
+        self.cluster.finished_runs = self.cluster.finished_runs.plus(self._run_of(job, running))
         if self._estimator is not None:
             self._estimator.observe(
                 job.trace_job.user, workload.template_of(job.trace_job), seconds
@@ -188,6 +192,24 @@ class SimulationState:
         del self.active[event.name]
         self._neighbours_changed(rows)
         return True
+
+    def _run_of(self, job: SimulatedJob, running: RunningGang) -> FinishedRun | None:
+        """Return the run that has just ended; None if it tells nothing of its machines."""
+        # Of a job that ran when the trace started, its record does not say what it went through.
+        is_whole = job.starts == 1 and job.started == running.started
+        if not is_whole or job.trace_job.is_elastic:
+            return None
+        replicas = Counter[str]()
+        for _, node, count in job.segments[-1].places:
+            replicas[node] += count
+        return finished_run(
+            replicas,
+            self.cluster.table,
+            self.now - running.started,
+            job.stated_seconds,
+            job.trace_job.user,
+            workload.template_of(job.trace_job),
+        )
 
     def _is_wake_needed(self, event: Event) -> bool:
         """Return whether a wake-up still finds what it was set for."""

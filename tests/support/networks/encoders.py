@@ -6,6 +6,7 @@ from typing import cast
 
 import numpy as np
 
+from bireme.core.finished_runs import FinishedRuns
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
@@ -40,7 +41,12 @@ class NodeFacts:
     inputs: Mapping[str, Shape] = {"facts": ("nodes", 3)}
 
     def encode(
-        self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
+        self,
+        gang: Gang,
+        task: Task,
+        capacity: FreeCapacity,
+        peers: Mapping[Role, IntArray],
+        finished: FinishedRuns,
     ) -> dict[str, Array]:
         nodes = len(capacity.nodes)
         # Where nothing is free the shares are 0.

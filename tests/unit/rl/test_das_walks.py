@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray
-from bireme.rl.encoders.das_inputs import Posterior, posterior, similarity, walk_precision
+from bireme.rl.encoders import das_inputs
+from bireme.rl.encoders.das_inputs import (
+    Machines,
+    Posterior,
+    posterior,
+    similarity,
+    walk_precision,
+)
 
 DECAY, VARIANCE, NOISE = 0.5, 0.7, 0.04
 
@@ -64,3 +71,57 @@ def test_more_runs_on_a_machine_leave_less_doubt(runs: int) -> None:
     shares = np.tile(np.eye(6)[0], (runs, 1))
     found = posterior_of(shares, np.zeros(runs))
     assert (found.factor @ found.factor.T)[0, 0] < NOISE / runs
+
+
+# --- in service -------------------------------------------------------------------------------
+
+
+def a_cluster(machines: int, runs: int, seed: int) -> tuple[Machines, FloatArray, FloatArray]:
+    """Machines of two models in racks and in none, runs on one to three of them, and speeds."""
+    draw = np.random.default_rng(seed)
+    model = draw.integers(0, 2, machines)
+    there = Machines(
+        room=draw.integers(0, 3, machines) * 4,
+        capacity=np.full(machines, 8),
+        speed=np.array([0.4, 1.7])[model],
+        dollars=np.array([0.35, 3.67])[model],
+        rack=draw.integers(-1, 3, machines),
+        held=np.zeros(machines, dtype=np.int64),
+    )
+    shares = np.zeros((runs, machines))
+    for run in shares:
+        on = draw.choice(machines, draw.integers(1, 4), replace=False)
+        run[on] = draw.dirichlet(np.ones(len(on)))
+    return there, shares, draw.normal(0, 0.4, runs)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_service_believes_what_training_does_where_estimates_are_right(seed: int) -> None:
+    machines, shares, speeds = a_cluster(23, 40, seed)
+    near = das_inputs.adjacency(das_inputs.share_of_rack(machines.rack))
+    need = np.asarray(8)
+    expected = das_inputs.believed(machines, need, near, shares, speeds).mean
+    found = das_inputs.health(machines, need, shares, speeds, np.full(40, -1))
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_group_of_runs_has_an_offset_that_is_not_known(seed: int) -> None:
+    """By the printed equation, with a machine more for every group that all its runs were on."""
+    machines, shares, speeds = a_cluster(23, 40, seed)
+    group, need = np.arange(40) % 4 - 1, np.asarray(8)
+    near = das_inputs.adjacency(das_inputs.share_of_rack(machines.rack))
+    # the kernel of training, from its posterior before any run
+    prior = das_inputs.believed(machines, need, near, np.zeros_like(shares), speeds)
+    kernel = np.linalg.inv(prior.precision)
+    spread = np.where((shares > 0).sum(1) > 1, das_inputs.IN_RACK, 1.0)
+    apart = ((shares @ near) * shares).sum(1) < 1 - 1e-5
+    spread = np.where(apart, das_inputs.IN_CLUSTER, spread)
+    observed = speeds - np.log(spread) - das_inputs.EXPECTED
+    whose = (group[:, None] == np.arange(3)).astype(float)
+    noise = das_inputs.NOISE_VARIANCE * np.eye(40)
+    covariance = shares @ kernel @ shares.T + noise
+    covariance += das_inputs.OFFSET_VARIANCE * whose @ whose.T
+    expected = kernel @ shares.T @ np.linalg.solve(covariance, observed)
+    found = das_inputs.health(machines, need, shares, speeds, group)
+    np.testing.assert_allclose(found, expected, atol=1e-8)

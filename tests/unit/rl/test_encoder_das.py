@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns, finished_run
 from bireme.core.gangs import Gang, Role
 from bireme.core.gpus import GPU_MODEL_LABEL, GPU_MODELS
 from bireme.core.nodes import Node
@@ -28,11 +29,13 @@ def places(
     gang: Gang,
     nodes: list[Node],
     peers: dict[Role, IntArray] | None = None,
-    encoder: DasMachines | UnawareDasMachines | None = None,
+    encoder: DasMachines | None = None,
+    finished: FinishedRuns = NO_RUNS,
 ) -> Array:
     table = a_snapshot(nodes).nodes
     capacity = FreeCapacity(table, np.zeros_like(table.allocatable))
-    found = (encoder or DasMachines()).encode(gang, gang.tasks[0], capacity, peers or {})
+    encoder = encoder or DasMachines()
+    found = encoder.encode(gang, gang.tasks[0], capacity, peers or {}, finished)
     return found["machines"]
 
 
@@ -85,13 +88,31 @@ def test_replica_is_best_placed_where_the_others_of_its_gang_are() -> None:
 
 def test_finished_runs_slow_a_machine_down_for_policies_that_see_them() -> None:
     nodes, gang = [machine("a"), machine("b")], a_gang("g", a_task(2))
-    aware, unaware = DasMachines(), UnawareDasMachines()
-    aware.finished = lambda: (np.array([[1.0, 0.0]] * 20), np.full(20, -0.7))
-    seen, plain = places(gang, nodes, encoder=aware), places(gang, nodes, encoder=unaware)
-    assert seen[0, HEALTH] < -0.1
+    finished = runs_on(nodes, {"a": 1200.0, "b": 600.0})
+    seen = places(gang, nodes, finished=finished)
+    assert seen[0, HEALTH] < -0.1 < 0.1 < seen[1, HEALTH]
     assert seen[0, PACE] < seen[1, PACE]
-    assert plain[:, HEALTH].tolist() == [0.0, 0.0]
+    plain = places(gang, nodes, encoder=UnawareDasMachines(), finished=finished)
+    np.testing.assert_array_equal(plain, places(gang, nodes))
     np.testing.assert_array_equal(plain[0], plain[1])
+
+
+def test_what_owners_or_gpus_have_in_common_slows_no_machine_down() -> None:
+    """In a cluster of H100s alone, times are stated for an H100; and owners exaggerate."""
+    nodes, gang = [machine(name, "H100") for name in "abcd"], a_gang("g", a_task(2))
+    finished = runs_on(nodes, {"a": 600.0, "b": 600.0}, stated=660.0)
+    assert np.abs(places(gang, nodes, finished=finished)[:, HEALTH]).max() < 0.02
+
+
+def runs_on(
+    nodes: list[Node], seconds: dict[str, float], stated: float | None = None
+) -> FinishedRuns:
+    """Twenty runs on each node that is named, which took so long there."""
+    table, finished = a_snapshot(nodes).nodes, NO_RUNS
+    for _ in range(20):
+        for name, took in seconds.items():
+            finished = finished.plus(finished_run({name: 1}, table, took, stated, "u", "t"))
+    return finished
 
 
 def test_worth_of_the_best_site_is_the_last_that_is_seen_of_a_gang() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
+from bireme.core.finished_runs import FinishedRuns
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Policy, ScoreQuestion, fault_of
@@ -86,9 +87,10 @@ def test_later_tasks_are_judged_with_the_places_of_earlier_ones(
         task: Task,
         capacity: FreeCapacity,
         peers: Mapping[Role, IntArray],
+        finished: FinishedRuns,
     ) -> dict[str, Array]:
         seen.append({role: rows.tolist() for role, rows in peers.items()})
-        return plain(self, gang, task, capacity, peers)
+        return plain(self, gang, task, capacity, peers, finished)
 
     monkeypatch.setattr(NodeFacts, "encode", encode)
     none = RoleAffinity(AffinityMode.NONE)
@@ -106,7 +108,12 @@ def test_a_checkpoint_without_placer_places_and_scores_nothing(tmp_path: Path) -
 
 
 def not_a_number(
-    self: NodeFacts, gang: Gang, task: Task, capacity: FreeCapacity, peers: object
+    self: NodeFacts,
+    gang: Gang,
+    task: Task,
+    capacity: FreeCapacity,
+    peers: object,
+    finished: FinishedRuns,
 ) -> dict[str, Array]:
     return {"facts": np.full((len(capacity.nodes), 3), np.nan, np.float32)}
 

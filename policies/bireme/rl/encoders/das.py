@@ -4,16 +4,17 @@ Gangs are its jobs and nodes its machines; :mod:`~bireme.rl.encoders.das_inputs`
 which training shares. Speed and rent of a GPU follow from the node's label. A gang without an
 estimate counts as the median of those with one, or as an hour.
 
-An operator does not report the speeds of finished runs, so the health of all machines is the prior,
-0. Evaluations that know more set :attr:`DasMachines.finished`.
+The health of machines follows from the runs that have ended, which every snapshot shows; until the
+first one, and in score mode, it is the prior, 0.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import ClassVar, Final
 
 import numpy as np
 
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable
@@ -30,8 +31,6 @@ LAST_PLACE: Final = 63
 """Places further back count as this one: queues in training were no longer."""
 MOST_GANGS: Final = 3000
 """Gangs that are compared with each other; memory grows with the square of their number."""
-Finished: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
-"""Returns shares (runs, nodes) and normalised speeds (runs,) of the last finished runs."""
 _MOST_KINDS: Final = 256
 """Kinds of replicas remembered per node table."""
 
@@ -145,11 +144,15 @@ class DasMachines:
         "machines": ("nodes", das_inputs.PLACE_FEATURES),
     }
 
-    def __init__(self) -> None:
-        self.finished: Finished | None = None
+    sees_runs: ClassVar[bool] = True
 
     def encode(
-        self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
+        self,
+        gang: Gang,
+        task: Task,
+        capacity: FreeCapacity,
+        peers: Mapping[Role, IntArray],
+        finished: FinishedRuns = NO_RUNS,
     ) -> dict[str, Array]:
         table = _MachineTable.of(capacity.nodes)
         rows = [there for there in peers.values() if len(there)]
@@ -167,9 +170,9 @@ class DasMachines:
         need = np.asarray(task.replicas + held.sum())  # of the whole gang, as in training
         estimate = np.asarray(gang.estimated_seconds or UNKNOWN_SECONDS)
         mean = None
-        if self.finished is not None:
-            near = das_inputs.adjacency(das_inputs.share_of_rack(table.rack))
-            mean = das_inputs.believed(machines, need, near, *self.finished()).mean
+        if self.sees_runs and finished.runs:
+            runs = finished.on(capacity.nodes)
+            mean = das_inputs.health(machines, need, runs.shares, runs.speeds, runs.group)
         return {
             "job": das_inputs.placed_inputs(machines, need, estimate),
             "machines": das_inputs.place_inputs(machines, need, mean),
@@ -178,6 +181,8 @@ class DasMachines:
 
 class UnawareDasMachines(DasMachines):
     """``das-machines-unaware/1``: the same without finished runs, for DAS without its process."""
+
+    sees_runs = False
 
 
 def _machine_inputs(machines: Machines, kind: IntArray) -> Array:

@@ -11,14 +11,15 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Task
 from bireme.core.placement import FreeCapacity, Placement
-from bireme.core.policy import Ranked
+from bireme.core.policy import Placer, Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import fill, place_by
 from bireme.heuristics.ranking import SortKey, ranked
-from bireme.rl.encoders.das import DasJobs, DasMachines, Finished
+from bireme.rl.encoders.das import DasJobs, DasMachines
 from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
 from bireme.training.das.environment import ORDERING, PLACEMENT
 from bireme.training.vec_env import Array, Observation
@@ -50,12 +51,16 @@ def affinities(places: Array) -> Array:
 class BestSite:
     """The rule as orderer and placer; no gang is stopped.
 
-    Where ``finished`` gives past runs, speeds are what the Gaussian process makes of them.
+    If it ``is_told`` of finished runs, speeds are what the Gaussian process makes of them.
     """
 
-    def __init__(self, finished: Finished | None = None) -> None:
+    def __init__(self, finished: FinishedRuns = NO_RUNS, *, is_told: bool = False) -> None:
         self._machines = DasMachines()
-        self._machines.finished = finished
+        self._finished, self._is_told = finished, is_told
+
+    def on(self, snapshot: ClusterSnapshot) -> Placer:
+        """Return the placer to ask while a cycle decides on ``snapshot``."""
+        return BestSite(snapshot.finished_runs) if self._is_told else self
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         if not gangs:
@@ -68,7 +73,7 @@ class BestSite:
         """Return nodes for all replicas, or None."""
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-            seen = self._machines.encode(gang, task, capacity, {})
+            seen = self._machines.encode(gang, task, capacity, {}, self._finished)
             order = np.argsort(-affinities(seen["machines"]), kind="stable")
             return fill(room, task.replicas, order)
 

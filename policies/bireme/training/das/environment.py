@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.errors import SettingError
+from bireme.core.finished_runs import normalised_speed
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
 from bireme.core.resources import BoolArray, FloatArray, IntArray
@@ -320,17 +321,6 @@ def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArr
 
 
 # --- past runs ----------------------------------------------------------------------------------
-
-_MOST_LOG: Final = 2.0
-
-
-def normalised_speed(
-    estimated_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
-) -> FloatArray:
-    """Return log(estimate / elapsed / speed of the slowest GPU model), clipped; any one shape."""
-    # not below a second: a run of no time has no speed
-    ratio = np.maximum(estimated_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
-    return np.asarray(np.clip(np.log(ratio), -_MOST_LOG, _MOST_LOG))
 
 
 class Memory:

@@ -5,7 +5,6 @@ does not have: shortest job first, the default placement of Bireme, which keeps 
 the rule that training starts from. All decide on the same noisy estimates.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,17 +16,16 @@ import numpy as np
 from bireme import registry
 from bireme.core.decision import Action, Admit, Decision
 from bireme.core.errors import SettingError
+from bireme.core.finished_runs import NO_RUNS
 from bireme.core.gangs import Gang
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
+from bireme.core.gpus import GPU
 from bireme.core.placement import FreeCapacity
-from bireme.core.policy import Orderer, Policy
+from bireme.core.policy import Orderer, Policy, placer_on
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.search_orderers import Malo, Mosa, Rifling
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer, LearnedPlacer
-from bireme.rl.encoders.das import DasMachines
 from bireme.simulator import metrics
 from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
@@ -50,6 +48,7 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     """
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)  # shrinks with every start
     column = snapshot.nodes.axis.names.index(GPU)
+    placer = placer_on(policy.placer, snapshot)
     waiting = [gang for gang in snapshot.waiting if _fits(gang, capacity.free[:, column])]
     if not waiting:
         return Decision()
@@ -57,7 +56,7 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     for entry in policy.orderer.order(snapshot.waiting, snapshot):
         if not _fits(entry.gang, capacity.free[:, column]):
             continue
-        placement = policy.placer.place(entry.gang, capacity)
+        placement = placer.place(entry.gang, capacity)
         if placement is not None:
             capacity.take(entry.gang, placement)
             actions.append(Admit(entry.gang, placement, entry, message=""))
@@ -71,61 +70,6 @@ def _fits(gang: Gang, free_gpus: IntArray) -> bool:
 
 START_NOW: Final = SimulationConfig(decide=start_now, takes_shortcuts=False)
 """Without shortcuts there is a cycle at every event, so that no end of a run is seen late."""
-
-
-# --- past runs, for policies that learn from them in service ------------------------------------
-
-
-class FinishedRuns:
-    """The last runs that ended, seen from scheduling cycles; call it for their shares and speeds.
-
-    It has of them what :class:`bireme.training.das.environment.Memory` has in training.
-    """
-
-    def __init__(self, runs: int = 256) -> None:
-        self._runs: deque[tuple[FloatArray, float]] = deque(maxlen=runs)
-        self._present: dict[str, RunningGang] = {}
-        self._nodes = 0
-
-    def __call__(self) -> tuple[FloatArray, FloatArray]:
-        """Return shares of workers by node row, (runs, nodes), and normalised speeds, (runs,)."""
-        shares = np.array([share for share, _ in self._runs]).reshape(-1, self._nodes)
-        return shares, np.array([speed for _, speed in self._runs])
-
-    def watching(self, cycle: Decide) -> Decide:
-        """Wrap ``cycle``, which must run at every end of a run (no shortcuts)."""
-
-        def decide(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-            self._see(snapshot)
-            decision = cycle(snapshot, policy)
-            for start in decision.admitted:  # a run may end before the next cycle looks
-                running = RunningGang(start.gang, start.placement, snapshot.now)
-                self._present[start.gang.uid] = running
-            return decision
-
-        return decide
-
-    def _see(self, snapshot: ClusterSnapshot) -> None:
-        self._nodes = len(snapshot.nodes)
-        there = dict(snapshot.running_by_uid)
-        waiting = {gang.uid for gang in snapshot.waiting}
-        for uid, running in self._present.items():
-            # neither runs nor waits for another start: it ended since the last snapshot
-            if uid not in there and uid not in waiting:
-                self._remember(running, snapshot)
-        self._present = there
-
-    def _remember(self, running: RunningGang, snapshot: ClusterSnapshot) -> None:
-        estimate = running.gang.estimated_seconds
-        if estimate is None:
-            return  # nothing was stated that its time could be compared with
-        rows = np.concatenate([task.rows_by_replica() for task in running.placement.tasks])
-        share = np.bincount(rows, minlength=self._nodes) / len(rows)
-        labels = [snapshot.nodes.nodes[row].labels for row in np.unique(rows).tolist()]
-        slowest = min(gpu_model(each.get(GPU_MODEL_LABEL, "")).speed for each in labels)
-        elapsed = np.array(running.elapsed_seconds(snapshot.now))
-        speed = environment.normalised_speed(np.array(estimate), elapsed, np.array(slowest))
-        self._runs.append((share, float(speed)))
 
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -184,55 +128,56 @@ def evaluate(
     # no training draws such a seed
     sample = environment.draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
     others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
-    makers = {**dict(_learned([checkpoint, *others], reports == "yes")), **baselines()}
+    makers = {**dict(_learned([checkpoint, *others])), **baselines()}
     if reports == "no":
         del makers["best-site-told"]
+    decide = CYCLES[cycle] if reports == "yes" else partial(_unaware, CYCLES[cycle])
     only = options.get("only")
     names = makers if only is None else [checkpoint.card.name, *only.split(",")]
     for name in names:
         if name not in makers:
             raise SettingError(f"no policy is called {name!r}; known: {', '.join(makers)}")
-    return {name: evaluate_policy(sample, makers[name], CYCLES[cycle]) for name in names}
+    return {name: evaluate_policy(sample, makers[name], decide) for name in names}
 
 
-PolicyMaker = Callable[[FinishedRuns], Policy]
-"""Makes a policy, which may look at the runs that have ended."""
+def _unaware(cycle: Decide, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+    return cycle(replace(snapshot, finished_runs=NO_RUNS), policy)
+
+
+PolicyMaker = Callable[[], Policy]
 
 
 def baselines() -> dict[str, PolicyMaker]:
     """Return policies by name: orderer/placer, and best-site, also given finished runs."""
     return {
         **{name: partial(_rule, name) for name in RULES},
-        "best-site": lambda _: Policy(BestSite(), BestSite()),
-        "best-site-told": lambda finished: Policy(BestSite(finished), BestSite(finished)),
+        "best-site": lambda: Policy(BestSite(), BestSite()),
+        "best-site-told": lambda: Policy(BestSite(), BestSite(is_told=True)),
     }
 
 
-def _rule(name: str, _: FinishedRuns) -> Policy:
+def _rule(name: str) -> Policy:
     orderer, placer = name.split("/")
     make = _SEARCHES.get(orderer, partial(registry.make_orderer, orderer))
     return Policy(make(), registry.make_placer(placer))
 
 
-def _learned(checkpoints: list[Checkpoint], reports: bool) -> Iterator[tuple[str, PolicyMaker]]:
+def _learned(checkpoints: list[Checkpoint]) -> Iterator[tuple[str, PolicyMaker]]:
     """Yield them by the names of their cards; without a placer, with the two plain placements."""
     for checkpoint in checkpoints:
         name = checkpoint.card.name
         if checkpoint.placer is not None:
-            yield name, partial(_both, checkpoint, reports)
+            yield name, partial(_both, checkpoint)
         else:
             yield name, partial(_order_alone, checkpoint, "load-balance")
             yield f"{name}/first-fit", partial(_order_alone, checkpoint, "first-fit")
 
 
-def _both(checkpoint: Checkpoint, reports: bool, finished: FinishedRuns) -> Policy:
-    encoder = checkpoint.placer and checkpoint.placer.encoder
-    if type(encoder) is DasMachines:  # not its subclass, which is never given them
-        encoder.finished = finished if reports else None
+def _both(checkpoint: Checkpoint) -> Policy:
     return Policy(LearnedOrderer(checkpoint), LearnedPlacer(checkpoint))
 
 
-def _order_alone(checkpoint: Checkpoint, placer: str, _: FinishedRuns) -> Policy:
+def _order_alone(checkpoint: Checkpoint, placer: str) -> Policy:
     return Policy(LearnedOrderer(checkpoint), registry.make_placer(placer))
 
 
@@ -242,9 +187,8 @@ def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) 
     Raises:
         EvaluationError: a job did not finish, or the policy gave no valid answer.
     """
-    finished = FinishedRuns()
-    policy, nodes = make_policy(finished), environment.nodes_of(sample)
-    config = replace(START_NOW, decide=finished.watching(cycle))
+    policy, nodes = make_policy(), environment.nodes_of(sample)
+    config = replace(START_NOW, decide=cycle)
     outcome = simulate(
         environment.trace_of(sample),
         nodes,

@@ -3,21 +3,21 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
+from bireme.core.settings import SchedulingSettings
 from bireme.rl.checkpoint import load
-from bireme.simulator.simulation import simulate
+from bireme.simulator.simulation import Simulation
+from bireme.simulator.state import SimulationState
 from bireme.training.das.environment import DasEnv, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import (
     CYCLES,
     EVALUATION_SEEDS,
     START_NOW,
-    FinishedRuns,
     baselines,
     evaluate,
     evaluate_policy,
@@ -110,16 +110,15 @@ def test_environments_and_baselines_need_no_torch() -> None:
 
 
 def test_finished_runs_tell_what_the_world_remembers() -> None:
-    sample, finished = draw("small", JOBS, 5), FinishedRuns(JOBS)
+    sample = draw("small", JOBS, 5)
     env = DasEnv(1, ("small",), jobs=JOBS, slots=JOBS, history=JOBS)
     env.reset([5])
     for _ in range(JOBS):
         first_fit = np.zeros(env.clusters.free.shape)
         env.step({"ordering": -np.arange(float(JOBS))[None], "placement": first_fit})
-    policy = baselines()["fifo/first-fit"](finished)
-    config = replace(START_NOW, decide=finished.watching(start_now))
-    physics = physics_of(sample)
-    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, config=config)
-    shares, speeds = finished()
-    np.testing.assert_allclose(shares, env.memory.shares[0])
-    np.testing.assert_allclose(speeds, env.memory.speeds[0], rtol=1e-5)
+    physics, settings = physics_of(sample), SchedulingSettings()
+    state = SimulationState(trace_of(sample), nodes_of(sample), settings, physics, 0, None)
+    Simulation(state, baselines()["fifo/first-fit"](), START_NOW).run()
+    runs = state.cluster.finished_runs.on(state.cluster.table)
+    np.testing.assert_allclose(runs.shares, env.memory.shares[0])
+    np.testing.assert_allclose(runs.speeds, env.memory.speeds[0], rtol=1e-5)

@@ -1,0 +1,157 @@
+"""Runs that have ended: where they were, and how fast beside what could be expected of them.
+
+A policy may judge machines by them: what is slow again and again beside its kind is not well. The
+simulator and the operator fill the same bounded memory, and every snapshot shows it.
+
+**Speed.** The logarithm of the seconds that were expected, over those it took, over the speed of
+the slowest GPU model it was on (:func:`normalised_speed`). What the owner stated is expected. Where
+nothing was stated, the geometric mean of what the remembered runs of the same user and template
+took, each times the speed of its model. The estimate of the history is left aside on purpose: it is
+a 90 % quantile (:mod:`bireme.core.estimates`), drawn towards wider groups, so nearly all runs would
+look fast, those of short histories and varied templates most.
+
+**Offsets.** Owners exaggerate, each in their own way, and state times for the GPUs they know. Like
+runs have no absolute speed at all. So speeds are comparable within a group only
+(:attr:`RunsOnNodes.group`: an owner, or a user and template without a statement), and who reads
+them has to allow for an unknown offset of each group.
+
+**Which runs count.** Those that succeeded in the first start, at the size they asked for, in at
+least :data:`SHORTEST_SECONDS`: start-up times hide the speed of shorter ones. Elastic gangs do not
+count, because what is expected of them is for another size than they may have had; their measured
+steps a second would tell, but are not kept by node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
+from bireme.core.nodes import NodeTable
+from bireme.core.resources import FloatArray, IntArray
+
+MOST_RUNS: Final = 256
+"""Runs remembered; the oldest are forgotten first."""
+SHORTEST_SECONDS: Final = 60.0
+_MOST_LOG: Final = 2.0
+
+
+def normalised_speed(
+    expected_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
+) -> FloatArray:
+    """Return log(expected / elapsed / speed of the slowest GPU model), clipped; any one shape."""
+    # not below a second: a run of no time has no speed
+    ratio = np.maximum(expected_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
+    return np.asarray(np.clip(np.log(ratio), -_MOST_LOG, _MOST_LOG))
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """One run that ended.
+
+    Attributes:
+        shares: The part of its replicas on each node by name, in order of the names; they sum to 1.
+        elapsed_seconds: From admission to the end.
+        slowest: Speed of the slowest GPU model it was on, V100 being 1.
+        stated_seconds: Its owner's estimate; None if there was none.
+        group: Whose speeds compare: ``(user,)`` with an estimate, else ``(user, template)``.
+    """
+
+    shares: tuple[tuple[str, float], ...]
+    elapsed_seconds: float
+    slowest: float
+    stated_seconds: float | None
+    group: tuple[str, ...]
+
+
+def finished_run(
+    replicas: Mapping[str, int],
+    nodes: NodeTable,
+    elapsed_seconds: float,
+    stated_seconds: float | None,
+    user: str,
+    template: str,
+) -> FinishedRun | None:
+    """Return the run of a gang that had ``replicas`` by node name; None if it tells nothing.
+
+    That is so for a run that was too short, and for one on a node that ``nodes`` no longer has:
+    nobody knows its GPU model.
+    """
+    if elapsed_seconds < SHORTEST_SECONDS or not replicas:
+        return None
+    if not all(name in nodes.row for name in replicas):
+        return None
+    total = sum(replicas.values())
+    labels = [nodes.nodes[nodes.row[name]].labels for name in replicas]
+    models = [gpu_model(each.get(GPU_MODEL_LABEL, ""), nodes.gpu_models) for each in labels]
+    return FinishedRun(
+        shares=tuple((name, count / total) for name, count in sorted(replicas.items())),
+        elapsed_seconds=elapsed_seconds,
+        slowest=min(model.speed for model in models),
+        stated_seconds=stated_seconds,
+        group=(user, template) if stated_seconds is None else (user,),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunsOnNodes:
+    """Finished runs over the rows of a node table, oldest first.
+
+    Attributes:
+        shares: The part of each run on each node, float64, shape (runs, nodes). A row sums to less
+            than 1 where a node is gone: nothing is known of the rest.
+        speeds: Of :func:`normalised_speed`, shape (runs,).
+        group: Equal for runs whose speeds compare, int64 from 0 on, shape (runs,).
+    """
+
+    shares: FloatArray
+    speeds: FloatArray
+    group: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRuns:
+    """The last :data:`MOST_RUNS` runs that ended, oldest first; immutable, as snapshots are."""
+
+    runs: tuple[FinishedRun, ...] = ()
+    _known: dict[str, tuple[NodeTable, RunsOnNodes]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def plus(self, run: FinishedRun | None) -> "FinishedRuns":
+        """Return the memory with ``run`` as its newest; None is no run."""
+        return self if run is None else FinishedRuns((*self.runs, run)[-MOST_RUNS:])
+
+    def on(self, nodes: NodeTable) -> RunsOnNodes:
+        """Return the runs over the rows of ``nodes``, without those of which no node is left.
+
+        Worked out when first asked for, and kept for the same table.
+        """
+        known = self._known.get("last")
+        if known is None or known[0] is not nodes:
+            known = self._known["last"] = nodes, self._on(nodes)
+        return known[1]
+
+    def _on(self, nodes: NodeTable) -> RunsOnNodes:
+        shares = np.zeros((len(self.runs), len(nodes)))
+        for at, run in enumerate(self.runs):
+            for name, share in run.shares:
+                if name in nodes.row:
+                    shares[at, nodes.row[name]] = share
+        numbers = {group: n for n, group in enumerate(dict.fromkeys(r.group for r in self.runs))}
+        group = np.array([numbers[run.group] for run in self.runs], dtype=np.int64)
+        elapsed = np.array([run.elapsed_seconds for run in self.runs])
+        slowest = np.array([run.slowest for run in self.runs])
+        stated = np.array([run.stated_seconds for run in self.runs], dtype=np.float64)  # NaN: none
+        # What like runs took on a GPU of speed 1, in the mean of logarithms.
+        logs = np.log(elapsed * slowest)
+        usual = np.bincount(group, logs) / np.maximum(np.bincount(group), 1)
+        expected = np.where(np.isnan(stated), np.exp(usual[group]), stated)
+        speeds = normalised_speed(expected, elapsed, slowest)
+        is_left = shares.any(axis=1)
+        return RunsOnNodes(shares[is_left], speeds[is_left], group[is_left])
+
+
+NO_RUNS: Final = FinishedRuns()
+"""Nothing has ended, or nobody watched."""
