@@ -269,13 +269,19 @@ def _span_words(span: Span, now: float) -> str:
 
 
 def factors(gang: GangLine) -> list[tuple[str, str, Sequence[tuple[str, float, float]]]]:
-    """Return name, term and bar of each factor of a priority; the largest is the widest."""
+    """Return name, term and bar of each factor of a priority; the largest is the widest.
+
+    What a factor takes away is drawn as an outline.
+    """
     largest = max((abs(f.contribution) for f in gang.factors), default=0.0)
     return [
         (
             factor.name,
             f"{factor.value:.3g} x {factor.weight:.3g} = {factor.contribution:.3g}",
-            bar((("used", abs(factor.contribution)),), largest),
+            bar(
+                (("taken" if factor.contribution < 0 else "used", abs(factor.contribution)),),
+                largest,
+            ),
         )
         for factor in gang.factors
     ]
