@@ -36,7 +36,7 @@ def keep_a_part(stack: BiremeStack, tenant: Tenant) -> None:
 
 
 def break_both(folder: Path) -> None:
-    with gpu_stack("planted", folder, grace_seconds=2.0) as stack:
+    with gpu_stack("planted", folder, grace_seconds=8.0) as stack:
         with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
             bind_elsewhere(stack, tenant)
             tenant.await_phase("moved", "Running")

@@ -55,9 +55,18 @@ async def extender(
     process = extender_program(api.kubeconfig(tmp_path))
     await asyncio.to_thread(process.start)
     await asyncio.to_thread(process.wait_ready)
+    bookmarks = asyncio.create_task(_send_bookmarks(api))
     async with aiohttp.ClientSession() as http:
         yield Extender(process, http)
+    bookmarks.cancel()
     assert process.running
+
+
+async def _send_bookmarks(api: FakeApi) -> None:
+    """As an API server does; without them an extender is unready after a minute and a half."""
+    while True:
+        await asyncio.sleep(20.0)
+        api.watch_bookmark()
 
 
 async def test_whatever_is_called_is_answered_as_the_document_says(

@@ -150,7 +150,7 @@ class FakeApi:
         for watch in self._open(resource):
             watch.send(line)
 
-    def watch_bookmark(self, resource: str) -> None:
+    def watch_bookmark(self, resource: str | None = None) -> None:
         for watch in self._open(resource):
             watch.bookmark(self.store.version)
 
