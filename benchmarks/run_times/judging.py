@@ -51,7 +51,7 @@ def loss_ratio(trace: Played, found: Foretold, name: str, base: str, quantile: f
 def coverage(trace: Played, bound: FloatArray, among: BoolArray) -> Estimate:
     """Return the share of the jobs ``among`` the later ones that ran no longer than foretold."""
     truths, days = trace.log_seconds[trace.is_later], _days(trace, trace.is_later)
-    inside = _by_day((truths <= bound)[among], days[among])
+    inside = _by_day((truths <= bound)[among].astype(float), days[among])
     return paired_ratio(inside, _by_day(np.ones(among.sum()), days[among]))
 
 
@@ -243,7 +243,7 @@ def _days(trace: Played, among: BoolArray) -> FloatArray:
 def _by_day(values: FloatArray, days: FloatArray) -> FloatArray:
     """Return the sum of ``values`` of each day, in order."""
     _, at = np.unique(days, return_inverse=True)
-    return np.bincount(at, weights=values)
+    return np.asarray(np.bincount(at, weights=values), dtype=np.float64)
 
 
 def each_coverage(traces: Sequence[Played]) -> Iterator[tuple[str, Estimate]]:

@@ -34,7 +34,7 @@ JOBS: Final = 250
 DAYS: Final = 10
 KEPT: Final = "run-times"
 """Folder of the kept runs."""
-ORDERERS: Final = ("srtf", "sjf", "srsf")
+ORDERERS: Final = ("srtf", "sjf")
 TODAY: Final = "the bound, then nothing"
 WAYS: Final[Mapping[str, tuple[bool, bool]]] = {
     TODAY: (False, False),
