@@ -24,6 +24,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import SortedOrderer, SortKey, devices
 from bireme.simulator.comparison import Estimate
+from bireme.simulator.job_state import LEAST_ESTIMATE
 from bireme.simulator.loads import Window, stretch
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
@@ -34,7 +35,7 @@ JOBS: Final = 250
 DAYS: Final = 10
 KEPT: Final = "run-times"
 """Folder of the kept runs."""
-ORDERERS: Final = ("srtf", "sjf")
+ORDERERS: Final = ("srtf", "sjf", "srsf")
 TODAY: Final = "the bound, then nothing"
 WAYS: Final[Mapping[str, tuple[bool, bool]]] = {
     TODAY: (False, False),
@@ -69,22 +70,30 @@ class ShortestFirst(SortedOrderer):
     history: MedianHistory
     by_median: bool
     lasts_as_long: bool
-    _expected: dict[str, float | None]
+    _first: dict[str, tuple[float, float]]
+    """Bound and median of each gang when it arrived."""
 
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
-        if gang.uid not in self._expected:  # as it is when the gang arrives
-            template = template_of(job_of(gang, 0.0, 0.0))
-            median = self.history.median(gang.user, template)
-            self._expected[gang.uid] = median if self.by_median else gang.estimated_seconds
-        expected = self._expected[gang.uid]
-        if expected is None:
+        cost = self._expected_seconds(gang)
+        if cost is None:
             return SortKey((1, gang.arrived), -gang.arrived, -np.inf)
-        cost = expected
-        if self.orderer != "sjf":
-            cost = self._rest(gang, expected, snapshot)
+        if self.orderer == "sjf":
+            return SortKey((0, cost), -cost)
+        cost = self._rest(gang, cost, snapshot)
         if self.orderer == "srsf":
             cost *= devices(gang)
-        return SortKey((0, cost), -cost, None if self.orderer == "sjf" else -cost)
+        return SortKey((0, cost), -cost, -cost)
+
+    def _expected_seconds(self, gang: Gang) -> float | None:
+        bound = gang.estimated_seconds
+        if bound is None or not self.by_median:
+            return bound
+        if gang.uid not in self._first:
+            median = self.history.median(gang.user, template_of(job_of(gang, 0.0, 0.0)))
+            self._first[gang.uid] = bound, bound if median is None else median
+        first, median = self._first[gang.uid]
+        # what is kept of a run that was stopped shortens the next one, as it does the bound
+        return max(LEAST_ESTIMATE * median, median - (first - bound))
 
     def _rest(self, gang: Gang, expected: float, snapshot: ClusterSnapshot) -> float:
         running = snapshot.running_by_uid.get(gang.uid)
@@ -160,8 +169,8 @@ def _days(data: Path) -> Iterator[tuple[int, _Day]]:
 
 
 def _ways(orderer: str) -> tuple[str, ...]:
-    # sjf looks at no run that has begun
-    return tuple(way for way, (_, again) in WAYS.items() if orderer != "sjf" or not again)
+    # sjf looks at no run that has begun, and what srtf does not gain srsf is not asked
+    return tuple(way for way, (_, again) in WAYS.items() if orderer == "srtf" or not again)
 
 
 def _runs(store: Store, orderer: str, way: str, days: Mapping[int, _Day]) -> list[Run]:
