@@ -92,6 +92,7 @@ bench-peers: install controlplane ## Bireme beside other gang schedulers (half a
 
 evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)
 	@$(RUN) benchmarks.simulations
+	@$(RUN) benchmarks.run_times
 
 verify: install controlplane ## what is long: thousands of seeds, simulator against cluster (hours; resumes)
 	@$(RUN) tools.verify

@@ -252,7 +252,8 @@ def case_index(reports: Sequence[Report]) -> str:
         "A row counts as reached if its median does, or the end of the interval that it names.",
         "How policies compare is no matter of time: [simulations](simulations/README.md), and for",
         "learned ones [learning](learning); how well demand is forecast:",
-        "[forecasting](forecasting/README.md).",
+        "[forecasting](forecasting/README.md), and how well run times are:",
+        "[run times](simulations/run-times.md).",
         "",
         *markdown_table(
             ("case", "", "Bireme", "aim", "reached", "date"),
@@ -366,9 +367,9 @@ def page_index(pages: Sequence[Page]) -> str:
     lines = [
         "# Evidence by simulation",
         "",
-        "Written by `make evidence`; do not edit. Each page may be renewed by",
-        "`python -m benchmarks.simulations NAME --fresh`. The traces are public, but not part",
-        "of this repository; `--data` names the folder that has them.",
+        "Written by `make evidence`; do not edit. Each page may be renewed by the command that it",
+        "names and `--fresh`. The traces are public, but not part of this repository; `--data`",
+        "names the folder that has them.",
         "",
         "Pages of before 2026-11-26 have the default order of then: `combined-priority` on them",
         "is `combined-priority?service_threshold=0`, and without a sizer it is `general`.",

@@ -137,6 +137,14 @@ def philly_jobs(data: Path, part: Part) -> Trace:
     return _philly_until(data, part)
 
 
+def usual_days(trace: Trace, part: Part) -> list[int]:
+    """Return the days of ``part`` with neither few jobs nor one user's sweep, early and late mixed.
+
+    ``trace`` is that of :func:`philly_jobs`, and days count from its start.
+    """
+    return [day for day in _spread(list(PHILLY_DAYS[part])) if _is_usual(trace, day)]
+
+
 def history_before(trace: Trace, begin_days: float, every: int = 1) -> RuntimeHistory:
     """Return the history of every ``every``-th job that ended before then, the latest 3000."""
     ended = sorted(
