@@ -9,11 +9,13 @@ import argparse
 import datetime
 import importlib.metadata
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from benchmarks import RESULTS, machine
 from benchmarks.contest.page import command_of, markdown
@@ -39,31 +41,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
         versions={name: importlib.metadata.version(name) for name in _PACKAGES},
         rows=(),
     )
-    page = markdown(found, made)
+    others = dict(options.commit_of)
+    page = markdown(found, made, others)
     (options.out / "benchmark.md").write_text(page, encoding="utf-8")
     numbers = {
         "commit": made.commit,
         "date": made.made,
         "versions": made.versions,
+        "commits": others,
         "families": [{"command": command_of(each), **each.to_json()} for each in found],
     }
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     (options.out / "benchmark.json").write_text(text, encoding="utf-8")
     if options.into_cards:
-        into_cards(FOLDER, found, made)
+        into_cards(FOLDER, found, made, others)
 
 
-def into_cards(folder: Path, found: Sequence[FamilyResult], made: Benchmark) -> None:
-    """Write the rows of every learned policy into its card in ``folder``."""
+def into_cards(
+    folder: Path,
+    found: Sequence[FamilyResult],
+    made: Benchmark,
+    commits: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write the rows of every learned policy into its card in ``folder``.
+
+    ``commits`` has that of the sources that measured a family, where it is not that of ``made``.
+    """
     rows: dict[str, list[BenchmarkRow]] = {}
     for each in found:
         for row in each.rows:
             if row.kind == "learned":
-                rows.setdefault(row.name, []).append(_card_row(each, row.name))
+                made_by = commits.get(each.family)
+                card_row = replace(_card_row(each, row.name), commit=made_by)
+                rows.setdefault(row.name, []).append(card_row)
     for name, of_policy in rows.items():
         card, _ = read_card(folder / name)
-        benchmark = msgspec.structs.replace(made, rows=tuple(of_policy))
-        judged = msgspec.structs.replace(card, benchmark=benchmark)
+        benchmark = replace(made, rows=tuple(of_policy))
+        judged = replace(card, benchmark=benchmark)
         (folder / name / CARD_FILE).write_bytes(encode(judged))
 
 
@@ -96,6 +110,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="RESULTS.json")
     parser.add_argument("--commit", help="of the sources that measured; default: this one")
+    parser.add_argument(
+        "--commit-of",
+        action="append",
+        default=[],
+        type=lambda text: tuple(text.split("=", 1)),
+        metavar="FAMILY=ID",
+        help="of the sources that measured one family, where they are others",
+    )
     parser.add_argument("--into-cards", action="store_true", help="write the cards' rows as well")
     parser.add_argument(
         "--out", type=Path, default=RESULTS / "learning", help="folder for the page"

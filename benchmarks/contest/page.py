@@ -1,6 +1,6 @@
 """The page: a table for each family, what was tuned, how much was played, and how to play more."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +17,11 @@ _MORE: Final = (
 _PROSE: Final = Path(__file__).parent / "prose.md"
 
 
-def markdown(found: Sequence[FamilyResult], made: Benchmark) -> str:
-    """Return the page of ``found``."""
+def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[str, str]) -> str:
+    """Return the page of ``found``.
+
+    ``commits`` has that of the sources that measured a family, where it is not that of ``made``.
+    """
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     lines = [
         "# The benchmark: every policy beside the best tuned rule",
@@ -40,6 +43,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark) -> str:
         "## Made by",
         "",
         f"Commit {made.commit}, {versions}, {made.made}; `$DATA` is a folder with the traces:",
+        *(f"{family} by commit {commit};" for family, commit in commits.items()),
         "",
         "```sh",
         *(f"{command_of(each)} --json {each.family}.json" for each in found),

@@ -56,7 +56,7 @@ class Result(_Struct, frozen=True, kw_only=True):
     command: str
 
 
-class BenchmarkRow(_Struct, frozen=True, kw_only=True):
+class BenchmarkRow(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The benchmark's finding in one family of worlds, beside the best tuned rule.
 
     Attributes:
@@ -68,6 +68,7 @@ class BenchmarkRow(_Struct, frozen=True, kw_only=True):
         finding: ``better``, ``worse`` or ``level`` by the interval; ``too few`` blocks to say;
             ``unfinished`` jobs.
         worlds, blocks, seeds: Played; trainings that the row is over.
+        commit: Of the sources that measured it, where these are not those of the other rows.
     """
 
     family: Text
@@ -80,6 +81,7 @@ class BenchmarkRow(_Struct, frozen=True, kw_only=True):
     worlds: int
     blocks: int
     seeds: int
+    commit: Commit | None = None
 
 
 class Benchmark(_Struct, frozen=True, kw_only=True):
@@ -304,9 +306,11 @@ def _benchmark_lines(benchmark: Benchmark) -> Iterator[str]:
     yield f"(bireme benchmark, {benchmark.made}, commit {benchmark.commit[:12]}, {versions}):"
     for row in benchmark.rows:
         low, high = row.interval or (row.jct, row.jct)
+        seeds = f"{row.seeds} seed{'s' * (row.seeds != 1)}"
+        at = f"; commit {row.commit[:12]}" if row.commit else ""
         yield (
             f"  {row.family}: {row.jct:.3f} [{low:.3f}, {high:.3f}] of {row.baseline}; "
-            f"{row.finding}; {row.worlds} worlds, {row.seeds} seed{'s' * (row.seeds != 1)}"
+            f"{row.finding}; {row.worlds} worlds, {seeds}{at}"
         )
     if benchmark.loses:
         yield f"Research: the best tuned rule is better in {', '.join(benchmark.loses)}."

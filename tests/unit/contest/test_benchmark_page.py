@@ -73,11 +73,15 @@ def test_rows_go_into_cards_and_what_loses_is_called_research(
     shutil.copytree(FOLDER, folder)
     monkeypatch.setattr("benchmarks.contest.__main__.FOLDER", folder)
     monkeypatch.setattr(listing, "FOLDER", folder)
-    commit = "b" * 40
-    write([str(results), "--out", str(results.parent), "--commit", commit, "--into-cards"])
+    commit, later = "b" * 40, "c" * 40
+    commits = ("--commit", commit, "--commit-of", f"rigid={later}")
+    write([str(results), "--out", str(results.parent), *commits, "--into-cards"])
+    assert f"rigid by commit {later}" in (results.parent / "benchmark.md").read_text()
 
     card, digest = read_card(folder / "das")
     assert card.benchmark is not None
+    assert card.benchmark.rows[0].commit == later
+    assert f"1 seed; commit {later[:12]}" in card_text(card, digest)
     assert (card.benchmark.commit, card.benchmark.loses) == (commit, ("rigid",))
     assert (card.benchmark.rows[0].interval, card.benchmark.rows[0].baseline) == ((1.2, 1.4), LAS)
     assert "Research: the best tuned rule is better in rigid." in card_text(card, digest)
