@@ -10,7 +10,7 @@ restart factor (T - N*delta) / (T + delta): T its age, N its restarts so far, de
 
 The defaults are not those of Pollux (p = -1, delta = 30 s). On training workloads of its authors
 p = 0, the product of the speedups (proportional fairness), and a delta of four times what a restart
-really costs end jobs 6 % sooner, with less than half of the p99 wait: sizes change less often.
+really costs end jobs 3 % sooner, at 0.6 of the p99 wait: sizes change less often.
 
 Pollux searches genetically, Sia by an integer program. Here the fitness is climbed from three
 starts (minima, equal shares, present sizes), by the largest gain per resource and then by moving
