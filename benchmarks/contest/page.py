@@ -23,6 +23,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
     ``commits`` has that of the sources that measured a family, where it is not that of ``made``.
     """
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
+    others = "".join(f" ({family} by {commit})" for family, commit in commits.items())
     lines = [
         "# The benchmark: every policy beside the best tuned rule",
         "",
@@ -42,8 +43,8 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
     lines += [
         "## Made by",
         "",
-        f"Commit {made.commit}, {versions}, {made.made}; `$DATA` is a folder with the traces:",
-        *(f"{family} by commit {commit};" for family, commit in commits.items()),
+        f"Commit {made.commit}{others}, {versions}, {made.made}; `$DATA` is a folder with the "
+        "traces:",
         "",
         "```sh",
         *(f"{command_of(each)} --json {each.family}.json" for each in found),

@@ -76,7 +76,7 @@ def test_rows_go_into_cards_and_what_loses_is_called_research(
     commit, later = "b" * 40, "c" * 40
     commits = ("--commit", commit, "--commit-of", f"rigid={later}")
     write([str(results), "--out", str(results.parent), *commits, "--into-cards"])
-    assert f"rigid by commit {later}" in (results.parent / "benchmark.md").read_text()
+    assert f"(rigid by {later})" in (results.parent / "benchmark.md").read_text()
 
     card, digest = read_card(folder / "das")
     assert card.benchmark is not None
