@@ -43,8 +43,8 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
     lines += [
         "## Made by",
         "",
-        f"Commit {made.commit}{others}, {versions}, {made.made}; `$DATA` is a folder with the "
-        "traces:",
+        f"Commit {made.commit}{others}, {versions}, {made.made}.",
+        "`$DATA` is a folder with the traces:",
         "",
         "```sh",
         *(f"{command_of(each)} --json {each.family}.json" for each in found),
