@@ -16,6 +16,8 @@ CLASSES: Final[Mapping[str, int]] = {"calm": 10, "pressing": 100, "urgent": 1000
 ENVIRONMENT: Final[Mapping[str, str]] = {
     variable_of("min_runtime_seconds"): "0",
     variable_of("resize_settle_seconds"): "3",
+    # Fake pods report no speed, which the simulator has to know: goodput would size there alone.
+    variable_of("sizer"): "general",
 }
 """The settings of decisions, on both sides."""
 DEBOUNCE_SECONDS: Final = 0.25
