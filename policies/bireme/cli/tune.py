@@ -33,7 +33,7 @@ from bireme.core.times import clock_time, duration
 from bireme.replay.reader import open_record
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
-from bireme.simulator.reports.terminal import ProgressLine
+from bireme.simulator.reports.terminal import ProgressLine, plural
 from bireme.tables import aligned
 from bireme.tuning.judgement import LEAST_DAYS, Judgement, interval_text, judgement_on
 from bireme.tuning.past import Past, read_past
@@ -228,7 +228,9 @@ def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path
         f"Tuned on {counts[0]} of them, chosen on {counts[1]}, judged on {counts[2]}, from {since}",
     ]
     if past.left_out:
-        lines.append(f"{past.left_out} gangs are left out, as they never started and never could")
+        lines.append(
+            f"Left out: {plural(past.left_out, 'gang')} that never started and never could"
+        )
     if not is_fitted(past):
         lines.append(
             f"The index is not fitted: {past.decided_by.name} has a checkpoint that places or "
