@@ -372,7 +372,9 @@ def page_index(pages: Sequence[Page]) -> str:
         "names the folder that has them.",
         "",
         "Pages of before 2026-11-26 have the default order of then: `combined-priority` on them",
-        "is `combined-priority?service_threshold=0`, and without a sizer it is `general`.",
+        "is `combined-priority?service_threshold=0`, and without a sizer it is `general`. Where a",
+        "sizer `goodput` was measured before 2026-11-27, also on the pages of learned policies, it",
+        "is `goodput?fairness_power=-1&restart_seconds=30`, but in the benchmark's Pollux family.",
         "",
         *markdown_table(
             ("page", "answer", "date"),

@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -61,7 +60,7 @@ def into_cards(
     folder: Path,
     found: Sequence[FamilyResult],
     made: Benchmark,
-    commits: Mapping[str, str] = MappingProxyType({}),
+    commits: Mapping[str, str],
 ) -> None:
     """Write the rows of every learned policy into its card in ``folder``.
 

@@ -124,7 +124,7 @@ class Preemptor:
     queues: QueueTree
     order: TotalOrder
     ledger: CapacityLedger
-    wanted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    wanted: Mapping[str, Mapping[str, int]]
     chosen: set[str] = field(default_factory=set)
     _too_large: set[object] = field(default_factory=set)
     """Shape and queue of gangs that do not fit even when the leaving gangs have left."""
