@@ -108,11 +108,11 @@ class JobReconciler:
     async def preempt(
         self, job: JobFacts, message: str, now: float, reason: Reason = Reason.PREEMPTED
     ) -> None:
-        """Record that the gang stops for another one, or so that its nodes are free.
+        """Record that the gang stops for another one, or for the ``reason`` of a Vacate.
 
         Its life cycle does the rest.
         """
-        for_nobody = int(reason is Reason.NODE_MAINTENANCE)
+        for_nobody = int(reason in (Reason.NODE_MAINTENANCE, Reason.FASTER_GPUS))
         move = Transition(
             *("Restarting", reason, message), preemptions=1 - for_nobody, interruptions=for_nobody
         )

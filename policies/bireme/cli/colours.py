@@ -31,6 +31,7 @@ _WAITS: Final = (
     *(Reason.WAITING_FOR_PODS, Reason.STOPPING, Reason.PODS_REFUSED, Reason.PREEMPTED),
     *(Reason.BUDGET_OVERRIDDEN, Reason.SHRUNK, Reason.GANG_NOT_BOUND_IN_TIME),
     *(Reason.UNSCHEDULABLE, Reason.START_TIMED_OUT, Reason.NODE_LOST, Reason.NODE_MAINTENANCE),
+    Reason.FASTER_GPUS,
     *(Reason.POD_REJECTED, Reason.POD_LOST, Reason.POD_FAILED, Reason.PODS_CHANGED),
     *(Reason.TASKS_EDITED, Reason.SUSPENDED),
 )

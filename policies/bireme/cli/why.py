@@ -61,6 +61,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     " has it tried at once. What is only slow needs a longer startTimeoutSeconds, of the job or"
     " of its queue",
     Reason.NODE_MAINTENANCE: "nothing: it goes elsewhere, and is not moved again",
+    Reason.FASTER_GPUS: "nothing: it starts again on the faster GPUs. Where no gang is to be moved,"
+    " the placer packing?moves=0 leaves them where they are",
     Reason.MAINTENANCE_AHEAD: "time, until the maintenance is over; or a spec.estimatedDuration"
     " that ends before it begins",
     Reason.NODE_LOST: "nothing: it goes elsewhere. See kubectl describe node",

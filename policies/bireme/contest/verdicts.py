@@ -29,7 +29,7 @@ class Verdict:
         worlds, blocks: On how many both played.
         jct: Mean completion time over the baseline's.
         p99_wait: Mean over worlds of the p99 wait, over the baseline's; None where that one's is 0.
-        stops, baseline_stops: Preemptions in a world, on average.
+        stops, baseline_stops: Runs stopped for others or for faster GPUs in a world, on average.
         unfinished: Jobs of the candidate that never finished, over all worlds.
         fallbacks: Its decisions that the rules replaced, over all worlds.
         p99_wait_seconds, baseline_p99_wait_seconds: What ``p99_wait`` is the ratio of.
@@ -90,8 +90,8 @@ def verdict(
         blocks=len(blocks),
         jct=jct,
         p99_wait=wait,
-        stops=float(np.mean([run.preemptions for run in runs])),
-        baseline_stops=float(np.mean([run.preemptions for run in baseline])),
+        stops=float(np.mean([run.preemptions + run.moves for run in runs])),
+        baseline_stops=float(np.mean([run.preemptions + run.moves for run in baseline])),
         unfinished=sum(run.jobs - run.finished for run in runs),
         fallbacks=sum(run.fallbacks for run in runs),
         p99_wait_seconds=float(ours[:, 1].mean()),

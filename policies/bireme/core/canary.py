@@ -22,6 +22,7 @@ from bireme.core.guardrails import CheckedPlacer, CheckedSizer, OrderError, Size
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Canary, CanaryClaim, Policy, Ranked, TotalOrder
 from bireme.core.queues import Queue, with_those_above
+from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -127,6 +128,10 @@ class Deciders:
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a valid placement of the whole gang, or None."""
         return self._of(gang).placer.place(gang, capacity)
+
+    def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
+        """Return where it pays to stop ``running`` and start it again, or None."""
+        return self._of(running.gang).placer.faster(running, capacity, now)
 
     def _of(self, gang: Gang) -> _Decider:
         """Return who decides for ``gang``."""

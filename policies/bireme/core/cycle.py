@@ -17,6 +17,7 @@ from bireme.core.elastic import larger, smaller
 from bireme.core.gangs import Gang, Key
 from bireme.core.guardrails import CheckedPlacer
 from bireme.core.maintenance import Maintenance
+from bireme.core.moves import moves
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Placer, Policy, Ranked, TotalOrder
@@ -36,13 +37,17 @@ _ONE_TURN: Final = Turns()
 
 
 def run_cycle(
-    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: Turns = _ONE_TURN
+    snapshot: ClusterSnapshot,
+    policy: Policy,
+    explain: bool = True,
+    turns: Turns = _ONE_TURN,
+    may_move: bool = True,
 ) -> Decision:
     """Decide on the waiting gangs of ``snapshot``, and on running ones that must change.
 
     Without ``explain`` the decision is the same, but its actions have no messages, and its
     reservations do not say when they should come true sooner. Whom it reaches where there is no
-    time for all, ``turns`` say.
+    time for all, ``turns`` say. Without ``may_move`` no gang stops for the sake of faster GPUs.
     """
     windows = Maintenance.of(snapshot, explain)
     if windows is not None:
@@ -50,11 +55,13 @@ def run_cycle(
     deciders = Deciders(policy, snapshot)
     # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
+    # Who moved to a node that it is then kept off for maintenance would move for nothing.
+    may_move = may_move and windows is None
     decision: Decision | None = None
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
     while decision is None:
         try:
-            decision = _decide(snapshot, deciders, new_nodes, explain, turns)
+            decision = _decide(snapshot, deciders, new_nodes, explain, turns, may_move)
         except OverruledError as error:
             error.decider.overrule(str(error))
     decision = decision if windows is None else windows.decided(decision, deciders, explain)
@@ -67,6 +74,7 @@ def _decide(
     new_nodes: CheckedPlacer | None,
     explain: bool,
     turns: Turns,
+    may_move: bool,
 ) -> Decision:
     """Return the decision of ``deciders``; raises OverruledError as they do.
 
@@ -126,7 +134,12 @@ def _decide(
     # 7. Move gangs that start to the places they prefer, among those that nobody else got.
     actions = admission.preferred(actions, turns.is_time_left)
 
-    # 8. Ask node pools for the nodes of gangs that only lack room.
+    # 8. Where nobody waits, move running gangs to faster GPUs that are left.
+    if may_move and not admission.position:
+        changing = {action.gang.uid for action in actions}
+        actions.extend(moves(snapshot, deciders, order, admission.ledger, changing, explain))
+
+    # 9. Ask node pools for the nodes of gangs that only lack room.
     decision = Decision((*actions, *faulty), unreached=tuple(unreached.values()))
     if scale_up is None:
         return decision

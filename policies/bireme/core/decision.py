@@ -111,7 +111,10 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Vacate:
-    """Stop ``running`` so that its nodes are free, for nobody; it goes back to waiting."""
+    """Stop ``running`` for nobody else; it goes back to waiting.
+
+    So that its nodes are free for their maintenance, or so that it starts again on faster GPUs.
+    """
 
     running: RunningGang
     message: str
@@ -183,5 +186,5 @@ class Decision:
 
     @property
     def vacated(self) -> tuple[Vacate, ...]:
-        """Running gangs that leave nodes whose maintenance has begun."""
+        """Running gangs that stop for nobody else."""
         return tuple(action for action in self.actions if isinstance(action, Vacate))

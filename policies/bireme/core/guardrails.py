@@ -33,7 +33,7 @@ from bireme.core.policy import (
     is_asked,
     placer_on,
 )
-from bireme.core.running import summed
+from bireme.core.running import RunningGang, summed
 from bireme.core.snapshot import ClusterSnapshot
 
 PATIENCE: Final = 3
@@ -188,6 +188,21 @@ class CheckedPlacer:
             return placement
         # No placer knows the rules between the pods of one gang.
         return ruled_placement.place(gang, capacity)
+
+    def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
+        """Return where it pays to start ``running`` again, if the placer knows; a valid place."""
+        ask = getattr(self._placer, "faster", None)
+        if ask is None:
+            return None
+        try:
+            placement: Placement | None = ask(running, capacity, now)
+            fault = flaw(running.current, placement, capacity) if placement is not None else ""
+        except Exception as error:  # noqa: BLE001  # a policy may raise anything
+            fault = error_text(error)
+        if not fault:
+            return placement
+        self.fault = f"the placer failed to move {_unnamed(running.gang)}: {fault}"
+        return None
 
     def _answer(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a placement that is whole and fits, or None."""

@@ -97,9 +97,7 @@ class Maintenance:
         return replace(decision, actions=(*self.moves, *actions))
 
     def _restored(self, action: Action, placer: Placer, explain: bool) -> Action:
-        if isinstance(action, Vacate):
-            return action
-        if isinstance(action, Preempt | Resize):
+        if isinstance(action, Preempt | Resize | Vacate):
             return replace(action, running=self._running[action.gang.uid])
         gang, names = self.kept.get(action.gang.uid, (action.gang, ()))
         if not names:

@@ -16,6 +16,7 @@ import numpy as np
 
 from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Key, Task
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.pod_rules import attracts, shape_alone
@@ -427,6 +428,26 @@ def moved(done: str, names: Sequence[str], nodes: NodeTable) -> str:
     """Return that a gang stops or shrinks for the maintenance of the nodes ``names``."""
     ends = max(nodes.windows[name].ends for name in names)
     return f"{done} for the maintenance of {_named_nodes(names)} until {clock_time(ends)}"
+
+
+def faster_gpus(running: RunningGang, placement: Placement, snapshot: ClusterSnapshot) -> str:
+    """Return that ``running`` stops to start again at ``placement``, and what it gains."""
+    nodes, lasted = snapshot.nodes, running.elapsed_seconds(snapshot.now)
+    before, after = (_gpus_of(each, running, nodes) for each in (running.placement, placement))
+    return (
+        f"stopped after {duration(lasted)} to start again on {after[0]}, "
+        f"{after[1] / before[1]:.2g} times as fast as {before[0]}: no gang waits for them, and the "
+        "restart pays even if no checkpoint was saved, should it run for as long again"
+    )
+
+
+def _gpus_of(placement: Placement, running: RunningGang, nodes: NodeTable) -> tuple[str, float]:
+    """Return the slowest model of GPU at ``placement``, and its speed."""
+    asking = {task.name for task in running.gang.tasks if dict(task.request).get(GPU)}
+    rows = np.concatenate([task.rows for task in placement.tasks if task.task in asking])
+    slowest = rows[int(nodes.gpu_speeds[rows].argmin())]
+    model = nodes.nodes[slowest].labels.get(GPU_MODEL_LABEL, "GPUs without a model's label")
+    return model, float(nodes.gpu_speeds[slowest])
 
 
 def maintenance_ahead(gang: Gang, names: Sequence[str], snapshot: ClusterSnapshot) -> str:

@@ -26,7 +26,7 @@ from bireme.core.gangs import (
     Taint,
     Toleration,
 )
-from bireme.core.gpus import GPU_MODEL_LABEL, GpuModel, gpu_model
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GpuModel, gpu_model
 from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -190,6 +190,13 @@ class NodeTable:
         # the last one is that of nodes without the label, whose code is -1
         models = [gpu_model(value, self.gpu_models) for value in (*label.values, "")]
         return np.array([model.speed for model in models])[label.codes]
+
+    @cached_property
+    def differ_in_gpu_speed(self) -> bool:
+        """True if GPUs of different speeds are on nodes."""
+        column = self.axis.column(GPU)
+        speeds = self.gpu_speeds[self.allocatable[:, column] > 0] if column is not None else ()
+        return len(np.unique(speeds)) > 1
 
     @cached_property
     def domains(self) -> tuple[Codes, ...]:

@@ -194,7 +194,8 @@ class Play:
             if self.cycles >= bounds.cycles:
                 return
             world.advance(moment)
-            told = run_cycle(world.snapshot(), self._policy, explain=False)
+            # Nothing is known here of how fast nodes are: a move would only cost.
+            told = run_cycle(world.snapshot(), self._policy, explain=False, may_move=False)
             self.until = world.now
             self.cycles += 1
 

@@ -123,6 +123,10 @@ class Placer(Protocol):
 
     A placer that depends on more than the gang and the free capacity may have a method
     ``on(snapshot)``: it returns the placer to ask while a cycle decides on that snapshot.
+
+    A placer that knows how fast nodes are may have a method ``faster(running, capacity, now)``: it
+    returns where in ``capacity`` a running gang, which uses nothing of it, would be so much faster
+    that it pays to stop it and start it there again; else None. See :mod:`bireme.core.moves`.
     """
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:

@@ -616,6 +616,17 @@ def _overdue_at_start(snapshot: ClusterSnapshot) -> FloatArray:
 
 def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
     """Return which running gangs may not be stopped, or not yet, or have made room too often."""
+    table = snapshot.running_table
+    # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
+    return np.asarray(
+        ~table.is_preemptible
+        | (np.maximum(0.0, snapshot.now - table.started) < least_runtimes(snapshot))
+        | (table.evictions >= snapshot.settings.eviction_budget)
+    )
+
+
+def least_runtimes(snapshot: ClusterSnapshot) -> FloatArray:
+    """Return how long each running gang is left alone after its start, seconds, shape (gangs,)."""
     settings, table = snapshot.settings, snapshot.running_table
     is_unset = np.isnan(table.least_seconds)
     least = np.where(is_unset, settings.min_runtime_seconds, table.least_seconds)
@@ -624,12 +635,7 @@ def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
     if snapshot.has_runtime_caps:
         most = [snapshot.max_min_runtime_seconds(held.gang) for held in table.gangs]
         least = np.minimum(least, np.array(most, dtype=np.float64))
-    # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
-    return np.asarray(
-        ~table.is_preemptible
-        | (np.maximum(0.0, snapshot.now - table.started) < least)
-        | (table.evictions >= settings.eviction_budget)
-    )
+    return np.asarray(least, dtype=np.float64)
 
 
 def _candidates_of(

@@ -109,6 +109,9 @@ class Reason(StrEnum):
     tainted before the replica was bound. The whole gang starts again."""
     NODE_MAINTENANCE = "NodeMaintenance"
     """The maintenance of a node of its plan has begun. The whole gang starts again elsewhere."""
+    FASTER_GPUS = "FasterGpus"
+    """No gang waits, and GPUs are free on which it trains so much faster that it pays to start the
+    whole gang again there, even if it has saved no checkpoint."""
     POD_REJECTED = "PodRejected"
     """A kubelet refused a replica before it ran, with its words in the message. The whole gang
     starts again, on other nodes for ten minutes; it counts as no failure of the job, which fails

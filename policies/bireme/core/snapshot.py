@@ -92,7 +92,7 @@ class ClusterSnapshot:
         """True if a cycle could do anything: start, resize or move a gang."""
         if self.waiting or any(running.gang.is_elastic for running in self.running):
             return True
-        return bool(self.nodes.windows and self.running)
+        return bool(self.running) and bool(self.nodes.windows or self.nodes.differ_in_gpu_speed)
 
     def overdue_seconds(self, gang: Gang) -> float:
         """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""

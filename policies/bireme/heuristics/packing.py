@@ -31,6 +31,7 @@ from bireme.core.gpus import GPU
 from bireme.core.nodes import HOSTNAME_LABEL, Codes, NodeTable
 from bireme.core.placement import FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.running import RunningGang
 from bireme.heuristics.ranking import device_of
 
 # --- dividing replicas among bins (nodes, racks, ...) ---
@@ -284,6 +285,9 @@ def _with_others(
 
 # --- the default placer ---
 
+RESTART_SECONDS = 120.0
+"""What a restart is taken to cost beside the lost work, as in :mod:`bireme.heuristics.goodput`."""
+
 _DOMAINS_TRIED = 16
 """Domains of one level that are tried in full. Sums over a domain overestimate what replicas of
 several kinds can share; after so many failures the next wider level is the better bet."""
@@ -303,8 +307,11 @@ class Packing:
             "GPU models count alike unless one trains so many times as fast as the other; a large"
             " number: all do",
         ] = 1.25,
+        moves: Annotated[
+            int, Within(0, 1), "1: where nobody waits, running gangs move to faster GPUs"
+        ] = 1,
     ) -> None:
-        self._least_speedup = least_speedup
+        self._least_speedup, self._moves = least_speedup, bool(moves)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return nodes for all replicas of ``gang``, or None."""
@@ -314,6 +321,31 @@ class Packing:
                 if placement is not None:
                     return placement
         return self._pack(gang, capacity)
+
+    def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
+        """Return faster GPUs, in no wider a domain, where it pays to start ``running`` again.
+
+        What has run for ``t`` seconds goes on, in the median, for as long again (Harchol-Balter and
+        Downey, TOCS 1997). So it pays, even where all work is lost, if GPUs that are ``s`` times as
+        fast do ``2t`` in less than the ``t`` to come, with the time of a restart.
+        """
+        nodes, lasted = capacity.nodes, running.elapsed_seconds(now)
+        column = nodes.axis.column(GPU)
+        if not self._moves or column is None or lasted <= RESTART_SECONDS:
+            return None
+        rows, usage = running.usage(nodes.axis)
+        own = nodes.gpu_speeds[rows[usage[:, column] > 0]].min(initial=np.inf)
+        least = max(self._least_speedup, 2 * lasted / (lasted - RESTART_SECONDS))
+        fast = (nodes.gpu_speeds >= least * own) & (nodes.allocatable[:, column] > 0)
+        for mask in (*_by_speed(nodes, self._least_speedup), fast):
+            inside = mask & fast
+            if not inside.any():
+                continue
+            placement = self._pack(running.current, capacity.only_on(inside, GPU))
+            if placement is not None:
+                is_wider = _width(placement, nodes) > _width(running.placement, nodes)
+                return None if is_wider else placement
+        return None
 
     def _pack(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         room = {task.name: capacity.replicas(task) for task in gang.tasks}
@@ -329,6 +361,11 @@ class Packing:
                 if counts is not None:
                     return make_placement(gang, capacity.nodes, counts)
         return None
+
+
+def _width(placement: Placement, nodes: NodeTable) -> int:
+    levels = nodes.topology_levels
+    return levels.index(placement.level) if placement.level in levels else len(levels)
 
 
 def _by_speed(nodes: NodeTable, least_speedup: float) -> list[BoolArray]:

@@ -159,7 +159,7 @@ class SimulatedJob:
             arrived=self.gang.arrived + attained,
             interrupted=True,
             displaced=is_lost,
-            evictions=self.gang.evictions + (not is_lost),
+            evictions=self.gang.evictions + (ended_by == "preempted"),
             attained_seconds=self.gang.attained_seconds + attained,
             estimated_seconds=self.known_seconds,
         )

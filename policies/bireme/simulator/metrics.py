@@ -231,6 +231,7 @@ KEYS: Final[Mapping[str, str]] = {
     "gpu_utilisation": "GPU-seconds held by jobs / GPU-seconds there were in the makespan",
     "mean_fragmentation": "free GPUs on partly used nodes / all GPUs, mean over the makespan",
     "preemptions": "runs stopped to make room for others",
+    "moves": "runs stopped to start again on faster GPUs",
     "resizes": "changes of size of running jobs",
     "wait_bound_violations": "jobs that waited longer than their wait bound for the first start",
     "reservations": "jobs for which places were kept",
@@ -282,6 +283,7 @@ class SimulationMetrics:
     gpu_utilisation: float | None
     mean_fragmentation: float | None
     preemptions: int
+    moves: int
     resizes: int
     wait_bound_violations: int
     reservations: int
@@ -329,6 +331,7 @@ def measure(outcome: Outcome) -> SimulationMetrics:
         gpu_utilisation=sum(map(gpu_seconds, records)) / available if available else None,
         mean_fragmentation=_fragmentation(outcome, began, ended),
         preemptions=sum(record.preemptions for record in records),
+        moves=counts.get("moves", 0),
         resizes=sum(record.resizes for record in records),
         wait_bound_violations=_violations(outcome, ended),
         reservations=counts.get("reservations", 0),

@@ -17,7 +17,8 @@ class RunSegment:
     Attributes:
         began, ended: Seconds after the start of the trace.
         places: (task name, node name, replicas) for every node used.
-        ended_by: "finished", "preempted", "maintenance", "resized", "node lost" or "still running".
+        ended_by: "finished", "preempted", "moved" (to faster GPUs), "maintenance", "resized",
+            "node lost" or "still running".
     """
 
     began: float
@@ -95,8 +96,8 @@ class Outcome:
         jobs: In order of submission.
         nodes: How many there are, or may be.
         total_gpus: Of those nodes.
-        counts: Numbers of "cycles", "admissions", "backfills", "preemptions", "shrinks",
-            "growths", "reservations", "reservations_honoured", "fallbacks".
+        counts: Numbers of "cycles", "admissions", "backfills", "preemptions", "moves",
+            "shrinks", "growths", "reservations", "reservations_honoured", "fallbacks".
         decision_seconds: Processor seconds spent deciding.
         pools: Those that grow and shrink; other nodes are always there.
     """

@@ -76,12 +76,17 @@ ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Called now and then with the number of finished jobs and of all jobs."""
 
 _COUNTED: Final = (
-    *("cycles", "admissions", "backfills", "preemptions", "shrinks", "growths"),
+    *("cycles", "admissions", "backfills", "preemptions", "moves", "shrinks", "growths"),
     *("reservations", "reservations_honoured", "fallbacks"),
 )
 _MOST_CYCLES: Final = 1000
 """Cycles at one moment: all but the last stop, shrink or start a gang, so more are a loop."""
 _RESERVATION_TOLERANCE_SECONDS: Final = 1e-6
+_ENDED_BY: Final = {
+    Reason.PREEMPTED: "preempted",
+    Reason.FASTER_GPUS: "moved",
+    Reason.NODE_MAINTENANCE: "maintenance",
+}
 _NEWS: Final = (EventKind.ARRIVAL, EventKind.NODE, EventKind.MAINTENANCE)
 _SETTINGS: Final = SchedulingSettings()
 _PHYSICS: Final = Physics()
@@ -165,6 +170,8 @@ class Simulation:
         self._asks_sizer = any(is_asked(sizer, speeds) for sizer in sizers)
         self._thins = is_thin and may_thin(policy, state.cluster.queues, self._asks_sizer)
         self._has_windows = has_windows
+        placers = [policy.placer, *(canary.policy.placer for canary in policy.canaries)]
+        self._moves = any(hasattr(placer, "faster") for placer in placers)
 
     def run(self) -> None:
         """Simulate from the first event until every job is finished or nothing can happen."""
@@ -223,9 +230,11 @@ class Simulation:
 
     def _nothing_can_change(self) -> bool:
         # Only gangs that wait are admitted and given room, and what never fits the present nodes
-        # will not, whatever the others do. Only elastic gangs change their size, and only the
-        # maintenance of nodes stops a gang for nobody.
+        # will not, whatever the others do. Only elastic gangs change their size, and only for the
+        # maintenance of nodes and faster GPUs does a gang stop for nobody.
         if self.state.elastic or self._has_windows:
+            return False
+        if self._moves and self.state.cluster.table.differ_in_gpu_speed:
             return False
         return not self.state.waiting or self._is_stuck
 
@@ -268,9 +277,9 @@ class Simulation:
             elif isinstance(action, Admit):
                 look_again |= self._admit(action) or self._config.settles
             elif isinstance(action, Preempt | Vacate):
-                is_preempted = isinstance(action, Preempt)
-                self.counts["preemptions"] += is_preempted
-                self.state.stop(action.gang.uid, "preempted" if is_preempted else "maintenance")
+                self.counts["preemptions"] += isinstance(action, Preempt)
+                self.counts["moves"] += action.reason is Reason.FASTER_GPUS
+                self.state.stop(action.gang.uid, _ENDED_BY[action.reason])
                 self._is_stuck, look_again = False, True
             else:
                 is_smaller = action.reason is Reason.SHRUNK

@@ -1,0 +1,84 @@
+"""Moves: a running gang stops, for nobody, to start again at once on faster GPUs.
+
+Only where no gang waits, so that the places it goes to are nobody else's and it is first in line
+for them. The placer says where a gang would be so much faster that it pays
+(:class:`~bireme.core.policy.Placer`); this module says which gangs it is asked about. A move does
+not count against the gang's ``evictionBudget``: nobody gains by it but the gang itself.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import numpy as np
+
+from bireme.core import messages
+from bireme.core.canary import Deciders
+from bireme.core.decision import Vacate
+from bireme.core.gpus import GPU
+from bireme.core.policy import TotalOrder
+from bireme.core.preemption import least_runtimes
+from bireme.core.reasons import Reason
+from bireme.core.reservations import CapacityLedger
+from bireme.core.resources import IntArray
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+
+_NEVER: Final = -np.inf
+
+
+def moves(
+    snapshot: ClusterSnapshot,
+    deciders: Deciders,
+    order: TotalOrder,
+    ledger: CapacityLedger,
+    changing: Collection[str],
+    explain: bool,
+) -> Iterator[Vacate]:
+    """Yield the gangs that stop to start again on faster GPUs, the first in order first.
+
+    ``ledger`` has what is free once all that starts in this cycle has its places, and nothing is
+    reserved in it; ``changing`` are uids of gangs that this cycle stops or resizes anyway.
+    """
+    able = {
+        running.gang.uid: running
+        for running in map(snapshot.running_table.gangs.__getitem__, _movable(snapshot, ledger))
+        if running.gang.uid not in changing
+    }
+    for entry in order.ranked if able else ():
+        running = able.get(entry.gang.uid)
+        if running is None:
+            continue
+        placement = deciders.faster(running, ledger.now, snapshot.now)
+        if placement is None:
+            continue
+        ledger.take(running.current, placement)
+        words = messages.faster_gpus(running, placement, snapshot) if explain else ""
+        yield Vacate(running, words, Reason.FASTER_GPUS)
+
+
+def _movable(snapshot: ClusterSnapshot, ledger: CapacityLedger) -> list[int]:
+    """Return the rows of running gangs that may stop, on slower GPUs than the fastest free one."""
+    table, nodes = snapshot.running_table, snapshot.nodes
+    column = nodes.axis.column(GPU)
+    if column is None or not snapshot.settings.preemption or not nodes.differ_in_gpu_speed:
+        return []
+    free = (ledger.now.free[:, column] > 0) & nodes.is_ready
+    fastest = nodes.gpu_speeds[free].max(initial=_NEVER)
+    own = np.full(len(table.gangs), np.inf)
+    uses = table.usage[:, column] > 0
+    np.minimum.at(own, table.owner[uses], nodes.gpu_speeds[table.rows[uses]])
+    has_run = snapshot.now - table.started >= least_runtimes(snapshot)
+    # An elastic gang resizes instead, and asks otherwise once it waits: it might come back.
+    is_able = has_run & table.is_preemptible & ~(table.is_elastic | table.is_leaving)
+    rows: IntArray = np.flatnonzero(is_able & ~table.is_kept_by_budget & (own < fastest))
+    return [at for at in rows.tolist() if _may_move(table.gangs[at], snapshot.now)]
+
+
+def _may_move(running: RunningGang, now: float) -> bool:
+    gang = running.gang
+    # What ties its pods to nodes, such as a volume, is known in full only to kube-scheduler.
+    if gang.has_demands or running.is_starting or running.current is not gang:
+        return False
+    # Should the faster nodes turn out not to take it, it loses little of what it has done: each
+    # start is as long as all before it, so that there are few.
+    return running.elapsed_seconds(now) >= gang.attained_seconds
