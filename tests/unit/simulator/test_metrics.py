@@ -175,7 +175,7 @@ def test_keys_that_others_rely_on_stay() -> None:
             for name in ("wait_seconds", "jct_seconds", "slowdown", "finish_time_fairness")
         ),
         *("makespan_seconds", "node_hours", "short_hours", "gpu_utilisation"),
-        *("mean_fragmentation", "preemptions", "resizes"),
+        *("mean_fragmentation", "preemptions", "moves", "resizes"),
         *("wait_bound_violations", "reservations", "reservations_honoured", "backfills"),
         *("fallbacks", "decision_seconds"),
     }
