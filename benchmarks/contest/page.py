@@ -14,6 +14,12 @@ _MORE: Final = (
     "The same commands with a larger `--blocks` and `--training-blocks`, and without `--rules`, "
     "play more;\nruns that are finished are kept in `--out` and not played again."
 )
+_SEVERAL: Final = (
+    "`$(NAME N)` stands for `--checkpoint NAME=runs/NAME-0`, `--checkpoint NAME=runs/NAME-1` and",
+    "so on to N - 1. The first is the checkpoint that comes with Bireme; the others are made by the",
+    "command of its card with `--seed 1` to `--seed N - 1`.",
+    "",
+)
 _PROSE: Final = Path(__file__).parent / "prose.md"
 
 
@@ -51,6 +57,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
         f"python -m benchmarks.contest {' '.join(f'{f.family}.json' for f in found)} --into-cards",
         "```",
         "",
+        *(_SEVERAL if any(map(_trained, found)) else ()),
         _MORE,
     ]
     return "\n".join(lines) + "\n"
@@ -62,7 +69,13 @@ def command_of(found: FamilyResult) -> str:
     tuned = [each.rule for each in found.tunings]
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
-    return f"bireme benchmark --data $DATA --family {found.family} {blocks}{rules}"
+    trained = "".join(f" $({name} {count})" for name, count in _trained(found).items())
+    return f"bireme benchmark --data $DATA --family {found.family} {blocks}{rules}{trained}"
+
+
+def _trained(found: FamilyResult) -> dict[str, int]:
+    """Return the learned policies that were judged by several trainings, with their number."""
+    return {row.name: row.seeds for row in found.rows if row.seeds > 1}
 
 
 def _overview(found: Sequence[FamilyResult]) -> list[str]:
