@@ -375,6 +375,8 @@ def page_index(pages: Sequence[Page]) -> str:
         "is `combined-priority?service_threshold=0`, and without a sizer it is `general`. Where a",
         "sizer `goodput` was measured before 2026-11-27, also on the pages of learned policies, it",
         "is `goodput?fairness_power=-1&restart_seconds=30`, but in the benchmark's Pollux family.",
+        "`packing` on pages of before 2026-11-27 is `packing?moves=0`, but in the benchmark's",
+        "families openb and heterogeneous.",
         "",
         *markdown_table(
             ("page", "answer", "date"),

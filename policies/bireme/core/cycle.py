@@ -37,17 +37,13 @@ _ONE_TURN: Final = Turns()
 
 
 def run_cycle(
-    snapshot: ClusterSnapshot,
-    policy: Policy,
-    explain: bool = True,
-    turns: Turns = _ONE_TURN,
-    may_move: bool = True,
+    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: Turns = _ONE_TURN
 ) -> Decision:
     """Decide on the waiting gangs of ``snapshot``, and on running ones that must change.
 
     Without ``explain`` the decision is the same, but its actions have no messages, and its
     reservations do not say when they should come true sooner. Whom it reaches where there is no
-    time for all, ``turns`` say. Without ``may_move`` no gang stops for the sake of faster GPUs.
+    time for all, ``turns`` say.
     """
     windows = Maintenance.of(snapshot, explain)
     if windows is not None:
@@ -56,7 +52,7 @@ def run_cycle(
     # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
     # Who moved to a node that it is then kept off for maintenance would move for nothing.
-    may_move = may_move and windows is None
+    may_move = policy.may_move and windows is None
     decision: Decision | None = None
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
     while decision is None:

@@ -155,7 +155,9 @@ class Play:
         course: Course | None = None,
     ) -> None:
         self._snapshot, self._decision = snapshot, decision
-        self._policy, self._bounds, self._course = policy, bounds, course
+        # How fast nodes are is not played: a move would only cost.
+        self._policy = replace(policy, may_move=False)
+        self._bounds, self._course = bounds, course
         self.until = snapshot.now
         self.cycles = 0
         self.cut = Cut.CYCLES
@@ -194,8 +196,7 @@ class Play:
             if self.cycles >= bounds.cycles:
                 return
             world.advance(moment)
-            # Nothing is known here of how fast nodes are: a move would only cost.
-            told = run_cycle(world.snapshot(), self._policy, explain=False, may_move=False)
+            told = run_cycle(world.snapshot(), self._policy, explain=False)
             self.until = world.now
             self.cycles += 1
 

@@ -159,6 +159,8 @@ class Policy:
     """Decides in the same cycle when an answer of this policy is not valid."""
     canaries: "tuple[Canary, ...]" = ()
     """They decide in its place for the gangs of some queues; of two that name one, the first."""
+    may_move: bool = True
+    """Running gangs may move to faster GPUs; False where nothing is known of how fast nodes are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ and random numbers depend on the seed and the names of jobs and nodes alone.
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -148,7 +148,9 @@ class Simulation:
         self.counts = dict.fromkeys(_COUNTED, 0)
         self.decision_seconds = 0.0
         self.recorder = Recorder(3)
-        self._policy = policy
+        policies = (policy, *(canary.policy for canary in policy.canaries))
+        self._moves = state.machines_differ and any(hasattr(p.placer, "faster") for p in policies)
+        self._policy = policy if self._moves else replace(policy, may_move=False)
         self._config = config
         self._on_progress = on_progress
         self._last = Decision()
@@ -170,8 +172,6 @@ class Simulation:
         self._asks_sizer = any(is_asked(sizer, speeds) for sizer in sizers)
         self._thins = is_thin and may_thin(policy, state.cluster.queues, self._asks_sizer)
         self._has_windows = has_windows
-        placers = [policy.placer, *(canary.policy.placer for canary in policy.canaries)]
-        self._moves = any(hasattr(placer, "faster") for placer in placers)
 
     def run(self) -> None:
         """Simulate from the first event until every job is finished or nothing can happen."""

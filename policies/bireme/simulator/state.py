@@ -271,6 +271,11 @@ class SimulationState:
         self._occupy(running, rows)
         self._wake_after(job, self.settings.resize_settle_seconds)
 
+    @property
+    def machines_differ(self) -> bool:
+        """Whether a law says how fast each machine is; else all are alike, whatever labels say."""
+        return self._physics.machines is not None
+
     # --- Places and speed ---------------------------------------------------------------------
 
     def _occupy(self, running: RunningGang, left: Iterable[int] = ()) -> None:

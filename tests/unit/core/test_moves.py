@@ -77,7 +77,8 @@ def test_a_gang_moves_to_faster_gpus_that_nobody_else_wants_and_says_what_it_gai
         "Tesla-V100-SXM2-32GB: no gang waits for them, and the restart pays even if no checkpoint "
         "was saved, should it run for as long again"
     )
-    assert run_cycle(snapshot, make_policy(snapshot.settings), may_move=False).actions == ()
+    staying = replace(make_policy(snapshot.settings), may_move=False)
+    assert run_cycle(snapshot, staying).actions == ()
 
 
 JOB = a_gang("job", a_task(8))
@@ -193,3 +194,10 @@ def test_who_moves_starts_again_at_the_same_moment_on_faster_gpus() -> None:
             segment.ended_by == "moved" for job in outcome.jobs for segment in job.segments
         )
     assert moves >= 6
+
+
+def test_in_a_world_whose_machines_are_alike_nobody_moves_whatever_their_labels_say() -> None:
+    (at, *_) = tuning_worlds(Path(), "heterogeneous", "training", 1)
+    alike = replace(at.physics, machines=None)
+    outcome = simulate(at.trace, at.nodes, make_policy(at.settings), at.settings, physics=alike)
+    assert outcome.counts["moves"] == 0
