@@ -21,6 +21,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "a2c-paper": "bireme.training.deeprm.recipe:PaperRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
     "das-paper": "bireme.training.das.recipe:DasPaperRecipe",
+    "general-index": "bireme.training.index.recipe:GeneralIndexRecipe",
     "learned-index": "bireme.training.index.recipe:IndexRecipe",
     "tapfinger": "bireme.training.tapfinger.recipe:TapfingerRecipe",
     "tapfinger-no-attention": "bireme.training.tapfinger.recipe:NoAttention",

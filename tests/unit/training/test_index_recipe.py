@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bireme.contest.worlds import CHARGED
@@ -11,7 +12,7 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.simulator.loads import offered_gpus
 from bireme.training.index import environment, evaluation
 from bireme.training.index.evaluation import baselines
-from bireme.training.index.recipe import IndexRecipe
+from bireme.training.index.recipe import FamilyCases, GeneralIndexRecipe, IndexRecipe
 from bireme.training.runs import TrainingRun
 
 DATA = Path(__file__).parents[4] / "shared/data"
@@ -45,6 +46,20 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
     gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.nodes)
     assert offered_gpus(case.trace) / gpus == pytest.approx(0.9, rel=0.01)
     assert case.physics.restart_seconds > 0
+
+
+@needs_data
+def test_the_general_index_learns_from_every_family_and_from_no_test_part() -> None:
+    cases = FamilyCases(DATA, GeneralIndexRecipe.schedules["full"])
+    drawn, validated = cases.drawn(np.random.default_rng(0)), cases.validated()
+    assert [world.name.split(",")[0] for world in drawn] == [
+        drawn[0].trace.name.split(",")[0],
+        *("rigid", "heterogeneous", "failing", "openb"),
+    ]
+    assert "philly" in drawn[0].name
+    assert {world.part for world in drawn} == {"training"}
+    assert {world.part for world in validated} == {"validation"}
+    assert len(validated) == 5 + 4 * 2 * 3
 
 
 @needs_data

@@ -1,21 +1,23 @@
-"""Recipe ``learned-index``: an index of service, estimate and size, found by evolution strategies.
+"""Recipes of the learned index: service, estimate and size, weighed by evolution strategies.
 
 The search minimises the simulator's own mean completion time. Every generation is scored on the
-same few cases, drawn anew each time from the training weeks, at several loads, half of them with
-stops charged for. The loss of an index is the mean of
-:func:`bireme.contest.tuning.loss` over cases. The
-traces are not shipped: ``--data FOLDER`` to train, ``--opt data=FOLDER`` to evaluate.
+same few cases, drawn anew each time; the loss of an index is the mean of
+:func:`bireme.contest.tuning.loss` over cases. ``learned-index`` draws thinned days of Philly at
+several loads, half of them with stops charged for; ``general-index`` draws from the training parts
+of all families of :mod:`bireme.contest.families`. The traces are not shipped: ``--data FOLDER`` to
+train, ``--opt data=FOLDER`` to evaluate.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
 
+from bireme.contest.families import tuning_worlds
 from bireme.contest.tuning import loss
 from bireme.contest.worlds import CHARGED, Part, World
 from bireme.core.errors import SettingError
@@ -71,6 +73,83 @@ class IndexSchedule:
     most_jobs: int = _MOST_JOBS
 
 
+class Cases(Protocol):
+    """What an index is scored on."""
+
+    def __init__(self, data: Path, schedule: IndexSchedule) -> None: ...
+
+    def drawn(self, generator: np.random.Generator) -> list[World]:
+        """Return the cases of one generation."""
+
+    def validated(self) -> list[World]:
+        """Return the fixed cases that say when to stop."""
+
+
+class PhillyCases:
+    """Every tenth job of a day of Philly, at a load of :data:`LOADS`."""
+
+    def __init__(self, data: Path, schedule: IndexSchedule) -> None:
+        self._data, self._schedule = data, schedule
+        self._days = philly_days(data, "training", _LEAST_JOBS_OF_A_DAY, 10 * schedule.most_jobs)
+
+    def drawn(self, generator: np.random.Generator) -> list[World]:
+        # The order of the draws is part of what a seed means.
+        drawn = []
+        for _ in range(self._schedule.cases):
+            day, offset = float(generator.choice(self._days)), int(generator.integers(10))
+            load, is_charged = float(generator.choice(LOADS)), bool(generator.integers(2))
+            drawn.append(self._case(day, offset, load, is_charged=is_charged))
+        return drawn
+
+    def validated(self) -> list[World]:
+        most = 20 * self._schedule.most_jobs
+        days = philly_days(self._data, "validation", _LEAST_JOBS_OF_A_DAY, most)
+        return [
+            self._case(
+                days[n % len(days)],
+                n % 10,
+                LOADS[n % len(LOADS)],
+                is_charged=n % 2 == 1,
+                part="validation",
+            )
+            for n in range(self._schedule.validated)
+        ]
+
+    def _case(
+        self, day: float, offset: int, load: float, *, is_charged: bool, part: Part = "training"
+    ) -> World:
+        physics = CHARGED if is_charged else Physics()
+        return case(self._data, part, day, slice(offset, None, 10), load, physics)
+
+
+class FamilyCases:
+    """Worlds of all families in turn: Philly's thinned, as :class:`PhillyCases` are.
+
+    Without Pollux', where the order of elastic gangs makes no difference and a case takes as long
+    as ten others.
+    """
+
+    _FAMILIES: Final = ("rigid", "heterogeneous", "failing", "openb")
+
+    def __init__(self, data: Path, schedule: IndexSchedule) -> None:
+        self._data, self._schedule = data, schedule
+        self._philly = PhillyCases(data, replace(schedule, cases=1, validated=schedule.cases))
+        self._families = self._FAMILIES[: schedule.cases - 1]  # Philly is the first
+        blocks = 3 * schedule.cases  # as many as there are, in a full training
+        self._worlds = [tuning_worlds(data, name, "training", blocks) for name in self._families]
+
+    def drawn(self, generator: np.random.Generator) -> list[World]:
+        drawn = self._philly.drawn(generator)
+        return drawn + [worlds[int(generator.integers(len(worlds)))] for worlds in self._worlds]
+
+    def validated(self) -> list[World]:
+        blocks = max(1, self._schedule.validated // 6)
+        worlds = self._philly.validated()
+        for name in self._families:
+            worlds += tuning_worlds(self._data, name, "validation", blocks)
+        return worlds
+
+
 class IndexSearch:
     """Learns the parameters of ``network`` by :class:`Evolution`, a generation at a time."""
 
@@ -78,17 +157,16 @@ class IndexSearch:
         self,
         network: IndexNetwork,
         scales: FloatArray,
-        data: Path,
+        cases: Cases,
         schedule: IndexSchedule,
         seed: int,
     ) -> None:
         self.network = network
         self.updates = 0
-        self._schedule, self._data = schedule, data
+        self._schedule, self._cases = schedule, cases
         self._generator = np.random.default_rng(seed)
         start = network.values.numpy().astype(np.float64)
         self._evolution = Evolution(start, scales, schedule.population, self._generator)
-        self._days = philly_days(data, "training", _LEAST_JOBS_OF_A_DAY, 10 * schedule.most_jobs)
 
     def learn(self, total_steps: int, callback: Callback) -> None:
         """Run generations until ``total_steps`` simulations were made or ``callback`` ends it."""
@@ -96,7 +174,7 @@ class IndexSearch:
         per_generation = self._schedule.population * self._schedule.cases
         while self.updates * per_generation < total_steps:
             # 1. Draw parameters around the mean, and the cases that score all of them.
-            drawn, cases = self._evolution.ask(), self._draw_cases()
+            drawn, cases = self._evolution.ask(), self._cases.drawn(self._generator)
             # 2. Simulate every draw on every case.
             losses = np.array([mean_loss(IndexNetwork(row), cases) for row in drawn])
             # 3. Move the mean towards the draws with the lower losses.
@@ -109,19 +187,8 @@ class IndexSearch:
                 break
 
     def validation(self) -> Callable[[], float]:
-        """Return the loss of the network as it is, on fixed cases of the validation week."""
-        most = 20 * self._schedule.most_jobs
-        days = philly_days(self._data, "validation", _LEAST_JOBS_OF_A_DAY, most)
-        cases = [
-            self._case(
-                days[n % len(days)],
-                n % 10,
-                LOADS[n % len(LOADS)],
-                is_charged=n % 2 == 1,
-                part="validation",
-            )
-            for n in range(self._schedule.validated)
-        ]
+        """Return the loss of the network as it is, on fixed cases."""
+        cases = self._cases.validated()
         return lambda: mean_loss(self.network, cases)
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,23 +204,6 @@ class IndexSearch:
         self._evolution.load_state_dict(state["evolution"])
         self._generator.bit_generator.state = state["generator"]
         self.updates = state["updates"]
-
-    def _draw_cases(self) -> list[World]:
-        # The order of the draws is part of what a seed means.
-        chance = self._generator
-        drawn = []
-        for _ in range(self._schedule.cases):
-            day, offset = float(chance.choice(self._days)), int(chance.integers(10))
-            load, is_charged = float(chance.choice(LOADS)), bool(chance.integers(2))
-            drawn.append(self._case(day, offset, load, is_charged=is_charged))
-        return drawn
-
-    def _case(
-        self, day: float, offset: int, load: float, *, is_charged: bool, part: Part = "training"
-    ) -> World:
-        """Return every tenth job of ``day``, from the ``offset``-th on."""
-        physics = CHARGED if is_charged else Physics()
-        return case(self._data, part, day, slice(offset, None, 10), load, physics)
 
 
 def mean_loss(network: IndexNetwork, cases: Sequence[World]) -> float:
@@ -176,16 +226,22 @@ class IndexRecipe:
     settings: Mapping[str, str] = evaluation.SETTINGS
     evaluate = staticmethod(evaluation.evaluate)
     primary = evaluation.PRIMARY
-    schedules: Final = {"full": IndexSchedule(8, 6, 60, 14), "smoke": IndexSchedule(4, 1, 1, 1, 60)}
+    schedules: Mapping[str, IndexSchedule] = {
+        "full": IndexSchedule(8, 6, 60, 14),
+        "smoke": IndexSchedule(4, 1, 1, 1, 60),
+    }
+    cases: type[Cases] = PhillyCases
+    learned_from = "Philly (Microsoft, 2017), weeks 1 to 6 of 10; week 7 to stop in time"
 
     def train(self, run: TrainingRun) -> Path:
         """Learn and export; raises SettingError without data."""
         if run.data is None:
-            raise SettingError("learned-index learns from traces; give their folder with --data")
+            raise SettingError(f"{self.name} learns from traces; give their folder with --data")
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         network = IndexNetwork()
-        search = IndexSearch(network, START_SCALES, run.data, schedule, run.env_seed)
+        cases = self.cases(run.data, schedule)
+        search = IndexSearch(network, START_SCALES, cases, schedule, run.env_seed)
         every = 3 if run.scale == "full" else 1
         best = EarlyStopping(
             network, search.validation(), every=every, patience=6, is_less_better=True
@@ -196,7 +252,23 @@ class IndexRecipe:
         run.learn("evolution", search, simulations, best)
         best.restore()
         part = TrainedPart(network, "index-gangs/1", stops_others=True)
-        data = "Philly (Microsoft, 2017), weeks 1 to 6 of 10; week 7 to stop in time"
         weights = {f"w{n}": round(w, 4) for n, w in enumerate(network.values.tolist())}
         steps = search.updates * schedule.population * schedule.cases
-        return export_run(run, self, {"orderer": part}, data, steps=steps, **weights)
+        return export_run(run, self, {"orderer": part}, self.learned_from, steps=steps, **weights)
+
+
+class GeneralIndexRecipe(IndexRecipe):
+    """``general-index``: the same index from worlds of all families, for any cluster."""
+
+    name = "general-index"
+    summary = "Orders a cluster's gangs by an index that was learned from all families of worlds"
+    split = (
+        "trained on the training parts of the families of bireme.contest.families but Pollux', "
+        "Philly thinned to small clusters; validated on their validation parts"
+    )
+    schedules: Mapping[str, IndexSchedule] = {
+        "full": IndexSchedule(8, 5, 60, 12),
+        "smoke": IndexSchedule(4, 2, 1, 1, 60),
+    }
+    cases = FamilyCases
+    learned_from = "Philly, openb and generated jobs, by the split of bireme.contest.families"
