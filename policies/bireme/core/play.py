@@ -155,7 +155,7 @@ class Play:
         course: Course | None = None,
     ) -> None:
         self._snapshot, self._decision = snapshot, decision
-        # How fast nodes are is not played: a move would only cost.
+        # Most plays know no speeds, so that a move would only cost.
         self._policy = replace(policy, may_move=False)
         self._bounds, self._course = bounds, course
         self.until = snapshot.now
