@@ -1,10 +1,12 @@
-"""A node-maintenance window on a real control plane, from its announcement to its end."""
+"""Gangs that stop for nobody, on a real control plane: maintenance of a node, faster GPUs."""
 
+import datetime
 from collections.abc import Iterator
 
 import pytest
 
 from bireme.cli import main
+from bireme.core.gpus import GPU_MODEL_LABEL
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import task, training_job
 from tests.support.scenario.tenant import Tenant, nodes_of
@@ -55,3 +57,31 @@ def test_what_would_outlast_the_start_keeps_off_and_what_is_there_then_moves_onc
     assert (moved["attempt"], moved["interruptions"]) == (1, 1)
     maintenance(tenant, node, "--cancel")
     always(lambda: tenant.status("there")["attempt"], lambda n: n == 1, 3.0, what="moved once")
+
+
+def test_who_has_run_long_on_slow_gpus_moves_once_to_faster_ones_that_come_free(
+    tenant: Tenant,
+) -> None:
+    slow, fast = "gpu-00", "gpu-01"
+    label = f"{GPU_MODEL_LABEL}=Tesla-V100-SXM2-32GB"
+    tenant.cluster.kubectl("label", "--overwrite", "node", slow, label)
+    tenant.create(training_job("first", task("worker", 8)))
+    tenant.await_phase("first", "Running")
+    tenant.create(training_job("job", task("worker", 8)))
+    tenant.await_phase("job", "Running")
+    assert set(nodes_of(tenant.pods("first")).values()) == {fast}
+    # As if it had run there for an hour.
+    planned = datetime.datetime.fromisoformat(tenant.status("job")["plan"]["plannedTime"])
+    earlier = (planned - datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    change = {"status": {"plan": {"plannedTime": earlier}}}
+    tenant.patch("TrainingJob", "job", change, subresource="status")
+    always(lambda: tenant.status("job")["phase"], lambda p: p == "Running", 3.0, what="no room")
+    tenant.delete("TrainingJob", "first")
+    tenant.eventually(
+        lambda: set(nodes_of(tenant.pods("job")).values()), lambda nodes: nodes == {fast}
+    )
+    moved = tenant.await_phase("job", "Running")
+    assert (moved["attempt"], moved["interruptions"], moved.get("preemptions", 0)) == (1, 1, 0)
+    told = [message for _, reason, message in tenant.events("job") if reason == "FasterGpus"]
+    assert len(told) == 1
+    assert "on NVIDIA-H100-80GB-HBM3, 3.7 times as fast as Tesla-V100-SXM2-32GB" in told[0]
