@@ -74,12 +74,18 @@ def as_objects(record: JobRecord) -> tuple[JobFacts, list[Manifest]]:
     job, stated = record.job, record.job.estimated_seconds
     count = sum(each.replicas for each in job.tasks)
     fields: Manifest = {"maxReplicas": count + 2} if job.is_elastic else {}
+    stopped = [segment.ended for segment in record.segments if segment.ended_by == "moved"]
+    started = CREATED + (record.started or 0.0)
     facts = a_job(
         task("worker", count, **fields),
         name=job.name,
         status={
             "phase": "Succeeded",
-            "admittedTime": quantities.format_timestamp(CREATED + (record.started or 0.0)),
+            "startTime": quantities.format_timestamp(started),
+            # Who has moved was admitted again at once.
+            "admittedTime": quantities.format_timestamp(
+                max([started, *(CREATED + at for at in stopped)])
+            ),
             "completionTime": quantities.format_timestamp(CREATED + (record.finished or 0.0)),
         },
         metadata={"namespace": job.user},
