@@ -39,6 +39,8 @@ def moves(
     ``ledger`` has what is free once all that starts in this cycle has its places, and nothing is
     reserved in it; ``changing`` are uids of gangs that this cycle stops or resizes anyway.
     """
+    if not (snapshot.nodes.differ_in_gpu_speed and snapshot.settings.preemption):
+        return  # as in most clusters
     able = {
         running.gang.uid: running
         for running in map(snapshot.running_table.gangs.__getitem__, _movable(snapshot, ledger))
@@ -60,7 +62,7 @@ def _movable(snapshot: ClusterSnapshot, ledger: CapacityLedger) -> list[int]:
     """Return the rows of running gangs that may stop, on slower GPUs than the fastest free one."""
     table, nodes = snapshot.running_table, snapshot.nodes
     column = nodes.axis.column(GPU)
-    if column is None or not snapshot.settings.preemption or not nodes.differ_in_gpu_speed:
+    if column is None:
         return []
     free = (ledger.now.free[:, column] > 0) & nodes.is_ready
     fastest = nodes.gpu_speeds[free].max(initial=_NEVER)
