@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bireme.core.decision import VACATED
 from bireme.core.reasons import Reason
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
@@ -112,7 +113,7 @@ class JobReconciler:
 
         Its life cycle does the rest.
         """
-        for_nobody = int(reason in (Reason.NODE_MAINTENANCE, Reason.FASTER_GPUS))
+        for_nobody = int(reason in VACATED)
         move = Transition(
             *("Restarting", reason, message), preemptions=1 - for_nobody, interruptions=for_nobody
         )

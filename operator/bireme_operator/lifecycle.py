@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bireme.core.decision import VACATED
 from bireme.core.gangs import Key, Role, Toleration
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request
@@ -28,7 +29,7 @@ ACTIVE = ("Starting", "Running")
 # For so long after a preemption pods are evicted. After that the rest are deleted even where a
 # budget keeps them, which has shrunk since it was read: a gang without some pods does not run.
 EVICTING_SECONDS = 300.0
-_EVICTING = (Reason.PREEMPTED, Reason.NODE_MAINTENANCE, Reason.FASTER_GPUS)
+_EVICTING = (Reason.PREEMPTED, *VACATED)
 # kube-scheduler's "no" counts once it is so old: it asks again at once when a pod has left a node.
 VERDICT_SECONDS = 5.0
 # What explains a "no", or silence, and goes away by itself is waited for so long; it is the time

@@ -20,7 +20,7 @@ from bireme.core.maintenance import Maintenance
 from bireme.core.moves import moves
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
-from bireme.core.policy import Placer, Policy, Ranked, TotalOrder
+from bireme.core.policy import Placer, Policy, Ranked, TotalOrder, can_move
 from bireme.core.preemption import Candidate, CandidateKind, Preemptor
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
@@ -52,7 +52,7 @@ def run_cycle(
     # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
     # Who moved to a node that it is then kept off for maintenance would move for nothing.
-    may_move = policy.may_move and windows is None
+    may_move = can_move(policy) and windows is None
     decision: Decision | None = None
     # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
     while decision is None:

@@ -5,7 +5,7 @@ numbers behind it, so that it can be explained.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from bireme.core.gangs import Gang
 from bireme.core.placement import Placement
@@ -107,6 +107,10 @@ class Preempt:
     def gang(self) -> Gang:
         """The gang that stops."""
         return self.running.gang
+
+
+VACATED: Final = (Reason.NODE_MAINTENANCE, Reason.FASTER_GPUS)
+"""Reasons of a :class:`Vacate`."""
 
 
 @dataclass(frozen=True, slots=True)

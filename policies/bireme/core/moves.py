@@ -15,11 +15,12 @@ from bireme.core import messages
 from bireme.core.canary import Deciders
 from bireme.core.decision import Vacate
 from bireme.core.gpus import GPU
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import TotalOrder
 from bireme.core.preemption import least_runtimes
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger
-from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -43,7 +44,7 @@ def moves(
         return  # as in most clusters
     able = {
         running.gang.uid: running
-        for running in map(snapshot.running_table.gangs.__getitem__, _movable(snapshot, ledger))
+        for running in _movable(snapshot, deciders, ledger)
         if running.gang.uid not in changing
     }
     for entry in order.ranked if able else ():
@@ -51,29 +52,48 @@ def moves(
         if running is None:
             continue
         placement = deciders.faster(running, ledger.now, snapshot.now)
-        if placement is None:
+        if placement is None or _is_wider(placement, running, snapshot.nodes):
             continue
         ledger.take(running.current, placement)
         words = messages.faster_gpus(running, placement, snapshot) if explain else ""
         yield Vacate(running, words, Reason.FASTER_GPUS)
 
 
-def _movable(snapshot: ClusterSnapshot, ledger: CapacityLedger) -> list[int]:
-    """Return the rows of running gangs that may stop, on slower GPUs than the fastest free one."""
+def _movable(
+    snapshot: ClusterSnapshot, deciders: Deciders, ledger: CapacityLedger
+) -> Iterator[RunningGang]:
+    """Yield the running gangs that may stop and fit on faster GPUs than they have."""
     table, nodes = snapshot.running_table, snapshot.nodes
     column = nodes.axis.column(GPU)
     if column is None:
-        return []
-    free = (ledger.now.free[:, column] > 0) & nodes.is_ready
-    fastest = nodes.gpu_speeds[free].max(initial=_NEVER)
+        return
+    speeds = nodes.gpu_speeds
+    fastest = speeds[ledger.now.free[:, column] > 0].max(initial=_NEVER)
     own = np.full(len(table.gangs), np.inf)
     uses = table.usage[:, column] > 0
-    np.minimum.at(own, table.owner[uses], nodes.gpu_speeds[table.rows[uses]])
+    np.minimum.at(own, table.owner[uses], speeds[table.rows[uses]])
     has_run = snapshot.now - table.started >= least_runtimes(snapshot)
     # An elastic gang resizes instead, and asks otherwise once it waits: it might come back.
     is_able = has_run & table.is_preemptible & ~(table.is_elastic | table.is_leaving)
-    rows: IntArray = np.flatnonzero(is_able & ~table.is_kept_by_budget & (own < fastest))
-    return [at for at in rows.tolist() if _may_move(table.gangs[at], snapshot.now)]
+    rows = np.flatnonzero(is_able & ~table.is_kept_by_budget & (own < fastest))
+    # Thousands of running gangs have few shapes, and most fit nowhere else.
+    fits: dict[object, bool] = {}
+    for at, speed in zip(rows.tolist(), own[rows].tolist(), strict=True):
+        running = table.gangs[at]
+        if not _may_move(running, snapshot.now):
+            continue
+        key = snapshot.shape(running.gang), running.gang.queue, speed, running.placement.level
+        if key not in fits:
+            found = deciders.place(running.gang, ledger.now.only_on(speeds > speed, GPU))
+            fits[key] = found is not None and not _is_wider(found, running, nodes)
+        if fits[key]:
+            yield running
+
+
+def _is_wider(placement: Placement, running: RunningGang, nodes: NodeTable) -> bool:
+    """Return whether ``placement`` is in a wider topology domain than ``running`` is now."""
+    levels = (*nodes.topology_levels, CLUSTER_LEVEL)
+    return levels.index(placement.level) > levels.index(running.placement.level)
 
 
 def _may_move(running: RunningGang, now: float) -> bool:

@@ -163,6 +163,12 @@ class Policy:
     """Running gangs may move to faster GPUs; False where nothing is known of how fast nodes are."""
 
 
+def can_move(policy: Policy) -> bool:
+    """Return whether ``policy`` may have running gangs moved to faster GPUs."""
+    policies = (policy, *(canary.policy for canary in policy.canaries))
+    return policy.may_move and any(hasattr(each.placer, "faster") for each in policies)
+
+
 @dataclass(frozen=True, slots=True)
 class Canary:
     """A policy that decides for the gangs of some queues; see :mod:`bireme.core.canary`.

@@ -323,7 +323,7 @@ class Packing:
         return self._pack(gang, capacity)
 
     def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
-        """Return faster GPUs, in no wider a domain, where it pays to start ``running`` again.
+        """Return faster GPUs where it pays to start ``running`` again.
 
         What has run for ``t`` seconds goes on, in the median, for as long again (Harchol-Balter and
         Downey, TOCS 1997). So it pays, even where all work is lost, if GPUs that are ``s`` times as
@@ -343,8 +343,7 @@ class Packing:
                 continue
             placement = self._pack(running.current, capacity.only_on(inside, GPU))
             if placement is not None:
-                is_wider = _width(placement, nodes) > _width(running.placement, nodes)
-                return None if is_wider else placement
+                return placement
         return None
 
     def _pack(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
@@ -361,11 +360,6 @@ class Packing:
                 if counts is not None:
                     return make_placement(gang, capacity.nodes, counts)
         return None
-
-
-def _width(placement: Placement, nodes: NodeTable) -> int:
-    levels = nodes.topology_levels
-    return levels.index(placement.level) if placement.level in levels else len(levels)
 
 
 def _by_speed(nodes: NodeTable, least_speedup: float) -> list[BoolArray]:

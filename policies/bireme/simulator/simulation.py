@@ -24,7 +24,7 @@ from bireme.core.decision import Admit, Decision, Hold, Preempt, Vacate
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
-from bireme.core.policy import Policy, is_asked
+from bireme.core.policy import Policy, can_move, is_asked
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -148,9 +148,8 @@ class Simulation:
         self.counts = dict.fromkeys(_COUNTED, 0)
         self.decision_seconds = 0.0
         self.recorder = Recorder(3)
-        policies = (policy, *(canary.policy for canary in policy.canaries))
-        self._moves = state.machines_differ and any(hasattr(p.placer, "faster") for p in policies)
-        self._policy = policy if self._moves else replace(policy, may_move=False)
+        self._policy = policy if state.machines_differ else replace(policy, may_move=False)
+        self._moves = can_move(self._policy)
         self._config = config
         self._on_progress = on_progress
         self._last = Decision()

@@ -161,6 +161,27 @@ def test_it_moves_to_no_wider_domain_and_to_the_fastest_that_holds_it() -> None:
     assert "on NVIDIA-B200, 7.5 times as fast" in stop.message
 
 
+class _Counting(Packing):
+    asked = 0
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        self.asked += 1
+        return super().place(gang, capacity)
+
+    def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
+        self.asked += 1
+        return super().faster(running, capacity, now)
+
+
+def test_of_many_gangs_alike_that_fit_nowhere_else_one_is_tried() -> None:
+    on = nodes(*["Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3"] * 20)
+    # Each of the faster nodes has room for one replica of eight.
+    held = [runs(a_gang(f"g{at}", a_task(8 - at % 2)), on, at) for at in range(40)]
+    placer = _Counting()
+    assert run_cycle(world(*held, on=on), Policy(Fifo(), placer)).actions == ()
+    assert placer.asked == 1
+
+
 class _Failing(Packing):
     def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
         raise RuntimeError("no such thing")
