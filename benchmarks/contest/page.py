@@ -16,8 +16,8 @@ _MORE: Final = (
 )
 _SEVERAL: Final = (
     "`$(NAME N)` stands for `--checkpoint NAME=runs/NAME-0`, `--checkpoint NAME=runs/NAME-1` and",
-    "so on to N - 1. The first is the checkpoint that comes with Bireme; the others are made by the",
-    "command of its card with `--seed 1` to `--seed N - 1`.",
+    "so on to N - 1. The first is the checkpoint that comes with Bireme; the command of its card",
+    "makes the others with `--seed 1` to `--seed N - 1`.",
     "",
 )
 _PROSE: Final = Path(__file__).parent / "prose.md"
