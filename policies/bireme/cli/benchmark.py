@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, write_results
-from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult, Scope, judge
+from bireme.contest.benchmark import FamilyResult, Scope, judge
+from bireme.contest.candidates import parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
 from bireme.contest.runs import Runs
 from bireme.contest.verdicts import Verdict
+from bireme.registry import CHECKPOINT
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
@@ -61,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=pair,
         metavar="NAME=DIR",
-        help="judge learned policy NAME by the checkpoint in DIR; once for each training seed; "
-        "default: the one that comes with Bireme",
+        help="judge the checkpoint in DIR as NAME, in place of the learned policy of that name "
+        "that comes with Bireme, if there is one; once for each training seed",
     )
     add("--jobs", type=whole, default=1, metavar="N", help="processes; default: 1")
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
@@ -111,9 +113,8 @@ def _families(options: argparse.Namespace) -> list[Family]:
 def _scope(options: argparse.Namespace) -> Scope:
     folders: dict[str, list[Path]] = {}
     for name, folder in options.checkpoint:
-        if name not in {**LEARNED, **LEARNED_ELASTIC}:
-            known = ", ".join(sorted({**LEARNED, **LEARNED_ELASTIC}))
-            raise UsageError(f"argument --checkpoint: {name!r} is none of {known}")
+        with naming("--checkpoint"):
+            parts_at(f"{CHECKPOINT}{folder}")  # not after hours of playing
         folders.setdefault(name, []).append(Path(folder))
     rules = [name.strip() for name in options.rules.split(",") if name.strip()]
     return Scope(options.training_blocks, options.blocks, rules, folders)

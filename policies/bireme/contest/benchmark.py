@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bireme.contest.candidates import ORACLES, Candidate
+from bireme.contest.candidates import ORACLES, Candidate, parts_at
 from bireme.contest.families import LOADS, Family, tuning_worlds
 from bireme.contest.sealed import test_worlds
 from bireme.contest.tuning import PlayAll, tune
@@ -19,6 +19,7 @@ from bireme.contest.verdicts import Verdict, verdict
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
 from bireme.core.policy import PARTS, PartName
+from bireme.registry import CHECKPOINT
 
 Kind = Literal["baseline", "default", "learned", "ceiling"]
 
@@ -45,8 +46,9 @@ class Scope:
     Attributes:
         training_blocks, test_blocks: Blocks, each at three loads.
         rules: Orderers that are tuned; empty for all of the family.
-        checkpoints: Folders of more trainings by the name of the learned policy; their runs are
-            averaged with nothing else, so name all seeds, the shipped one too.
+        checkpoints: Folders of trainings by name. Those of a learned policy that comes with Bireme
+            are judged in its place, so name all seeds, the shipped one too; any other name gets a
+            row of its own, and decides the parts that its first checkpoint has.
     """
 
     training_blocks: int = 4
@@ -194,9 +196,16 @@ def _contenders(
         (best.name, "baseline", [best]),
         ("default", "default", [Candidate()]),
     ]
-    for name, parts in (LEARNED_ELASTIC if family.is_elastic else LEARNED).items():
-        texts = [f"checkpoint:{folder}" for folder in scope.checkpoints.get(name, ())] or [name]
-        found.append((name, "learned", [_replaced(best, parts, text) for text in texts]))
+    texts = {
+        name: [f"{CHECKPOINT}{folder}" for folder in folders]
+        for name, folders in scope.checkpoints.items()
+    }
+    shipped = {**LEARNED, **LEARNED_ELASTIC}
+    own = {name: tuple(parts_at(at[0])) for name, at in texts.items() if name not in shipped}
+    learned = LEARNED_ELASTIC if family.is_elastic else LEARNED
+    for name, parts in {**learned, **own}.items():
+        seeds = [_replaced(best, parts, text) for text in texts.get(name, [name])]
+        found.append((name, "learned", seeds))
     for oracle in ORACLES:
         told = replace(oracle, placer=best.placer, sizer=best.sizer)
         found.append((told.name, "ceiling", [told]))

@@ -52,7 +52,7 @@ class Candidate:
             raise SettingError(
                 f"{text!r} is no policy; write orderer, orderer/placer or orderer/placer/sizer"
             )
-        whole = _parts_at(named)
+        whole = parts_at(named)
         given = dict.fromkeys(whole, named) or dict(zip(PARTS, parts, strict=False))
         chosen = {part: given.get(part, getattr(general, part)) for part in PARTS}
         return cls(**chosen, knows_run_times=named != text)
@@ -87,8 +87,11 @@ def _parts_of(text: str) -> list[str]:
     return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
 
 
-def _parts_at(text: str) -> Collection[PartName]:
-    """Return the parts that a checkpoint stands for; none where ``text`` is no checkpoint alone."""
+def parts_at(text: str) -> Collection[PartName]:
+    """Return the parts that ``checkpoint:FOLDER`` stands for; none where ``text`` is none alone.
+
+    Raises CheckpointError: there is no checkpoint in the folder.
+    """
     if not text.startswith(registry.CHECKPOINT):
         return ()
     card, _ = read_card(Path(text.removeprefix(registry.CHECKPOINT).partition("?")[0]))

@@ -90,12 +90,24 @@ def test_two_trainings_of_a_policy_are_one_row(tmp_path: Path) -> None:
     assert rows[0]["overall"]["jct"] == pytest.approx(rows[1]["overall"]["jct"])
 
 
+def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
+    tmp_path: Path,
+) -> None:
+    folder = Path(module.__file__).parents[1] / "rl/checkpoints"
+    found = benchmark(tmp_path, "--checkpoint", f"mine={folder / 'das'}")
+    rows = {row["name"]: row for row in found["rows"] if row["kind"] == "learned"}
+    assert list(rows) == ["learned-index", "mine"]
+    assert rows["mine"]["policy"] == f"checkpoint:{folder / 'das'}"
+    assert rows["mine"]["seeds"] == 1
+    assert rows["mine"]["overall"]["jct"] != rows["learned-index"]["overall"]["jct"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
         (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
-        (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: 'dsa' is none of"),
+        (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: x/card.json"),
     ],
 )
 def test_a_wrong_argument_is_named(
