@@ -64,7 +64,9 @@ def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
     status = tenant.eventually(lambda: tenant.status("low"), lambda seen: "queuePosition" in seen)
     counters = ("attempt", "preemptions", "restarts", "interruptions")
     assert [status.get(name, 0) for name in counters] == [1, 1, 0, 0]
-    message = f"stopped to make room for {tenant.namespace}/urgent"
+    message = (
+        f"stopped to make room for {tenant.namespace}/urgent, which has a higher priority class"
+    )
     tenant.eventually(
         lambda: tenant.events("low"), lambda events: ("Normal", "Preempted", message) in events
     )
@@ -92,7 +94,9 @@ def test_tenants_who_compete_learn_no_name_of_each_other(
         )
         rival.create(first)
         rival.await_phase("rival-1", "Running")
-        message = "stopped to make room for a job of another namespace"
+        message = (
+            "stopped to make room for a job of another namespace, which has a higher priority class"
+        )
         tenant.eventually(
             lambda: tenant.events("holder-1"),
             lambda events: ("Normal", "Preempted", message) in events,
@@ -158,7 +162,7 @@ def test_budget_that_keeps_all_of_a_gang_is_overridden_for_who_it_does_not_hold_
         assert (status["preemptions"], status["attempt"]) == (1, 1)
         words = [text for _, reason, text in tenant.events("low") if reason == "BudgetOverridden"]
         assert len(words) == 1
-        assert words[0].startswith(f"stopped to make room for {tenant.namespace}/claims; ")
+        assert words[0].startswith(f"stopped to make room for {tenant.namespace}/claims, ")
         assert "budget guard lets 0 pods go, 16 would have to, which does not hold" in words[0]
     finally:
         for job in ("claims", "low", "urgent"):

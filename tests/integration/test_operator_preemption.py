@@ -132,7 +132,11 @@ async def test_a_lower_gang_is_recorded_evicted_whole_and_replaced(
     assert reported.get("restarts", 0) == reported.get("interruptions", 0) == 0
     found = [e for e in api.store.collection(EVENTS).objects.values() if e["reason"] == "Preempted"]
     assert [(e["involvedObject"]["name"], e["message"], e["count"]) for e in found] == [
-        ("low", "stopped to make room for default/urgent", 1)
+        (
+            "low",
+            "stopped to make room for default/urgent, which has a higher priority class",
+            1,
+        )
     ]
 
 
@@ -229,7 +233,8 @@ async def test_a_budget_that_shrinks_midway_is_waited_for(
         if is_over:
             monkeypatch.setattr(lifecycle, "EVICTING_SECONDS", 0.0)
             words = await overridden(api, "low")
-            assert words.startswith("stopped to make room for default/urgent; 2 of its pods were")
+            assert words.startswith("stopped to make room for default/urgent, which has a higher")
+            assert "; 2 of its pods were" in words
         else:
             protect(api, "low", 2)
         await until(lambda: is_running(api, "urgent"))
@@ -263,8 +268,9 @@ async def test_a_budget_does_not_keep_a_queue_from_what_it_is_guaranteed(
         await until(lambda: is_running(api, "claims"))
         assert refusals(term) == 1, "that of the first decision, which did not know the budget"
     assert words == (
-        "stopped to make room for default/claims; budget keep-low lets 0 pods go, 4 would have to, "
-        "which does not hold against a queue that takes back its guarantee"
+        "stopped to make room for default/claims, whose queue takes back its guarantee; budget "
+        "keep-low lets 0 pods go, 4 would have to, which does not hold against a queue that takes "
+        "back its guarantee"
     )
     assert story[:5] == ["status"] + ["delete"] * 4
     assert marked == [("DisruptionTarget", "PreemptionByScheduler", words)] * 4

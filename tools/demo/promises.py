@@ -195,7 +195,7 @@ class _Story:
 
     def _unexplained(self, urgent: JobStory, victim: JobStory) -> Iterator[str]:
         room = f"stopped to make room for {NAMESPACE}/{urgent.name}"
-        if not any(m.text == room for m in self._moments("preempted", victim)):
+        if not any(m.text.startswith(f"{room},") for m in self._moments("preempted", victim)):
             yield f"{victim.name} does not say for whom it was stopped"
         waits = self._moments("waits for room", urgent)
         if not any(f"{NAMESPACE}/{victim.name}" in m.text for m in waits):

@@ -239,7 +239,7 @@ class AdmissionPass:
             victims, kept = room
             self._held.clear()  # what is left over may be enough for others
             return [
-                *self._stop_or_shrink(victims, gang),
+                *self._stop_or_shrink(victims, gang, entry),
                 self._keep(entry, smallest, kept, victims),
             ]
 
@@ -429,12 +429,13 @@ class AdmissionPass:
         )
 
     def _stop_or_shrink(
-        self, victims: Sequence[Candidate], beneficiary: Gang
+        self, victims: Sequence[Candidate], beneficiary: Gang, entry: Ranked
     ) -> Iterator[Preempt | Resize]:
         for victim in victims:
             gang = victim.running.gang
             if victim.kept is None:
-                message = self._text(messages.making_room, gang, "stopped", beneficiary)
+                why = self._text(messages.claim, entry, self.order.places[gang.uid][1])
+                message = self._text(messages.making_room, gang, "stopped", beneficiary, why)
                 is_override = victim.kind is CandidateKind.OVERRIDE
                 yield Preempt(victim.running, beneficiary, message, overrides_budget=is_override)
             else:

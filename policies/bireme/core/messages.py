@@ -20,7 +20,7 @@ from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.pod_rules import attracts, shape_alone
-from bireme.core.policy import Placer
+from bireme.core.policy import Placer, Ranked
 from bireme.core.quotas import Quota
 from bireme.core.resources import CPU, MEMORY, NODE_ONLY, PODS, Amounts, add, is_device
 from bireme.core.running import RunningGang
@@ -471,9 +471,27 @@ def _named_nodes(names: Sequence[str]) -> str:
     return f"nodes {', '.join(names[:3])}{more}"
 
 
-def making_room(gang: Gang, done: str, beneficiary: Gang) -> str:
-    """Return for which gang ``gang`` was ``done``, that is, "stopped" or "shrunk"."""
-    return f"{done} to make room for {_named(beneficiary, gang)}"
+def making_room(gang: Gang, done: str, beneficiary: Gang, why: str = "") -> str:
+    """Return for which gang ``gang`` was ``done``, that is, "stopped" or "shrunk", and why."""
+    return f"{done} to make room for {_named(beneficiary, gang)}" + (f", {why}" if why else "")
+
+
+def claim(beneficiary: Ranked, victim: Ranked) -> str:
+    """Return by what ``beneficiary`` may stop ``victim``; empty if the policy does not say."""
+    more, less = beneficiary.preemption_priority, victim.preemption_priority
+    if more is None or less is None or more <= less:
+        return "whose queue takes back its guarantee"
+    try:
+        other = {each.name: each for each in victim.factors}
+        # By values: of two gangs a factor of the service may weigh more in the one.
+        claims = [
+            each.claim
+            for each in beneficiary.factors
+            if each.claim and each.weight * (each.value - other[each.name].value) > 0
+        ]
+    except Exception:  # noqa: BLE001  # a policy that cannot explain its order may still decide
+        return ""
+    return claims[0] if claims else ""
 
 
 def budget_overridden(budget: str, beneficiary: Gang, settings: SchedulingSettings) -> str:

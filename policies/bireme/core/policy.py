@@ -29,12 +29,18 @@ GangSizes: TypeAlias = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class ScoreFactor:
-    """One part of a score: ``weight * value``, with the measured quantity behind it."""
+    """One part of a score: ``weight * value``, with the measured quantity behind it.
+
+    Attributes:
+        claim: What a gang that may stop another one by this factor has more of than it, or less
+            of where the weight is negative: "which has ..."; empty where the factor stops nobody.
+    """
 
     name: str
     measured: str
     value: float
     weight: float
+    claim: str = ""
 
     @property
     def contribution(self) -> float:

@@ -54,6 +54,14 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
 
 _FACTORS = ("userPriority", "jobPriority", "wait", "parallelism", "service")
+# What decides a preemption priority, in this order.
+_CLAIMS = (
+    "whose queue has a higher user priority",
+    "which has a higher priority class",
+    "",
+    "",
+    "which has had less service",
+)
 
 _SCORE_DECIMALS = 9
 """Scores are rounded before comparing, so that the last bits of a float never decide."""
@@ -300,4 +308,5 @@ def _factors(
     values, weights = _values(gang, snapshot, settings), _weights(settings)
     own = weights[2] * values[2] + weights[3] * values[3]
     taken = 1 - _SERVED ** _level(served, settings)
-    return tuple(map(ScoreFactor, _FACTORS, measured, (*values, taken), (*weights, -own)))
+    weighted = (*values, taken), (*weights, -own)
+    return tuple(map(ScoreFactor, _FACTORS, measured, *weighted, _CLAIMS))

@@ -1,15 +1,19 @@
 """Preemption: who makes room for whom, how little, and that the room reaches the right one."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from bireme.core.decision import Preempt
-from bireme.core.policy import Policy
+from bireme.core.gangs import Gang
+from bireme.core.policy import Policy, Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_task
 from tests.support.decisions import hold_of
@@ -24,6 +28,9 @@ from tests.unit.core.preemption_cases import (
     urgent,
 )
 
+ROOM = "stopped to make room for default/urgent"
+HIGHER = "which has a higher priority class"
+
 # --- who ----------------------------------------------------------------------------------------
 
 
@@ -31,14 +38,69 @@ def test_a_gang_of_a_higher_class_stops_a_lower_one_and_waits_for_its_places() -
     snapshot = runs(a_world(urgent(8), nodes=NODES[:1]), "low", {"n0": 8})
     decision = decide(snapshot)
     (action,) = decision.preempted
-    assert action == Preempt(
-        snapshot.running[0], snapshot.waiting[0], "stopped to make room for default/urgent"
-    )
+    assert action == Preempt(snapshot.running[0], snapshot.waiting[0], f"{ROOM}, {HIGHER}")
     hold = hold_of(decision, "urgent")
     assert hold.reason is Reason.WAITING_FOR_PREEMPTION
     assert hold.reservation is not None
     assert hold.reservation.placement.by_task(snapshot.nodes) == {"worker": ("n0",)}
     assert hold.message == "1 worker start once those have left that make room for it: default/low"
+
+
+class Explains(InOrder):
+    """Its order, with other reasons."""
+
+    def __init__(self, why: Callable[[Gang], tuple[ScoreFactor, ...]]) -> None:
+        super().__init__(urgent=1.0, low=0.0)
+        self.why = why
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        ranked = super().order(gangs, snapshot)
+        return [replace(each, why=partial(self.why, each.gang)) for each in ranked]
+
+
+def short_ones_first(gang: Gang) -> tuple[ScoreFactor, ...]:
+    width = ScoreFactor("width", "replicas", gang.replicas, 1.0)  # it stops nobody
+    return width, ScoreFactor("left", "s", gang.replicas, -0.5, "which has less left to do")
+
+
+def unsound(gang: Gang) -> tuple[ScoreFactor, ...]:
+    raise RuntimeError(gang.name)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (InOrder(urgent=1.0, low=0.0), ROOM),
+        (Explains(short_ones_first), f"{ROOM}, which has less left to do"),
+        (Explains(lambda gang: short_ones_first(gang)[: gang.name != "low"]), ROOM),
+        (Explains(unsound), ROOM),
+    ],
+    ids=["unexplained", "explained", "one of two", "unsound"],
+)
+def test_a_victim_reads_by_what_the_other_one_may_stop_it_if_the_policy_says(
+    policy: InOrder, expected: str
+) -> None:
+    snapshot = runs(a_world(urgent(8), nodes=NODES[:1]), "low", {"n0": 8})
+    decision = decide(snapshot, Policy(policy, Packing()))
+    assert [action.message for action in decision.preempted] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        ((Queue("ours", user_priority=9), Queue("theirs", user_priority=8)), "user priority"),
+        ((Queue("ours", guaranteed={GPU: 8}), Queue("theirs")), "takes back its guarantee"),
+    ],
+)
+def test_a_victim_reads_of_the_queue_where_that_may_stop_it(
+    queues: tuple[Queue, ...], expected: str
+) -> None:
+    waits = a_gang("waits", a_task(8), queue="ours")
+    low = a_gang("low", a_task(8), queue="theirs", priority=1 if "guarantee" in expected else 0)
+    decision = decide(runs(a_world(waits, nodes=NODES[:1], queues=queues), low, {"n0": 8}))
+    (action,) = decision.preempted
+    assert action.message.startswith("stopped to make room for default/waits, whose queue ")
+    assert action.message.endswith(expected)
 
 
 def test_neither_side_of_a_preemption_reads_names_of_another_namespace() -> None:
@@ -47,8 +109,8 @@ def test_neither_side_of_a_preemption_reads_names_of_another_namespace() -> None
     snapshot = runs(a_world(urgent(8), nodes=NODES[:1]), mine, {"n0": 4})
     decision = decide(runs(snapshot, theirs, {"n0": 4}))
     assert {action.gang.uid: action.message for action in decision.preempted} == {
-        "mine": "stopped to make room for default/urgent",
-        "theirs": "stopped to make room for a job of another namespace",
+        "mine": f"{ROOM}, {HIGHER}",
+        "theirs": f"stopped to make room for a job of another namespace, {HIGHER}",
     }
     message = hold_of(decision, "urgent").message
     assert message.endswith("that make room for it: default/mine, 1 of other namespaces")

@@ -241,7 +241,10 @@ def _stop(demo: DemoHistory, urgent: str, flaky: str, blocks: list[str], large: 
     room = f"once those have left that make room for it: {NAMESPACE}/{blocks[2]}"
     demo.hold(urgent, "WaitingForPreemption", room)
     demo.again(
-        blocks[2], "Preempted", f"stopped to make room for {NAMESPACE}/{urgent}", "preemptions"
+        blocks[2],
+        "Preempted",
+        f"stopped to make room for {NAMESPACE}/{urgent}, which has a higher priority class",
+        "preemptions",
     )
     demo.run(urgent, "gpu-00")
 
