@@ -60,8 +60,8 @@ from bireme_operator.rollout import (
 GOOD_CYCLES: Final = 20
 # Cycles that agreement is the mean of, and moments that regret is.
 _WINDOW: Final = 200
-# After t seconds of thought shadows rest _REST * t: they get a twentieth of a core, and as much
-# again for playing moments forward.
+# After t seconds of thought shadows rest _REST * t: they get a twentieth of a core. What they get
+# for playing moments forward is a setting.
 _REST: Final = 19.0
 _log = structlog.get_logger(__name__)
 

@@ -26,8 +26,6 @@ from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.questions import QuestionFailed, Questions
 from bireme_operator.settings import OperatorSettings
 
-# After t seconds of playing comes a rest of _REST * t: it gets a twentieth of a core at most.
-_REST: Final = 19.0
 # Of the time for an answer, the share in which moments are played; what was played until then
 # counts, and an answer that comes later is none.
 _PLAYED: Final = 0.8
@@ -57,12 +55,14 @@ class Regrets:
         run: Names the term.
         interval_seconds: Moments that follow each other share most of their gangs, and so say
             nearly the same; those further apart are worth their cost.
+        core_share: The most of one processor core that playing takes in the long run.
     """
 
     run: str
     scheduling: SchedulingSettings
     questions: Questions
     interval_seconds: float
+    core_share: float
     metrics: PolicyMetrics
     clock: Callable[[], float]
     _taken: dict[str, float] = field(default_factory=dict)
@@ -83,8 +83,8 @@ class Regrets:
             return None
         limits = settings.shadow_limit_seconds, settings.shadow_memory_bytes
         questions = Questions(*limits, settings.checkpoint_directory)
-        interval = settings.shadow_interval_seconds
-        return cls(run, scheduling, questions, interval, metrics, clock)
+        pace = settings.shadow_interval_seconds, settings.shadow_core_share
+        return cls(run, scheduling, questions, *pace, metrics, clock)
 
     def submit(
         self,
@@ -148,4 +148,4 @@ class Regrets:
         took = self.clock() - began
         self.metrics.shadow_samples.labels(outcome).inc()
         self.metrics.shadow_sample_seconds.observe(took)
-        self._rest_until = self.clock() + _REST * took
+        self._rest_until = self.clock() + took * (1 - self.core_share) / self.core_share

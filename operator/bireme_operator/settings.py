@@ -143,8 +143,11 @@ class OperatorSettings:
     to tell the shadow's regret; 0 for never. Moments closer than that share most of their jobs."""
 
     shadow_limit_seconds: Annotated[float, Above(0)] = 60.0
-    """Such a moment is played for four fifths of this time, and given up after all of it. A rest of
-    19 times as long as it took follows."""
+    """Such a moment is played for four fifths of this time, and given up after all of it."""
+
+    shadow_core_share: Annotated[float, Within(0.001, 1)] = 0.05
+    """The most of one processor core that playing takes in the long run: after each moment comes a
+    rest, at 0.05 of 19 times as long as the moment took."""
 
     shadow_memory_bytes: Annotated[int, Within(0)] = 268_435_456
     """The most memory of the process that plays moments forward, beside that of the operator; 0 for

@@ -7,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,19 +19,26 @@ from tools.controlplane.stack import BiremeStack
 pytestmark = pytest.mark.cluster
 
 MODULE = '''
-"""A policy of a user's own: as the default until a file appears, then it loses a gang."""
+"""Policies of a user's own, of which two are good until a file appears."""
 
 from pathlib import Path
 
 from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.simple_orderers import Fifo
 
-BAD = Path(__file__).with_name("bad")
+BAD, BACKWARDS = (Path(__file__).with_name(name) for name in ("bad", "backwards"))
 
 
 class TurnsBad(CombinedPriority):
     def order(self, gangs, snapshot):
         ranked = super().order(gangs, snapshot)
         return ranked[:-1] if BAD.exists() else ranked
+
+
+class TurnsBackwards(Fifo):
+    def order(self, gangs, snapshot):
+        ranked = super().order(gangs, snapshot)
+        return ranked[::-1] if BACKWARDS.exists() else ranked
 
 
 class LastNode:
@@ -60,6 +68,9 @@ def stack(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         "PYTHONPATH": f"{modules}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
         "BIREME_STATUS_REFRESH_SECONDS": "1",
         "BIREME_SWEEP_INTERVAL_SECONDS": "0.5",
+        # An outcome of forty moments takes seven hours with the defaults.
+        "BIREME_SHADOW_INTERVAL_SECONDS": "0.1",
+        "BIREME_SHADOW_CORE_SHARE": "1",
     }
     with gpu_stack("rollout", tmp_path_factory.mktemp("stack"), env, nodes=2) as stack:
         yield stack
@@ -150,6 +161,53 @@ def test_a_policy_that_turns_bad_is_rolled_back_and_the_jobs_go_on(
     assert tenant.status("mine", "SchedulingPolicy")["stage"] == "Active"
     tenant.delete("TrainingJob", "waits")
     tenant.cluster.kubectl("delete", "bq", "small", "--wait=false")
+
+
+def test_a_policy_whose_valid_answers_make_jobs_later_is_rolled_back_by_its_outcomes(
+    tenant: Tenant, stack: BiremeStack, modules: Path
+) -> None:
+    limited = queue("line", limit={GPU: 1})
+    tenant.cluster.kubectl("apply", "-f", "-", input=json.dumps(limited))
+    rollout = {"rollBack": "Automatic"}
+    tenant.create(scheduling_policy("order", orderer="mine:TurnsBackwards", rollout=rollout))
+    # One runs and four wait; backwards, the long one goes before the short ones.
+    nodes(tenant, "runs", queue="line", estimatedDuration="10m")
+    waiting = {"short-0": "1m", "short-1": "1m", "short-2": "1m", "long": "8h"}
+    for name, seconds in waiting.items():
+        tenant.create(training_job(name, queue="line", estimatedDuration=seconds))
+
+    def compared() -> dict[str, Any]:
+        found: dict[str, Any] = tenant.status("order", "SchedulingPolicy")
+        return found
+
+    def samples() -> int:
+        return int(compared().get("shadow", {}).get("samples", 0))
+
+    tenant.eventually(samples)
+    status = compared()
+    assert status["shadow"]["regret"] == 0.0, "the settings would do the same"
+    assert status["stage"] == "Active"
+
+    (modules / "backwards").touch()
+    tenant.eventually(
+        lambda: condition(tenant, "order", "RolledBack"),
+        lambda found: found == "True OutcomeWorse",
+        300.0,
+    )
+    assert compared()["stage"] == "RolledBack"
+    conditions = {c["type"]: c for c in compared()["conditions"]}
+    said = conditions["RolledBack"]["message"]
+    assert "compared with the policy of the settings: by its decisions gangs would take" in said
+    assert said.endswith("; the settings decide now")
+    lines = metrics_of(stack)
+    assert 'bireme_policy_rollbacks_total{reason="OutcomeWorse"} 1.0' in lines
+    # The settings decide: the oldest of the line goes first.
+    tenant.delete("TrainingJob", "runs")
+    tenant.await_phase("short-0", "Running")
+    assert not tenant.pods("long")
+    for name in waiting:
+        tenant.delete("TrainingJob", name)
+    tenant.cluster.kubectl("delete", "bq", "line", "--wait=false")
 
 
 def test_a_canary_places_the_jobs_of_its_queue_alone(tenant: Tenant) -> None:

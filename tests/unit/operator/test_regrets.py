@@ -41,7 +41,7 @@ class Sampling:
         if program:
             questions.program = program
         self.regrets = Regrets(
-            *("test/1", SETTINGS, questions, INTERVAL_SECONDS),
+            *("test/1", SETTINGS, questions, INTERVAL_SECONDS, 0.05),
             metrics=self.metrics.policies,
             clock=self.clock,
         )
