@@ -12,8 +12,10 @@ from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node, Window
 from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.play import Play
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
+from bireme.core.regret import Work
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -222,3 +224,25 @@ def test_in_a_world_whose_machines_are_alike_nobody_moves_whatever_their_labels_
     alike = replace(at.physics, machines=None)
     outcome = simulate(at.trace, at.nodes, make_policy(at.settings), at.settings, physics=alike)
     assert outcome.counts["moves"] == 0
+
+
+def test_a_play_moves_nobody() -> None:
+    """It would be asked to: a gang ends an hour on, and others may still grow or shrink."""
+    slow, fast = "Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3"
+    on = nodes(slow, fast, slow)
+    young = replace(JOB, estimated_seconds=8 * HOUR)
+    short = a_gang("short", a_task(4), estimated_seconds=HOUR)
+    task = a_task(4, min_replicas=2, max_replicas=4)
+    elastic = a_gang("elastic", task, is_elastic=True, estimated_seconds=8 * HOUR)
+    snapshot = world(
+        runs(young, on, 0, started=HOUR - 1.0),
+        *(runs(gang, on, 2, started=HOUR - 1.0) for gang in (short, elastic)),
+        on=on,
+    )
+    policy = make_policy(snapshot.settings)
+    decision = run_cycle(snapshot, policy)
+    assert not decision.vacated, "it has just begun"
+    play, control = (Play(snapshot, decision, policy, course=Work(snapshot)) for _ in range(2))
+    control._policy = policy
+    assert [stop.gang.name for _, told in control for stop in told.vacated] == ["job"]
+    assert not [stop for _, told in play for stop in told.vacated]
