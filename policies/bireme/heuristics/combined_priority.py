@@ -38,7 +38,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from operator import itemgetter
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
@@ -136,7 +137,8 @@ class CombinedPriority:
         """Return all gangs by descending P; a total order."""
         settings = self._with_own(snapshot.settings)
         scores = _Scores(snapshot, settings)
-        return sorted(map(scores.rank, gangs), key=scores.sort_key)
+        keyed = sorted(map(scores.keyed, gangs), key=itemgetter(0))
+        return [entry for _, entry in keyed]
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
@@ -145,6 +147,9 @@ class CombinedPriority:
     def _with_own(self, settings: SchedulingSettings) -> SchedulingSettings:
         """Return ``settings`` with the parameters; SettingError if no weight is above 0."""
         return replace(settings, **self._own) if self._own else settings  # type: ignore[arg-type]
+
+
+_Key: TypeAlias = tuple[float, int, bool, int, float, int, str]
 
 
 class _Scores:
@@ -158,20 +163,18 @@ class _Scores:
         self._by_width: dict[int, float] = {}
         self._growing = _GrowingPools(snapshot) if snapshot.growable else None
 
-    def rank(self, gang: Gang) -> Ranked:
+    def keyed(self, gang: Gang) -> tuple[_Key, Ranked]:
+        """Return ``gang`` with its score, behind what it is sorted by."""
         stated, rounded, bound = self._stated(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
         own = self._weights[2] * wait + self._width(gang)
         level = self._level(gang)
         score = round(stated + own * _SERVED**level, _SCORE_DECIMALS)
         why = partial(_factors, gang, self._snapshot, self._settings)
-        return Ranked(gang, score, why, rounded - self._behind(gang, level) * _SERVICE_UNIT)
-
-    def sort_key(self, entry: Ranked) -> tuple[float, int, bool, int, float, int, str]:
-        gang = entry.gang
         # Service and class values too large to differ in the rounded score still decide.
         tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
-        return (-entry.score, self._level(gang), *tie)
+        claim = rounded - self._behind(gang, level) * _SERVICE_UNIT
+        return (-score, level, *tie), Ranked(gang, score, why, claim)
 
     def lowest(self, gangs: Sequence[Gang]) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
