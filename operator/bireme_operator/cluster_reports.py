@@ -22,6 +22,7 @@ from bireme.core.times import HOUR, duration
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import history_manifest, history_of
 from bireme.kube.api.queues import QueueSpec
+from bireme.kube.api.scheduling_policy import shadow_history
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_objects import ClusterFacts
 from bireme.kube.cluster_state import ClusterState
@@ -359,8 +360,12 @@ def _add_stats(
         wanted["decisions"] = stats.decisions
     evidence = policies.evidence(policy)
     if evidence is not None and (shown := _shadow_status(evidence[1])):
-        other = {"of": evidence[0].name} if evidence[0].uid != policy.uid else {}
-        wanted["shadow"] = {**other, **shown}
+        played, compared = evidence
+        if played.uid != policy.uid:
+            shown["of"] = played.name
+        if samples := compared.samples:
+            shown["history"] = shadow_history(policies.between(played), samples)
+        wanted["shadow"] = shown
 
 
 def _shadow_status(shadow: ShadowStats) -> Status:

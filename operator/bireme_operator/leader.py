@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -155,7 +156,10 @@ class LeaderTerm:
 
         # 1. What is known: caches that the watches fill.
         from_settings = make_policy(given.scheduling)
-        self.policies = Policies(from_settings, policy_loader(given), metrics.policies, dirty.set)
+        self.policies = Policies(
+            *(from_settings, policy_loader(given), metrics.policies, dirty.set),
+            general=f"{version('bireme')} {given.scheduling}",
+        )
         self.state = state = ClusterState(given.scheduling, dirty.set, self.policies.known)
         scalers = NodePoolScalers(dirty.set)
         limit = settings.cycle_age_limit_seconds

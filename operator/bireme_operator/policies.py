@@ -12,11 +12,12 @@ its rival, which would decide without it. :mod:`bireme_operator.rollout` judges 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -30,6 +31,7 @@ from bireme.core.regret import Sample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
 from bireme.core.usage import UsageMeter, devices_held
+from bireme.kube.api.scheduling_policy import samples_of
 from bireme.kube.policy_source import (
     LoadOutcome,
     PolicyFacts,
@@ -89,12 +91,17 @@ class ShadowStats:
         if found.same_sizes is not None:
             self._sizes.append(found.same_sizes)
 
-    def add_sample(self, found: Sample, active: PolicySource) -> None:
-        """Count a moment played forward beside ``active``; forget those beside another policy."""
+    def add_samples(self, active: PolicySource, *found: Sample) -> None:
+        """Count moments played forward beside ``active``; forget those beside another policy."""
         if active != self._against:
             self._samples.clear()
             self._against = active
-        self._samples.append(found)
+        self._samples.extend(found)
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """The latest moments that were played forward, oldest first."""
+        return tuple(self._samples)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -180,6 +187,7 @@ class Policies:
         load: Called in a thread; may raise anything.
         on_change: Called after every swap.
         is_automatic: Policies are promoted and rolled back where their specs ask for it.
+        general: What decides beside the specs, as text: the settings, and the version of Bireme.
 
     Attributes:
         known: The SchedulingPolicies, to be fed by a watch.
@@ -196,6 +204,7 @@ class Policies:
         metrics: PolicyMetrics,
         on_change: Callable[[], None],
         is_automatic: bool = True,
+        general: str = "",
     ) -> None:
         self.known = SchedulingPolicies(self._observe)
         self.rollouts = Rollouts(self._count_step)
@@ -207,10 +216,14 @@ class Policies:
         self._loads = PolicyLoads(load, self._loaded)
         self._metrics = metrics
         self._on_change = on_change
-        self._is_automatic = is_automatic
+        self._is_automatic, self._general = is_automatic, general
         self._loaded_one = asyncio.Event()
+        self._told: dict[tuple[str, int], Mapping[str, Any]] = {}
 
     def _observe(self) -> None:
+        known = {(p.uid, p.generation): p.status for p in self.known.known.values()}
+        # As they were first seen: by the time a policy is loaded, its status may be written anew.
+        self._told = {key: self._told.get(key, status) for key, status in known.items()}
         self.rollouts.forget_others(self.known.known.values())
         actives = self.known.actives
         # The next one is the rival of the first, if that may be rolled back.
@@ -296,9 +309,29 @@ class Policies:
         self.shadows = [
             before
             if (before := played.get(each.uid)) is not None and before.policy is each.policy
-            else replace(each, stats=PolicyStats())
+            else replace(each, stats=self._resumed(each))
             for each in (*canaries, *compared)
         ]
+
+    def between(self, shadow: LoadedPolicy) -> str:
+        """Return the digest that stands for the comparison of ``shadow`` with who decides."""
+        sources = msgspec.json.encode([self.deciding.source, shadow.source])
+        return blake2b(self._general.encode() + sources, digest_size=8).hexdigest()
+
+    def _resumed(self, shadow: LoadedPolicy) -> PolicyStats:
+        """Return counts of ``shadow`` that go on where the leader before has ended."""
+        stats = PolicyStats()
+        actives, known = self.known.actives, self.known.known.values()
+        judged = actives[:1] if shadow is self._rival else [p for p in known if p.uid == shadow.uid]
+        for policy in judged:
+            key = policy.uid, policy.generation
+            told = self._told.get(key, {})
+            # A change of the spec begins anew, even one that changes no decision.
+            is_of_spec = told.get("observedGeneration") == policy.generation
+            if is_of_spec and (samples := samples_of(told, self.between(shadow))):
+                stats.shadow.add_samples(self.deciding.source, *samples)
+                self._told[key] = {}  # once
+        return stats
 
     def _chosen(self, actives: Sequence[PolicyFacts]) -> LoadedPolicy:
         if not actives:
@@ -431,7 +464,7 @@ class Shadows:
         def count(sample: Sample, active: PolicySource) -> None:
             # Another policy may decide by now, and what the shadow would save it is unknown.
             if active == self.policies.deciding.source:
-                shadow.stats.shadow.add_sample(sample, active)
+                shadow.stats.shadow.add_samples(active, sample)
 
         return Contestant(shadow.uid, shadow.source, count)
 

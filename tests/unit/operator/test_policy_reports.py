@@ -126,15 +126,17 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     assert "decisions" not in status
     decides = policies.deciding.source
     for _ in range(39):
-        shadow.stats.shadow.add_sample(Sample(112.34, 100.0), decides)
-    told = {"samples": 39, "regret": 12.3, "regretShare": 0.1098}
-    assert (await status_of(policies, "s"))["shadow"] == {**likeness, **told}
-    shadow.stats.shadow.add_sample(Sample(112.34, 100.0), decides)
-    told |= {"samples": 40, "regretLow": 12.3, "regretHigh": 12.3}
-    assert (await status_of(policies, "s"))["shadow"] == {**likeness, **told}
-    shadow.stats.shadow.add_sample(Sample(90.0, 100.0), PolicySource("another"))
-    told = {"samples": 1, "regret": -10.0, "regretShare": -0.1111}
-    assert (await status_of(policies, "s"))["shadow"] == {**likeness, **told}, "beside that alone"
+        shadow.stats.shadow.add_samples(decides, Sample(112.34, 100.0))
+    found = (await status_of(policies, "s"))["shadow"]
+    assert found.pop("history")["moments"] == " ".join(["112.34/100"] * 39)
+    assert found == {**likeness, "samples": 39, "regret": 12.3, "regretShare": 0.1098}
+    shadow.stats.shadow.add_samples(decides, Sample(112.34, 100.0))
+    found = (await status_of(policies, "s"))["shadow"]
+    assert (found["samples"], found["regretLow"], found["regretHigh"]) == (40, 12.3, 12.3)
+    shadow.stats.shadow.add_samples(PolicySource("another"), Sample(90.0, 100.0))
+    found = (await status_of(policies, "s"))["shadow"]
+    assert (found["samples"], found["regret"], found["regretShare"]) == (1, -10.0, -0.1111)
+    assert found["history"]["moments"] == "90/100", "beside that alone"
 
 
 async def test_one_shadow_too_many_is_not_loaded(policies: Policies) -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
+from bireme.core.regret import Sample
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.kube.api.scheduling_policy import RolloutSpec
+from bireme.kube.api.scheduling_policy import RolloutSpec, SchedulingPolicyStatus
 from bireme.kube.policy_source import PolicyFacts
 from bireme.rl.lookup import PolicySource
 from bireme.rl.shadow import Outcome
@@ -64,11 +65,11 @@ class Cluster:
     def __post_init__(self) -> None:
         self.lead()
 
-    def lead(self) -> None:
+    def lead(self, general: str = "") -> None:
         """Let another leader take over, who knows what stands in the objects alone."""
         self.metrics = OperatorMetrics()
         rules = Policy(Fifo(), Packing())
-        self.leader = Policies(rules, load, self.metrics.policies, lambda: None)
+        self.leader = Policies(rules, load, self.metrics.policies, lambda: None, general=general)
         for name in self.specs:
             self._show(name)
 
@@ -90,7 +91,7 @@ class Cluster:
     def _show(self, name: str) -> None:
         generation, spec = self.specs[name]
         status = self.statuses.get(name, {})
-        age = {"old": 60.0, "middle": 30.0}.get(name, 0.0)
+        age = {"older": 90.0, "old": 60.0, "middle": 30.0}.get(name, 0.0)
         put(self.leader.known, name, generation=generation, age=age, status=status, **spec)
 
     async def report(self) -> None:
@@ -112,6 +113,16 @@ class Cluster:
             return False
         evidence[0].stats.shadow = Told(told=outcome)
         return True
+
+    def play(self, name: str, *samples: Sample) -> None:
+        """Let these moments be played forward for what judges a policy."""
+        evidence = self.leader.evidence(self.leader.known.known[name])
+        assert evidence is not None
+        evidence[1].add_samples(self.leader.deciding.source, *samples)
+
+    def has_samples(self) -> bool:
+        evidence = self.leader.evidence(self.leader.known.known["old"])
+        return evidence is not None and bool(evidence[1].samples)
 
     def fail(self, name: str) -> None:
         """Have the rules answer in place of a policy, if it decides."""
@@ -383,3 +394,81 @@ async def follow(steps: list[tuple[Any, ...]]) -> None:
 @given(st.lists(STEPS, min_size=6, max_size=25))
 def test_stages_only_go_forward_and_survive_a_new_leader(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(follow(steps))
+
+
+# --- another leader -------------------------------------------------------------------------------
+
+PLAYED = [Sample(100.0 + n % 7, 99.0 - n % 3) for n in range(60)]
+
+
+async def compared(stage: str) -> Cluster:
+    """A cluster in which ``old`` is compared in ``PLAYED``: as a shadow, or with its rival."""
+    cluster = Cluster()
+    if stage == "Active":
+        await cluster.edit("middle")
+        await cluster.edit("old", rollBack="Automatic")
+    else:
+        await cluster.edit("middle", "Active")
+        await cluster.edit("old", stage, promote="Automatic")
+    cluster.play("old", *PLAYED)
+    await cluster.report()
+    assert cluster.statuses["old"]["shadow"]["samples"] == len(PLAYED)
+    SchedulingPolicyStatus.model_validate(cluster.statuses["old"])
+    return cluster
+
+
+@pytest.mark.parametrize("stage", ["Active", "Canary", "Shadow"])
+async def test_another_leader_goes_on_with_the_moments_that_were_played(stage: str) -> None:
+    cluster = await compared(stage)
+    for _ in range(3):
+        before = cluster.statuses["old"]["shadow"]
+        cluster.lead()
+        await settled(cluster.has_samples)  # a rival may be loaded after the first report
+        await cluster.report()
+        assert cluster.statuses["old"]["shadow"] == before
+    cluster.play("old", Sample(1234567.0, 0.125))
+    await cluster.report()
+    assert cluster.statuses["old"]["shadow"]["samples"] == len(PLAYED) + 1
+    assert cluster.statuses["old"]["shadow"]["history"]["moments"].endswith(" 1234567/0.125")
+
+
+async def test_the_latest_moments_are_kept_and_the_api_server_takes_them() -> None:
+    cluster = await compared("Shadow")
+    cluster.play("old", *[Sample(1.2345678e-05, 9.8765432e19)] * 300)
+    await cluster.report()
+    status = SchedulingPolicyStatus.model_validate(cluster.statuses["old"])
+    assert status.shadow is not None
+    assert status.shadow.samples == 200
+    cluster.lead()
+    await cluster.report()
+    assert cluster.statuses["old"]["shadow"]["samples"] == 200
+
+
+@pytest.mark.parametrize("change", ["settings", "spec", "rival", "text"])
+async def test_moments_of_another_comparison_are_played_again(change: str) -> None:
+    cluster = await compared("Shadow")
+    match change:
+        case "settings":
+            cluster.lead("another version")
+        case "spec":
+            cluster.lead()
+            await cluster.edit("old", "Shadow", promote="Never")
+        case "rival":
+            cluster.lead()
+            await cluster.edit("middle")
+        case "text":
+            cluster.statuses["old"]["shadow"]["history"]["moments"] = "1/2 3"
+            cluster.lead()
+    await cluster.report()
+    assert "samples" not in cluster.statuses["old"].get("shadow", {})
+
+
+async def test_who_came_to_decide_in_between_ends_the_comparison_for_good() -> None:
+    cluster = await compared("Shadow")
+    cluster.lead()
+    await cluster.report()
+    await cluster.edit("older")
+    assert cluster.deciding() == ("older", ())
+    await cluster.remove("older")
+    assert cluster.deciding() == ("middle", ())
+    assert "samples" not in cluster.statuses["old"].get("shadow", {})

@@ -6,10 +6,12 @@ measures: the stage that counts then stands in the status, and the spec stays as
 guardrails hold for every policy; a checkpoint that cannot be used changes only its own status.
 """
 
-from typing import Annotated, Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
+from bireme.core.regret import Sample
 from bireme.kube.api.base import (
     ApiModel,
     Conditions,
@@ -22,6 +24,8 @@ from bireme.kube.api.base import (
 
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
+# At most 27 characters, so that 200 with their spaces stay below the bound.
+_MOMENT: Final = "[0-9.e+-]{1,13}/[0-9.e+-]{1,13}"
 
 _PARTS: Final = "[self.?orderer.orValue(''), self.?placer.orValue(''), self.?sizer.orValue('')]"
 
@@ -146,6 +150,39 @@ class SchedulingPolicySpec(ApiModel):
     """Promotion and rollback by what is measured; without it the operator does neither."""
 
 
+class ShadowHistory(ApiModel):
+    """The moments behind the regret, from which the next leader goes on."""
+
+    between: Annotated[str, Field(pattern="^[0-9a-f]{16}$", max_length=16)]
+    """A digest of the two policies, of the settings and of Bireme's version. A leader for which it
+    is another begins anew."""
+    moments: Annotated[str, Field(pattern=f"^{_MOMENT}( {_MOMENT})*$", max_length=8192)]
+    """The latest 200, oldest first: the mean seconds of the gangs of a moment by the active policy,
+    a slash, and those by the shadow."""
+
+
+def shadow_history(between: str, samples: Iterable[Sample]) -> dict[str, str]:
+    """Return the form of ``status.shadow.history``."""
+    pairs = (f"{each.active_seconds:.7g}/{each.shadow_seconds:.7g}" for each in samples)
+    return {"between": between, "moments": " ".join(pairs)}
+
+
+def samples_of(status: Mapping[str, Any], between: str) -> list[Sample]:
+    """Return the samples that ``status`` of a SchedulingPolicy has of the comparison ``between``.
+
+    None of another comparison, and none where a text is not what the CRD allows.
+    """
+    told = (status.get("shadow") or {}).get("history") or {}
+    try:
+        history = ShadowHistory.model_validate(told)
+    except ValidationError:
+        return []  # moments that cannot be read are played again
+    if history.between != between:
+        return []
+    pairs = (each.split("/") for each in history.moments.split(" "))
+    return [Sample(float(active), float(other)) for active, other in pairs]
+
+
 class ShadowStatus(ApiModel):
     """Comparison of a shadow with the policy that decided."""
 
@@ -172,6 +209,7 @@ class ShadowStatus(ApiModel):
     """The regret over the mean completion time by the active policy."""
     samples: Count | None = None
     """The moments that the regret is the mean of."""
+    history: ShadowHistory | None = None
 
 
 class SchedulingPolicyStatus(ApiModel):
