@@ -94,7 +94,8 @@ def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
     tmp_path: Path,
 ) -> None:
     folder = Path(module.__file__).parents[1] / "rl/checkpoints"
-    found = benchmark(tmp_path, "--checkpoint", f"mine={folder / 'das'}")
+    small = "--blocks", "1", "--training-blocks", "1", "--rules", "fifo"
+    found = benchmark(tmp_path, *small, "--checkpoint", f"mine={folder / 'das'}")
     rows = {row["name"]: row for row in found["rows"] if row["kind"] == "learned"}
     assert list(rows) == ["learned-index", "mine"]
     assert rows["mine"]["policy"] == f"checkpoint:{folder / 'das'}"

@@ -45,7 +45,12 @@ FIELDS = [
 def another(cls: type[Any], name: str) -> Any:
     """A valid value other than the default."""
     default = getattr(cls(), name)
-    special = {"log_level": "debug", "plan_wait_seconds": 0.5, "mode": "Observe"}
+    special: dict[str, Any] = {
+        "log_level": "debug",
+        "plan_wait_seconds": 0.5,
+        "mode": "Observe",
+        "shadow_core_share": 0.5,
+    }
     if name in special:
         return special[name]
     match default:
