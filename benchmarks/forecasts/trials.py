@@ -29,6 +29,8 @@ _NODES: Final = "--series $DATA/helios/philly_node_sequence_1min.csv.gz --column
 _JOBS: Final = (
     "--series $DATA/philly/philly_2017-09-04_2017-11-14.csv.gz --reduce count --since 2017-09-24"
 )
+_SECOND: Final = "--series $DATA/tsdl/B1H_timestamped.csv --column bits --test 14d --gru shipped"
+_BEFORE: Final = f"{_SECOND} --until 2005-01-13T10:30"
 
 PAGES: Final[Mapping[str, Page]] = {
     "tsdl": Page(
@@ -47,6 +49,19 @@ PAGES: Final[Mapping[str, Page]] = {
             "tsdl-2days": Trial(
                 "Two days of hours ahead",
                 "--series $DATA/tsdl/A1H_timestamped.csv --column bits --horizon 2d --test 14d",
+            ),
+        },
+    ),
+    "second-provider": Page(
+        "Traffic of a second provider, with the network that comes with Bireme",
+        {
+            "second-hour-before": Trial("An hour ahead, without the last two weeks", _BEFORE),
+            "second-hour": Trial("An hour ahead, the last two weeks", _SECOND),
+            "second-2days-before": Trial(
+                "Two days of hours ahead, without the last two weeks", f"{_BEFORE} --horizon 2d"
+            ),
+            "second-2days": Trial(
+                "Two days of hours ahead, the last two weeks", f"{_SECOND} --horizon 2d"
             ),
         },
     ),
