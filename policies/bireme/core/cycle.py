@@ -239,7 +239,7 @@ class AdmissionPass:
             victims, kept = room
             self._held.clear()  # what is left over may be enough for others
             return [
-                *self._stop_or_shrink(victims, gang, entry),
+                *self._stop_or_shrink(entry, victims),
                 self._keep(entry, smallest, kept, victims),
             ]
 
@@ -429,8 +429,9 @@ class AdmissionPass:
         )
 
     def _stop_or_shrink(
-        self, victims: Sequence[Candidate], beneficiary: Gang, entry: Ranked
+        self, entry: Ranked, victims: Sequence[Candidate]
     ) -> Iterator[Preempt | Resize]:
+        beneficiary = entry.gang
         for victim in victims:
             gang = victim.running.gang
             if victim.kept is None:

@@ -32,8 +32,8 @@ class ScoreFactor:
     """One part of a score: ``weight * value``, with the measured quantity behind it.
 
     Attributes:
-        claim: What a gang that may stop another one by this factor has more of than it, or less
-            of where the weight is negative: "which has ..."; empty where the factor stops nobody.
+        claim: Why a gang may stop another one that has a lower value, or a higher one where the
+            weight is negative, as a clause: "which has ..."; empty where the factor stops nobody.
     """
 
     name: str

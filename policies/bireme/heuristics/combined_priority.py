@@ -54,15 +54,14 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
 
-_FACTORS = ("userPriority", "jobPriority", "wait", "parallelism", "service")
-# What decides a preemption priority, in this order.
-_CLAIMS = (
-    "whose queue has a higher user priority",
-    "which has a higher priority class",
-    "",
-    "",
-    "which has had less service",
-)
+_FACTORS = {
+    "userPriority": "whose queue has a higher user priority",
+    "jobPriority": "which has a higher priority class",
+    "wait": "",
+    "parallelism": "",
+    "service": "which has had less service",
+}
+"""The names of the factors, with the claim of each."""
 
 _SCORE_DECIMALS = 9
 """Scores are rounded before comparing, so that the last bits of a float never decide."""
@@ -312,4 +311,4 @@ def _factors(
     own = weights[2] * values[2] + weights[3] * values[3]
     taken = 1 - _SERVED ** _level(served, settings)
     weighted = (*values, taken), (*weights, -own)
-    return tuple(map(ScoreFactor, _FACTORS, measured, *weighted, _CLAIMS))
+    return tuple(map(ScoreFactor, _FACTORS, measured, *weighted, _FACTORS.values()))

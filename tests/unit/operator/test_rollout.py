@@ -432,7 +432,7 @@ async def test_another_leader_goes_on_with_the_moments_that_were_played(stage: s
     assert cluster.statuses["old"]["shadow"]["history"]["moments"].endswith(" 1234567/0.125")
 
 
-async def test_the_latest_moments_are_kept_and_the_api_server_takes_them() -> None:
+async def test_the_latest_moments_are_kept_within_what_the_status_may_hold() -> None:
     cluster = await compared("Shadow")
     cluster.play("old", *[Sample(1.2345678e-05, 9.8765432e19)] * 300)
     await cluster.report()
