@@ -13,7 +13,9 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_task
 
-PATIENT = SchedulingSettings(min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=5)
+PATIENT = SchedulingSettings(
+    min_runtime_seconds=0, eviction_budget=2, eviction_backoff_seconds=0, resize_settle_seconds=5
+)
 COMBINED = Policy(CombinedPriority(), Packing())
 NODES = (a_node("n0", 8), a_node("n1", 4), a_node("n2", 2))
 QUEUES = (

@@ -31,6 +31,7 @@ from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray, ResourceAxis
 from bireme.core.ruled_placement import keeps_rules
 from bireme.core.running import RunningGang, RunningTable, summed
+from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -616,13 +617,26 @@ def _overdue_at_start(snapshot: ClusterSnapshot) -> FloatArray:
 
 def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
     """Return which running gangs may not be stopped, or not yet, or have made room too often."""
-    table = snapshot.running_table
+    table, settings = snapshot.running_table, snapshot.settings
     # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
+    ran = np.maximum(0.0, snapshot.now - table.started)
+    most = settings.eviction_budget + _granted(table.earlier_seconds + ran, settings)
     return np.asarray(
-        ~table.is_preemptible
-        | (np.maximum(0.0, snapshot.now - table.started) < least_runtimes(snapshot))
-        | (table.evictions >= snapshot.settings.eviction_budget)
+        ~table.is_preemptible | (ran < least_runtimes(snapshot)) | (table.evictions >= most)
     )
+
+
+def _granted(ran: FloatArray, settings: SchedulingSettings) -> IntArray:
+    """Return how many evictions beyond the budget go with run times ``ran``, of equal shape.
+
+    One at the backoff and one more at each doubling of it. Without any, one long gang could keep a
+    wide one waiting for days, and all that is reserved for that one idle. With one for each hour, a
+    gang that saves no checkpoints might never end: so the starts that are left to it grow.
+    """
+    if not settings.eviction_backoff_seconds:
+        return np.zeros(len(ran), dtype=np.int64)
+    # x is 0.5 to 1 times two to the power of the exponent
+    return np.maximum(np.frexp(ran / settings.eviction_backoff_seconds)[1].astype(np.int64), 0)
 
 
 def least_runtimes(snapshot: ClusterSnapshot) -> FloatArray:

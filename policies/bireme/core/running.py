@@ -85,6 +85,7 @@ class RunningGang:
             gang.is_elastic,
             gang.is_preemptible,
             self.kept_by_budget,
+            gang.attained_seconds,
         )
 
     def elapsed_seconds(self, now: float) -> float:
@@ -113,7 +114,7 @@ class RunningGang:
         return max(now, self.started + first * _RAISED_BY**steps)
 
 
-_FACTS = 9
+_FACTS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +221,11 @@ class RunningTable:
     def is_kept_by_budget(self) -> BoolArray:
         """True for those of which a PodDisruptionBudget keeps a pod, shape (gangs,)."""
         return self.facts[:, 8] > 0
+
+    @property
+    def earlier_seconds(self) -> FloatArray:
+        """Run time of earlier starts of each, shape (gangs,)."""
+        return self.facts[:, 9]
 
     @cached_property
     def owner(self) -> IntArray:

@@ -67,7 +67,12 @@ class SchedulingSettings:
     checkpoints seldom, and keeps queues from what they are guaranteed for as long."""
 
     eviction_budget: Annotated[int, Within(0)] = 3
-    """After a gang has been stopped for others so often, it is left alone."""
+    """After a gang has been stopped for others so often, it is left alone until it has run longer:
+    see evictionBackoffSeconds."""
+
+    eviction_backoff_seconds: Annotated[int, Within(0)] = 3600
+    """Once a gang has run for so long, over all its starts, it may be stopped once more than
+    evictionBudget says, and once more each time that has doubled. 0: it is left alone for good."""
 
     budget_override_priority: Annotated[int, Within(-(2**31), 2**31 - 1)] = 2_000_000_000
     """From this value of its PriorityClass on, a gang has others stopped although a

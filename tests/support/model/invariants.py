@@ -66,15 +66,25 @@ class DecisionCase:
     def service_level(self, name: str) -> int:
         """Return 1 from so many device-seconds on, and one more at every eightfold of them."""
         job = self.job(name)
-        has_places = job["phase"] != "waiting"
-        seconds = job["ran"] + (max(0.0, self.now - job["started"]) if has_places else 0.0)
-        tasks = job["planned" if has_places else "tasks"].values()
+        tasks = job["tasks" if job["phase"] == "waiting" else "planned"].values()
         gpus = sum(task["replicas"] * task["asks"]["gpu"] for task in tasks)
-        served = seconds * (gpus or sum(task["replicas"] for task in tasks))
+        served = self._run_seconds(name) * (gpus or sum(task["replicas"] for task in tasks))
         level = 0
         while served >= self.settings.service_threshold * 8**level:
             level += 1
         return level
+
+    def most_evictions(self, name: str) -> int:
+        """Return the budget, and one more from the backoff on and at every doubling of it."""
+        most, seconds = self.settings.eviction_budget, self.settings.eviction_backoff_seconds
+        while 0 < seconds <= self._run_seconds(name):
+            most, seconds = most + 1, 2 * seconds
+        return most
+
+    def _run_seconds(self, name: str) -> float:
+        job = self.job(name)
+        has_places = job["phase"] != "waiting"
+        return float(job["ran"] + (max(0.0, self.now - job["started"]) if has_places else 0.0))
 
     def rank(self, name: str) -> tuple[float | str, ...]:
         """Return the sort key by combined priority; the lowest goes first."""
@@ -219,12 +229,12 @@ def preemptors(case: DecisionCase) -> list[Move]:
 
 
 def only_those_stop_that_may(case: DecisionCase) -> Iterator[str]:
-    """A job is left alone at first, and for good after so many evictions."""
+    """A job is left alone at first, and after so many evictions until it has run longer."""
     for move in case.of("stop"):
         job, rules = case.job(move["job"]), case.settings
         if max(0.0, case.now - job["started"]) < rules.min_runtime_seconds:
             yield f"{move['job']} is stopped before its minimum run time"
-        if job["evictions"] >= rules.eviction_budget:
+        if job["evictions"] >= case.most_evictions(move["job"]):
             yield f"{move['job']} is stopped once more after {job['evictions']} evictions"
 
 

@@ -38,6 +38,7 @@ SETTINGS = SchedulingSettings(
     wait_bound_seconds=30,
     min_runtime_seconds=5,
     eviction_budget=1,
+    eviction_backoff_seconds=15,
     resize_settle_seconds=5,
     service_threshold=20,
 )

@@ -42,7 +42,9 @@ KINDS = {
     QUEUES: "Queue",
     NODE_POOLS: "NodePool",
 }
-SCHEDULING = SchedulingSettings(min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2)
+SCHEDULING = SchedulingSettings(
+    min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2, eviction_backoff_seconds=60
+)
 SPACE = "team"
 """Namespace of everything that users submit."""
 RESTART_SECONDS = (1.0, 15.0)

@@ -174,8 +174,12 @@ def _is_kept_by_budget(cluster: SimulatedCluster, gang: Key, seconds: float) -> 
 def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
     for record in cluster.records:
         if record.kind == "TrainingJob":
-            stopped = int((record.manifest.get("status") or {}).get("preemptions") or 0)
-            if stopped > SCHEDULING.eviction_budget:
+            status = record.manifest.get("status") or {}
+            stopped, ran = int(status.get("preemptions") or 0), float(status.get("runSeconds") or 0)
+            most, backoff = SCHEDULING.eviction_budget, SCHEDULING.eviction_backoff_seconds
+            while backoff <= ran:
+                most, backoff = most + 1, 2 * backoff
+            if stopped > most:
                 yield f"over-eviction-budget: {record.key[1]} was preempted {stopped} times"
                 return
 

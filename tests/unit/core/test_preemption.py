@@ -31,6 +31,9 @@ from tests.unit.core.preemption_cases import (
 ROOM = "stopped to make room for default/urgent"
 HIGHER = "which has a higher priority class"
 
+AFTER: dict[str, Any] = {"min_runtime_seconds": 0.0}
+"""It has run for 100 s in this start, and may be stopped after any."""
+
 # --- who ----------------------------------------------------------------------------------------
 
 
@@ -173,10 +176,17 @@ def test_without_the_setting_nobody_is_stopped() -> None:
         pytest.param({"min_runtime_seconds": 0.0, "evictions": 2}, True, id="budget-left"),
         pytest.param({"min_runtime_seconds": 0.0, "evictions": 3}, False, id="budget-spent"),
         pytest.param({"min_runtime_seconds": 0.0, "is_preemptible": False}, False, id="never"),
+        pytest.param(AFTER | {"attained_seconds": 899.9, "evictions": 3}, False, id="backs-off"),
+        pytest.param(AFTER | {"attained_seconds": 900.0, "evictions": 3}, True, id="has-run"),
+        pytest.param(AFTER | {"attained_seconds": 1899.9, "evictions": 4}, False, id="for-longer"),
+        pytest.param(AFTER | {"attained_seconds": 1900.0, "evictions": 4}, True, id="twice"),
+        pytest.param(AFTER | {"attained_seconds": 3800.0, "evictions": 5}, False, id="four-times"),
     ],
 )
 def test_run_time_budget_and_owner_protect_a_gang(traits: dict[str, Any], is_stopped: bool) -> None:
-    settings = SchedulingSettings(min_runtime_seconds=300, eviction_budget=3)
+    settings = SchedulingSettings(
+        min_runtime_seconds=300, eviction_budget=3, eviction_backoff_seconds=1000
+    )
     low = replace(a_gang("low", a_task(8)), **traits)
     snapshot = a_world(urgent(8), nodes=NODES[:1], settings=settings, now=100.0)
     decision = decide(runs(snapshot, low, {"n0": 8}, started=0.0))

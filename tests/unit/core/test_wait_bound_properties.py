@@ -27,7 +27,11 @@ from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import growing
 
 HURRIED = SchedulingSettings(
-    wait_bound_seconds=20, min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=2
+    wait_bound_seconds=20,
+    min_runtime_seconds=0,
+    eviction_budget=2,
+    eviction_backoff_seconds=0,
+    resize_settle_seconds=2,
 )
 QUEUES = (
     Queue("default"),

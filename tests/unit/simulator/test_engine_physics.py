@@ -1,10 +1,12 @@
 """Effects of physics on a schedule: lost nodes, lost work, restarts, neighbours, chance."""
 
+import math
 from dataclasses import dataclass
 
 import pytest
 
 from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
@@ -122,6 +124,30 @@ def test_work_since_the_last_checkpoint_is_done_again() -> None:
 def test_without_checkpoints_everything_is_done_again() -> None:
     outcome = preempted(Physics(checkpoint_interval_seconds=float("inf")))
     assert ended(outcome, "low")[-1] == (450, 1450, "finished")
+
+
+def test_a_long_job_that_made_room_often_gives_way_again_to_one_that_needs_the_whole_node() -> None:
+    """Left alone for good, it would keep three GPUs idle, reserved for the wide one, for a day."""
+    early = [a_job(f"early{n}", 60, at=n * 2000.0, gpus=4, priority=1000) for n in (1, 2, 3)]
+    wide = a_job("wide", 600, at=20_000, gpus=4)
+    outcome = simulate(a_trace(a_job("long", 90_000), *early, wide), TWO_NODES[:1], COMBINED)
+    assert record_of(outcome, "long").preemptions == 4
+    assert lifetimes(outcome)["wide"] == (20_000, 20_600)
+
+
+def test_a_job_without_checkpoints_ends_however_many_it_makes_room_for() -> None:
+    """Its starts grow; were it stopped once an hour, it would begin anew for ever."""
+    urgent = [a_job(f"u{n}", 60, at=n * 400.0, gpus=4, priority=1000) for n in range(1, 200)]
+    long = a_job("long", 14_000, gpus=4)
+    physics = Physics(checkpoint_interval_seconds=math.inf)
+    settings = SchedulingSettings(min_runtime_seconds=0)
+    outcome = simulate(
+        a_trace(long, *urgent), TWO_NODES[:1], COMBINED, settings, physics=physics, config=VERIFIED
+    )
+    record = record_of(outcome, "long")
+    lasted = [round(segment.ended - segment.began) for segment in record.segments]
+    assert lasted == [400, 340, 340, 2520, 3800, 7000, 14_000]
+    assert record.preemptions == 6
 
 
 def test_start_that_is_stopped_while_it_restores_loses_nothing_more() -> None:

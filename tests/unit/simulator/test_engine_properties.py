@@ -34,7 +34,11 @@ thorough = settings(max_examples=50, deadline=None)
 ORDERERS = (Fifo(), CombinedPriority())
 CASES = st.tuples(small_traces(), small_clusters(), st.sampled_from(ORDERERS))
 HURRIED = SchedulingSettings(
-    wait_bound_seconds=15, min_runtime_seconds=2, resize_settle_seconds=1, eviction_budget=2
+    wait_bound_seconds=15,
+    min_runtime_seconds=2,
+    resize_settle_seconds=1,
+    eviction_budget=2,
+    eviction_backoff_seconds=0,
 )
 DISTURBED = Physics(
     per_neighbour=0.5,
