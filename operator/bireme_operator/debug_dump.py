@@ -126,7 +126,7 @@ class DebugDump:
         return msgspec.json.encode({**about, **last.dump()})
 
     async def _admitted(self, authorization: str, address: str) -> str:
-        """Return who asks. Raises RequestRefused for whoever may not."""
+        """Return who asks. Raises RequestRefused for callers who may not."""
         token = bearer(authorization)
         if self.per_address.take(address) or self.in_all.take("all"):
             raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again")

@@ -253,7 +253,7 @@ class Suspensions:
         job = await self._get(ref)
         above = job.metadata.controller if job is not None else None
         if above is not None and above.kind != "CronJob":
-            # Whoever else made a Job would lift its suspension.
+            # Any other owner of a Job would lift its suspension.
             is_set = above.kind == _JOB_SET.kind and above.api_version == _JOB_SET.api_version
             if not (is_set and has_all):
                 return None

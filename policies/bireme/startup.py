@@ -24,7 +24,7 @@ def importing() -> Iterator[None]:
     """Import without what is ``UNUSED``, and spare the garbage collector what is no garbage.
 
     Almost nothing that is imported becomes any, and scanning it takes a tenth of a program's start.
-    Whoever needs an unused package imports it later. From then on collections are rarer by
+    Code that needs an unused package imports it later. From then on collections are rarer by
     THRESHOLDS, and all threads share one heap: what a cycle frees in its thread, others use again.
     That is 50 of 600 MiB beside 20,000 gangs.
     """

@@ -86,7 +86,7 @@ class World:
         metrics = replace(measure(outcome), trace=self.name, decision_seconds=0.0)
         if not self.trace.underway:
             return metrics
-        # Whoever ran already would count as one that waited for nothing.
+        # A job that ran already would count as one that waited for nothing.
         ran = {there.job for there in self.trace.underway}
         came = tuple(record for record in outcome.jobs if record.job.name not in ran)
         waits = measure(replace(outcome, jobs=came)).wait_seconds if came else Statistics()

@@ -644,7 +644,7 @@ def least_runtimes(snapshot: ClusterSnapshot) -> FloatArray:
     settings, table = snapshot.settings, snapshot.running_table
     is_unset = np.isnan(table.least_seconds)
     least = np.where(is_unset, settings.min_runtime_seconds, table.least_seconds)
-    # Else whoever writes a job could keep a queue from its guarantee for as long as they like.
+    # Else the owner of a job could keep a queue from its guarantee for any time.
     least = np.minimum(least, settings.max_min_runtime_seconds)
     if snapshot.has_runtime_caps:
         most = [snapshot.max_min_runtime_seconds(held.gang) for held in table.gangs]

@@ -1,6 +1,6 @@
 """What one TrainingJob may cost by its size, and the words in which one that costs more is refused.
 
-Whoever may create TrainingJobs chooses their bytes. The operator holds every spec in memory, and
+Users who may create TrainingJobs choose their size. The operator holds every spec in memory, and
 what it reads of the templates as objects, which take twenty times as much; etcd holds every pod. A
 job above a limit is a configuration fault, which ends with an edit, and no other job is held up.
 """

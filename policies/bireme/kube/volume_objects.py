@@ -94,7 +94,7 @@ class Volume:
         return self.claim is not None and self.claim[:2] == key and self.claim[2] in ("", uid)
 
     def suits(self, asked: ClaimSpec) -> bool:
-        """Return whether the volume is of the kind that a claim asks for, whoever has it."""
+        """Return whether the volume is of the kind that a claim asks for, bound or not."""
         own = self.spec
         if self.is_leaving or own.size_bytes < asked.size_bytes:
             return False

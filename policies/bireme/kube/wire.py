@@ -694,7 +694,7 @@ def trimmed(raw: msgspec.Raw) -> bytes:
     """
     try:
         known = msgspec.json.decode(raw, type=_Trimmed)
-    except UNDECODABLE:  # whoever reads it reports it
+    except UNDECODABLE:  # the reader reports it
         return bytes(raw)
     if len(known.spec) > MOST_SPEC_BYTES:
         known = msgspec.structs.replace(known, spec=msgspec.Raw(b"%d" % len(known.spec)))

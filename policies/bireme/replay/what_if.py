@@ -1,6 +1,6 @@
 """What-if questions about the last cycle of a record, or of a leader: as plain data, and answered.
 
-A person asks (:class:`Asked`); whoever holds the cycle adds what only they know (:class:`Known`),
+A person asks (:class:`Asked`); the program with the cycle adds what it knows (:class:`Known`),
 and :mod:`bireme.core.what_if` answers. Both can be sent.
 """
 

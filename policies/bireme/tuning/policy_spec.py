@@ -1,7 +1,7 @@
 """The spec of a SchedulingPolicy under which a candidate decides as it was judged.
 
-A part that the spec leaves out is that of its checkpoint, else that of the settings, whoever
-decided before.
+A part that the spec leaves out is that of its checkpoint, else that of the settings, whatever
+policy decided before.
 """
 
 from collections.abc import Mapping

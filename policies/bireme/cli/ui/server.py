@@ -80,7 +80,7 @@ class Guard:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to whoever is not let in, or to whoever has just shown the token."""
+        """Return the answer to a caller who is not let in, or who has just shown the token."""
         if request.headers.get("host", "") not in self._hosts:
             return _words(421, "This is no name of the board. Open the address it printed.")
         if request.method not in ("GET", "HEAD"):
