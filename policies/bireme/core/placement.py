@@ -181,7 +181,7 @@ class FreeCapacity:
         self._touched: list[IntArray] = []
         self._tightness: FloatArray | None = None
         self._total: FloatArray | None = None
-        self._only_on: tuple[str, BoolArray] | None = None
+        self._only_on: dict[str, BoolArray] = {}
 
     def lacks(self, gang: Gang) -> bool:
         """Return whether all nodes together have too little for ``gang``, wherever it might go."""
@@ -199,11 +199,11 @@ class FreeCapacity:
         Rules over pods narrow it by the pods that are there, not by those of ``after``. Read-only
         where nothing corrects it: the array is shared and does not change.
         """
-        if self._only_on is not None:
-            resource, mask = self._only_on
+        counts = self._replicas(task, after)
+        for resource, mask in self._only_on.items():
             if any(name == resource and amount for name, amount in task.request):
-                return np.where(mask, self._replicas(task, after), 0)
-        return self._replicas(task, after)
+                counts = np.where(mask, counts, 0)
+        return counts
 
     def _replicas(self, task: Task, after: Sequence[Take]) -> IntArray:
         if task.pod is not None:
@@ -314,12 +314,14 @@ class FreeCapacity:
     def only_on(self, mask: BoolArray, resource: str) -> "FreeCapacity":
         """Return a view in which what asks for ``resource`` goes to nodes of ``mask`` alone.
 
-        It shares all that is known of this capacity, so it costs nothing to make; nothing is to be
-        taken from it, and it is over when something is taken from this capacity.
+        Of a view, that is to those of both. It shares all that is known of this capacity, so it
+        costs nothing to make; nothing is to be taken from it, and it is over when something is
+        taken from this capacity.
         """
         _ = self.tightness  # worked out once for all views
         view = copy.copy(self)
-        view._only_on = resource, mask
+        own = self._only_on.get(resource)
+        view._only_on = {**self._only_on, resource: mask if own is None else mask & own}
         return view
 
     def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":

@@ -68,6 +68,15 @@ def runs(gang: Gang, on: list[Node], *places: int, **more: Any) -> RunningGang:
 TWO = nodes("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3")
 
 
+def test_where_faster_gpus_have_no_cpu_left_the_placer_is_not_blamed_for_slower_ones() -> None:
+    """Both the move and the placer look at some of the models alone: only where both allow."""
+    on = nodes("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3", "Tesla-T4")
+    on[1] = replace(on[1], allocatable={**on[1].allocatable, "cpu": 1000})
+    job = a_gang("job", a_task(8, cpu_millis=2000))
+    decision = decide(world(runs(job, on, 0), on=on))
+    assert (decision.vacated, decision.overruled) == ((), "")
+
+
 def test_a_gang_moves_to_faster_gpus_that_nobody_else_wants_and_says_what_it_gains() -> None:
     snapshot = world(runs(a_gang("job", a_task(8)), TWO, 0), on=TWO)
     assert snapshot.may_change
