@@ -263,6 +263,27 @@ def test_models_of_nearly_the_same_speed_count_alike() -> None:
     assert strict.by_task(capacity.nodes)["worker"] == ("faster",) * 4
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((FAST, SLOW, "Tesla-T4")), st.integers(0, 8), st.booleans()),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_within_some_nodes_a_gang_fits_exactly_when_it_fits_these_alone(
+    drawn: list[tuple[str, int, bool]],
+) -> None:
+    """The placer looks at one model after the other, of the nodes that it was given."""
+    nodes = [a_node_of(model, f"n{at}") for at, (model, _, _) in enumerate(drawn)]
+    capacity = capacity_of(nodes, busy={f"n{at}": busy for at, (_, busy, _) in enumerate(drawn)})
+    inside = np.array([is_inside for _, _, is_inside in drawn])
+    for replicas in (1, 4, 12):
+        found = Packing().place(a_gang("g", a_task(replicas)), capacity.only_on(inside, GPU))
+        room = sum(8 - busy for _, busy, is_inside in drawn if is_inside)
+        assert (found is not None) == (room >= replicas)
+        assert found is None or inside[found.node_rows()].all()
+
+
 def test_what_asks_for_no_gpu_goes_where_it_went() -> None:
     nodes = [a_node_of(FAST, "fast"), a_node_of(SLOW, "slow")]
     capacity = capacity_of(nodes, busy={"slow": 7})
