@@ -327,13 +327,15 @@ class FreeCapacity:
     def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":
         """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,).
 
-        With ``are_all`` these are all nodes that exist.
+        With ``are_all`` these are all nodes that exist. Of a view (:meth:`only_on`), it is one too.
         """
         if mask.all():
             return self
         free = np.where(mask[:, None], self.free, 0)
         present = mask if are_all else self.present
-        return FreeCapacity(self.nodes, self.nodes.allocatable - free, self.occupants, present)
+        room = FreeCapacity(self.nodes, self.nodes.allocatable - free, self.occupants, present)
+        room._only_on = self._only_on
+        return room
 
     def correct(self, rows: IntArray, free: IntArray) -> None:
         """Set what is free on ``rows``, shape (rows, resources)."""

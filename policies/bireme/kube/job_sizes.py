@@ -1,8 +1,9 @@
 """What one TrainingJob may cost by its size, and the words in which one that costs more is refused.
 
-Users who may create TrainingJobs choose their size. The operator holds every spec in memory, and
-what it reads of the templates as objects, which take twenty times as much; etcd holds every pod. A
-job above a limit is a configuration fault, which ends with an edit, and no other job is held up.
+Users who may create TrainingJobs choose how many bytes each has. The operator holds every spec in
+memory, and what it reads of the templates as objects, which take twenty times as much; etcd holds
+every pod. A job above a limit is a configuration fault, which ends with an edit, and no other job
+is held up.
 """
 
 from collections.abc import Iterable, Iterator

@@ -103,7 +103,7 @@ def read_past(
         for cycle in record.cycles():
             if cycle.snapshot.now > ended:
                 return
-            # A cycle without anything to do is recorded as the settings', whatever would decide.
+            # A cycle without anything to do is recorded as the settings', whatever policy decides.
             if cycle.snapshot.may_change:
                 sources[msgspec.structs.replace(cycle.source, canaries=())] += 1
             yield cycle.snapshot

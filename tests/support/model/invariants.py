@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from bireme.core.settings import SchedulingSettings
 from tests.support.model.cluster import Places, Thing, Things, added, asked, is_open, used_by
-from tests.support.model.rules import overcommitted, wrong_sizes
+from tests.support.model.rules import most_evictions, overcommitted, wrong_sizes
 from tests.support.model.snapshots import Move
 
 
@@ -75,11 +75,8 @@ class DecisionCase:
         return level
 
     def most_evictions(self, name: str) -> int:
-        """Return the budget, and one more from the backoff on and at every doubling of it."""
-        most, seconds = self.settings.eviction_budget, self.settings.eviction_backoff_seconds
-        while 0 < seconds <= self._run_seconds(name):
-            most, seconds = most + 1, 2 * seconds
-        return most
+        """Return how often the job may have been stopped by now."""
+        return most_evictions(self.settings, self._run_seconds(name))
 
     def _run_seconds(self, name: str) -> float:
         job = self.job(name)

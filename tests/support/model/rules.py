@@ -1,10 +1,20 @@
-"""The rules that any set of placements keeps, each written once: sizes, room, limits."""
+"""The rules that any set of placements keeps, each written once: sizes, room, limits, evictions."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from bireme.core.settings import SchedulingSettings
+
 Amounts = Mapping[str, int]
 """Amounts by resource."""
+
+
+def most_evictions(settings: SchedulingSettings, run_seconds: float) -> int:
+    """Return the budget, and one more from the backoff on and at every doubling of it."""
+    most, mark = settings.eviction_budget, settings.eviction_backoff_seconds
+    while 0 < mark <= run_seconds:
+        most, mark = most + 1, 2 * mark
+    return most
 
 
 def wrong_sizes(

@@ -12,6 +12,7 @@ from bireme_operator.lifecycle import EVICTING_SECONDS
 from tests.support.fakeapi.store import Key, Object
 from tests.support.history.observed import ObservedCluster, planned_nodes
 from tests.support.history.observer import Violation, check, miscounted, partial, restless
+from tests.support.model.rules import most_evictions
 from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
@@ -176,10 +177,7 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
         if record.kind == "TrainingJob":
             status = record.manifest.get("status") or {}
             stopped, ran = int(status.get("preemptions") or 0), float(status.get("runSeconds") or 0)
-            most, backoff = SCHEDULING.eviction_budget, SCHEDULING.eviction_backoff_seconds
-            while backoff <= ran:
-                most, backoff = most + 1, 2 * backoff
-            if stopped > most:
+            if stopped > most_evictions(SCHEDULING, ran):
                 yield f"over-eviction-budget: {record.key[1]} was preempted {stopped} times"
                 return
 

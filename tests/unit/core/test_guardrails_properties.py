@@ -17,6 +17,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from tests.support.model.rules import most_evictions
 from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import (
     COMBINED,
@@ -225,11 +226,8 @@ def test_gangs_of_equal_priority_take_turns_when_service_has_taken_a_step(
         world.settle()
         assert sum(evictions(world)) <= before + len(todo)
     assert world.problems == []
-    # None has run for longer than the world has lasted: each doubling of that is a stop more.
-    most, seconds = BY_SERVICE.eviction_budget, BY_SERVICE.eviction_backoff_seconds
-    while seconds <= world.now:
-        most, seconds = most + 1, 2 * seconds
-    assert max(evictions(world), default=0) <= most
+    # None has run for longer than the world has lasted.
+    assert max(evictions(world), default=0) <= most_evictions(BY_SERVICE, world.now)
 
 
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 0.1)))

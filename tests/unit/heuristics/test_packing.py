@@ -265,23 +265,30 @@ def test_models_of_nearly_the_same_speed_count_alike() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from((FAST, SLOW, "Tesla-T4")), st.integers(0, 8), st.booleans()),
+        st.tuples(
+            st.sampled_from((FAST, SLOW, "Tesla-T4")),
+            st.integers(0, 8),
+            st.booleans(),
+            st.booleans(),
+        ),
         min_size=1,
         max_size=6,
     )
 )
 def test_within_some_nodes_a_gang_fits_exactly_when_it_fits_these_alone(
-    drawn: list[tuple[str, int, bool]],
+    drawn: list[tuple[str, int, bool, bool]],
 ) -> None:
-    """The placer looks at one model after the other, of the nodes that it was given."""
-    nodes = [a_node_of(model, f"n{at}") for at, (model, _, _) in enumerate(drawn)]
-    capacity = capacity_of(nodes, busy={f"n{at}": busy for at, (_, busy, _) in enumerate(drawn)})
-    inside = np.array([is_inside for _, _, is_inside in drawn])
-    for replicas in (1, 4, 12):
-        found = Packing().place(a_gang("g", a_task(replicas)), capacity.only_on(inside, GPU))
-        room = sum(8 - busy for _, busy, is_inside in drawn if is_inside)
-        assert (found is not None) == (room >= replicas)
-        assert found is None or inside[found.node_rows()].all()
+    """A placer looks at one model after the other, or at one pool, of the nodes it was given."""
+    nodes = [a_node_of(model, f"n{at}") for at, (model, *_) in enumerate(drawn)]
+    capacity = capacity_of(nodes, busy={f"n{at}": each[1] for at, each in enumerate(drawn)})
+    given, pool = np.array([each[2:] for each in drawn]).T
+    view = capacity.only_on(given, GPU)
+    free = np.array([8 - busy for _, busy, *_ in drawn])
+    for room, inside in ((view, given), (view.inside(pool), given & pool)):
+        for replicas in (1, 4, 12):
+            found = Packing().place(a_gang("g", a_task(replicas)), room)
+            assert (found is not None) == (free[inside].sum() >= replicas)
+            assert found is None or inside[found.node_rows()].all()
 
 
 def test_what_asks_for_no_gpu_goes_where_it_went() -> None:

@@ -20,6 +20,7 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import Simulation, SimulationConfig, simulate
 from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace
+from tests.support.model.rules import most_evictions
 from tests.support.simulations import (
     broken_promises,
     record_of,
@@ -38,7 +39,7 @@ HURRIED = SchedulingSettings(
     min_runtime_seconds=2,
     resize_settle_seconds=1,
     eviction_budget=2,
-    eviction_backoff_seconds=0,
+    eviction_backoff_seconds=4,
 )
 DISTURBED = Physics(
     per_neighbour=0.5,
@@ -162,4 +163,5 @@ def test_shortcuts_change_nothing(case: Case, physics: Physics) -> None:
 def test_no_start_comes_before_the_job_and_no_wait_is_negative(case: Case) -> None:
     for record in simulated(case, DISTURBED).jobs:
         assert record.started is None or record.started >= record.job.submitted
-        assert record.preemptions <= HURRIED.eviction_budget
+        ran = sum(segment.ended - segment.began for segment in record.segments)
+        assert record.preemptions <= most_evictions(HURRIED, ran)
