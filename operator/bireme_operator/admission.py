@@ -71,6 +71,7 @@ class JobAdmission:
             spec_hash=spec_hash,
             now=snapshot.now,
             mode="Score" if admit.gang.left_to_scheduler or has_failed else "Pinned",
+            is_opportunistic=admit.is_opportunistic,
         )
 
 

@@ -178,7 +178,8 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     status["placement"] = _placement(view, snapshot.nodes)
     message = str(status["placement"]["summary"])
     if admit.passed is not None:
-        message += f"; {messages.ahead_of(admit.passed, admit.gang)}"
+        ahead = messages.ahead_of(admit.passed, admit.gang, admit.is_opportunistic)
+        message += f"; {ahead}"
     message += messages.capped_runtime(admit.gang, snapshot)
     with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
     return status

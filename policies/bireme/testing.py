@@ -183,6 +183,7 @@ def a_running(
     is_leaving: bool = False,
     anchor: str = "",
     kept_by_budget: bool = False,
+    is_opportunistic: bool = False,
 ) -> RunningGang:
     """Run ``gang`` on ``places``: replicas by task and node name, by node name for a single task.
 
@@ -195,8 +196,16 @@ def a_running(
         by_task[task] |= {node: replicas for node, replicas in by_node.items() if replicas}
     held = {name: by_node for name, by_node in by_task.items() if by_node}
     row = nodes.row[anchor] if anchor else -1
-    placement = placement_at(held, nodes)
-    return RunningGang(gang, placement, started, resized, is_leaving, row, kept_by_budget)
+    return RunningGang(
+        gang,
+        placement_at(held, nodes),
+        started,
+        resized,
+        is_leaving,
+        row,
+        kept_by_budget,
+        is_opportunistic=is_opportunistic,
+    )
 
 
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:

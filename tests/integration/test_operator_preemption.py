@@ -376,6 +376,46 @@ async def test_a_preemption_survives_a_crash_after_any_write(
     assert len(api.store.collection(PODS).objects) == 4
 
 
+# --- opportunistic starts ---------------------------------------------------------------------
+
+
+async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """The wide gang waits for one node; the other one's runs on meanwhile, not a moment longer."""
+    settled = SchedulingSettings(min_runtime_seconds=3600, service_threshold=0)
+    furnish(api, 2)
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, tmp_path, scheduling=settled):
+            submit(api, job("long"))
+            await until(lambda: is_running(api, "long"))
+            submit(api, job("wide", workers=8))
+            await until(lambda: status(api, "wide").get("queuePosition") == 1)
+            submit(api, job("small"))
+            await until(lambda: is_running(api, "small"))
+            small = status(api, "small")
+        assert small["plan"]["opportunistic"] is True
+        assert "opportunistic" not in status(api, "long")["plan"]
+        admitted = next(c for c in small["conditions"] if c["type"] == "Admitted")
+        assert admitted["message"].endswith(
+            "in places reserved for default/wide; stops once that fits"
+        )
+        async with leading(api, tmp_path, epoch=2, scheduling=settled):
+            await until(lambda: status(api, "wide").get("queuePosition") == 1)
+            assert is_running(api, "long", "small")
+            for worker in range(4):
+                kubelets.end(f"long-worker-{worker}")
+            await until(lambda: is_running(api, "wide"))
+            await until(lambda: status(api, "small").get("queuePosition") == 1)
+        assert kubelets.violations == []
+    small = status(api, "small")
+    assert (small["phase"], small["attempt"], small["preemptions"]) == ("Restarting", 1, 1)
+    found = [e for e in api.store.collection(EVENTS).objects.values() if e["reason"] == "Preempted"]
+    assert [event["message"] for event in found] == [
+        "stopped to make room for default/wide, which its places are reserved for"
+    ]
+
+
 # --- what a waiting job says ------------------------------------------------------------------
 
 

@@ -135,7 +135,9 @@ class SmallCluster:
 
     def _start(self, action: Admit) -> None:
         gang = self.waiting.pop(action.gang.uid)
-        self.running[gang.uid] = RunningGang(gang, action.placement, self.now)
+        self.running[gang.uid] = RunningGang(
+            gang, action.placement, self.now, is_opportunistic=action.is_opportunistic
+        )
         self.started.setdefault(gang.uid, self.now)
 
     def _stop(self, running: RunningGang) -> None:
@@ -151,7 +153,12 @@ class SmallCluster:
         old = self.running[action.running.gang.uid]
         self.moves.append((self.now, old.gang.uid))
         self.running[old.gang.uid] = RunningGang(
-            old.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
+            old.gang,
+            action.placement,
+            old.started,
+            self.now,
+            anchor_row=old.anchor_row,
+            is_opportunistic=old.is_opportunistic,
         )
 
 

@@ -139,7 +139,8 @@ def _decide(
     decision = Decision((*actions, *faulty), unreached=tuple(unreached.values()))
     if scale_up is None:
         return decision
-    return scale_up.apply(decision, admission.short, admission.ledger, queues, admission.blocked)
+    blocked = admission.blocked.gang if admission.blocked is not None else None
+    return scale_up.apply(decision, admission.short, admission.ledger, queues, blocked)
 
 
 def _in_turn(
@@ -182,7 +183,7 @@ class AdmissionPass:
     quotas: QuotaLedger = field(init=False)
     preemptor: Preemptor = field(init=False)
     position: int = 0
-    blocked: Gang | None = None
+    blocked: Ranked | None = None
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
     """Shapes that did not fit now, and beside the reservation."""
@@ -219,6 +220,10 @@ class AdmissionPass:
         for size in sizes:
             if self._is_within_limits(size) and (placement := self._place(size)) is not None:
                 return [self._admit(entry, size, placement)]
+        #    Or it fits what is reserved, and can be stopped once that is needed: admit it as well.
+        for size in sizes:
+            if (placement := self._yielding_place(entry, size)) is not None:
+                return [self._admit(entry, size, placement, is_opportunistic=True)]
         smallest = sizes[-1]  # a gang that waits, waits for the size that fits first
         if reason := self._never_fits(smallest):
             return [Hold(gang, Reason.NEVER_FITS, reason, ranked=entry)]
@@ -249,7 +254,7 @@ class AdmissionPass:
             return [Hold(gang, Reason.CLAIM_NOT_READY, message, self.position, entry)]
 
         # 5. Hold it. The first that capacity blocks gets the earliest places reserved (EASY):
-        #    later gangs take none of them unless they end before the reservation starts.
+        #    later gangs take none of them unless they end before the reservation starts, or yield.
         return [self._hold(entry, smallest)]
 
     def hold_beyond(self, beyond: Iterable[Beyond]) -> Iterator[Hold]:
@@ -311,7 +316,8 @@ class AdmissionPass:
         room = self.ledger.room_for(gang)
         placement = preferences.preferred(gang, placement, room, self.placer)
         self.ledger.take(gang, placement)
-        message = self._text(messages.admitted, gang, action.ranked.gang, placement, action.passed)
+        whole, passed, yields = action.ranked.gang, action.passed, action.is_opportunistic
+        message = self._text(messages.admitted, gang, whole, placement, passed, yields)
         return replace(action, placement=placement, message=message)
 
     # --- limits and places ---
@@ -351,6 +357,17 @@ class AdmissionPass:
         if self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is not None:
             return False
         return not gang.charges or self.quotas.excess(gang) is None
+
+    def _yielding_place(self, entry: Ranked, gang: Gang) -> Placement | None:
+        """Return places for ``gang`` that it would yield to the blocked gang, or None."""
+        # It is held where its limits are in the way, whoever else waits.
+        if self.blocked is None or not self._is_within_limits(gang) or not self._fits_now(gang):
+            return None
+        if not self.ledger.may_end_in_time(gang):
+            return None
+        if not self.preemptor.would_yield(entry, self.blocked):
+            return None
+        return self.placer.place(gang, self.ledger.now)
 
     def _place(self, gang: Gang) -> Placement | None:
         room, shape = self.ledger.room_for(gang), self.snapshot.shape(gang)
@@ -407,12 +424,15 @@ class AdmissionPass:
         # Messages of a long line cost more than the decision; a simulation reads none.
         return form(*given, **named) if self.explain else ""
 
-    def _admit(self, entry: Ranked, gang: Gang, placement: Placement) -> Admit:
-        self.ledger.take(gang, placement)
+    def _admit(
+        self, entry: Ranked, gang: Gang, placement: Placement, is_opportunistic: bool = False
+    ) -> Admit:
+        self.ledger.take(gang, placement, is_opportunistic)
         self.queues.take(gang.queue, gang.demand)
         self.quotas.take(gang)
-        message = self._text(messages.admitted, gang, entry.gang, placement, self.blocked)
-        return Admit(gang, placement, entry, message, passed=self.blocked)
+        passed = self.blocked.gang if self.blocked is not None else None
+        text = self._text(messages.admitted, gang, entry.gang, placement, passed, is_opportunistic)
+        return Admit(gang, placement, entry, text, passed=passed, is_opportunistic=is_opportunistic)
 
     def _keep(
         self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Candidate]
@@ -435,7 +455,8 @@ class AdmissionPass:
         for victim in victims:
             gang = victim.running.gang
             if victim.kept is None:
-                why = self._text(messages.claim, entry, self.order.places[gang.uid][1])
+                ranked, lent = self.order.places[gang.uid][1], victim.running.is_opportunistic
+                why = self._text(messages.claim, entry, ranked, lent)
                 message = self._text(messages.making_room, gang, "stopped", beneficiary, why)
                 is_override = victim.kind is CandidateKind.OVERRIDE
                 yield Preempt(victim.running, beneficiary, message, overrides_budget=is_override)
@@ -457,7 +478,7 @@ class AdmissionPass:
         if self.blocked is None:
             reservation = self._reserve(entry, gang)
         elif self._fits_now(gang):
-            return self._wait_behind(entry, gang, self.blocked)
+            return self._wait_behind(entry, gang, self.blocked.gang)
         shape = self.snapshot.shape(gang)
         is_blocked = self.blocked is not None or shape in self._unforeseen
         # Under a limit an equal gang could be held for another reason once something changes.
@@ -471,10 +492,16 @@ class AdmissionPass:
         if shape in self._unforeseen and not is_urgent:
             return None
         reservation = reserve(
-            gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
+            gang,
+            self.ledger,
+            self.snapshot,
+            self.placer,
+            is_urgent,
+            self.preemptor.yielding(entry),
+            self.explain,
         )
         if reservation is not None:
-            self.blocked = entry.gang
+            self.blocked = entry
             self.queues.reserve(gang.queue, gang.demand)
         # One of which a part runs already does not count on that, unlike others of its shape.
         elif not is_urgent and gang.uid not in self.snapshot.running_by_uid:

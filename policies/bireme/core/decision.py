@@ -41,7 +41,9 @@ class Reservation:
 class Admit:
     """Start ``gang`` now, at the size of its tasks, which may be smaller than asked.
 
-    ``passed`` is the blocked gang it goes ahead of without delaying it, for a backfill.
+    Attributes:
+        passed: The blocked gang it goes ahead of without delaying it, for a backfill.
+        is_opportunistic: It starts in places reserved for ``passed``, which stops it if need be.
     """
 
     gang: Gang
@@ -50,6 +52,7 @@ class Admit:
     message: str
     reason: Reason = Reason.ADMITTED
     passed: Gang | None = None
+    is_opportunistic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,13 +246,19 @@ def formatted(resource: str, amount: int) -> str:
     return f"{amount} {resource.removeprefix(NODE_ONLY)}"
 
 
-def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None) -> str:
+def admitted(
+    gang: Gang,
+    whole: Gang,
+    placement: Placement,
+    passed: Gang | None,
+    is_opportunistic: bool = False,
+) -> str:
     """Return where a gang was planned, at which part of its size, and which gang it passed."""
     message = f"{composition(gang)} planned {where(placement)}"
     if gang.replicas < whole.replicas:
         message += f", {gang.replicas} of {whole.replicas} replicas"
     if passed is not None:
-        message += f", {ahead_of(passed, whole)}"
+        message += f", {ahead_of(passed, whole, is_opportunistic)}"
     return message + left_to_scheduler(gang)
 
 
@@ -283,8 +289,10 @@ def capped_runtime(gang: Gang, snapshot: ClusterSnapshot) -> str:
     return f"; of its minRuntimeSeconds {asked:g} only maxMinRuntimeSeconds {most} count"
 
 
-def ahead_of(passed: Gang, gang: Gang) -> str:
+def ahead_of(passed: Gang, gang: Gang, is_opportunistic: bool = False) -> str:
     """Return which gang ``gang`` is started before."""
+    if is_opportunistic:
+        return f"in places reserved for {_named(passed, gang)}; stops once that fits"
     message = f"ahead of {_named(passed, gang)} without delaying it"
     return f"{message}; {expected(gang)}" if gang.is_learned_estimate else message
 
@@ -476,10 +484,12 @@ def making_room(gang: Gang, done: str, beneficiary: Gang, why: str = "") -> str:
     return f"{done} to make room for {_named(beneficiary, gang)}" + (f", {why}" if why else "")
 
 
-def claim(beneficiary: Ranked, victim: Ranked) -> str:
+def claim(beneficiary: Ranked, victim: Ranked, is_opportunistic: bool = False) -> str:
     """Return by what ``beneficiary`` may stop ``victim``; empty if the policy does not say."""
     more, less = beneficiary.preemption_priority, victim.preemption_priority
     if more is None or less is None or more <= less:
+        if is_opportunistic:
+            return "which its places are reserved for"
         return "whose queue takes back its guarantee"
     try:
         other = {each.name: each for each in victim.factors}

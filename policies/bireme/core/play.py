@@ -389,7 +389,9 @@ class _World:
         self._held.setdefault(uid, []).append(held)
         self._take(held, admit.placement)
         if uid not in self._running:
-            running = self._running[uid] = RunningGang(gang, admit.placement, self.now)
+            running = self._running[uid] = RunningGang(
+                gang, admit.placement, self.now, is_opportunistic=admit.is_opportunistic
+            )
             self._set_end(uid, self._course.started(running, self.now))
             self._wake_of(running)
 

@@ -1,10 +1,14 @@
 """Making room: the fewest running gangs that shrink or stop so that one blocked gang fits.
 
-Candidates are asked by :class:`CandidateKind`, among those of a kind the lowest preemption priority
-first, then the most recent start. A running gang shrinks or stops only for one that comes before it
-in the policy's order *and* has a strictly higher preemption priority (of two gangs of one canary,
-also by the canary's own claim), or whose queue takes back its guarantee. What an elastic gang holds
-beyond the size it asked for, or beyond what the sizer wants, it gives up for any gang that waits.
+Candidates are asked by :class:`CandidateKind`, among those of a kind first the gangs that started
+opportunistically, then the lowest preemption priority, then the most recent start. A running gang
+shrinks or stops only for one that comes before it in the policy's order *and* has a strictly higher
+preemption priority (of two gangs of one canary, also by the canary's own claim), or whose queue
+takes back its guarantee. What an elastic gang holds beyond the size it asked for, or beyond what
+the sizer wants, it gives up for any gang that waits.
+
+A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
+comes before it and is the first that is blocked, whatever their priorities.
 
 A gang that a PodDisruptionBudget keeps stops only for a queue that takes back its guarantee, or for
 a gang of the priority from which budgets do not hold, and is asked last, as kube-scheduler does.
@@ -141,6 +145,17 @@ class Preemptor:
         return bool(self.snapshot.running_table.is_elastic.any())
 
     @cached_property
+    def _are_opportunistic(self) -> BoolArray:
+        table = self.snapshot.running_table
+        # One that a PodDisruptionBudget keeps is as any other.
+        is_free = table.is_preemptible & ~table.is_leaving & ~table.is_kept_by_budget
+        return np.asarray(table.is_opportunistic & is_free)
+
+    @cached_property
+    def _has_opportunistic(self) -> bool:
+        return bool(self._are_opportunistic.any())
+
+    @cached_property
     def _has_leaving(self) -> bool:
         return bool(self.snapshot.running_table.is_leaving.any())
 
@@ -162,7 +177,7 @@ class Preemptor:
         if self.is_hopeless(entry, gang):
             return None
         reach = self._reach(entry)
-        found = self._least(gang, reach)
+        found = self._least(gang, reach, self.yielding(entry))
         if found is None:
             self._hopeless[self.snapshot.shape(gang), gang.queue] = reach
             return None
@@ -180,10 +195,57 @@ class Preemptor:
 
     def is_hopeless(self, entry: Ranked, gang: Gang) -> bool:
         """Return whether it is known already that no gang makes room for a waiting one."""
-        if not (self._has_elastic or self._may_stop_others(entry)) or self._is_lowest(entry):
+        if not (self._has_elastic or self._may_stop_others(entry)):
+            return True
+        if self.yielding(entry).any():
+            return False
+        if self._is_lowest(entry):
             return True
         known = self._hopeless.get((self.snapshot.shape(gang), gang.queue))
         return known is not None and known.covers(self._reach(entry))
+
+    def yielding(self, entry: Ranked) -> BoolArray:
+        """Return which running gangs yield to ``entry``, shape (gangs,).
+
+        They started opportunistically and come after it, and it is the first that is blocked.
+        """
+        table = self.snapshot.running_table
+        # What is reserved is for the first that is blocked.
+        if not self._has_opportunistic or self.ledger.reservation is not None:
+            return np.zeros(len(table.gangs), dtype=np.bool_)
+        if not self._may_stop_others(entry):
+            return np.zeros(len(table.gangs), dtype=np.bool_)
+        reach, overdue = self._reach(entry), _overdue_at_start(self.snapshot)
+        places, _ = _places_and_priorities(table, self.order)
+        is_after = places > reach.place
+        return np.asarray(
+            self._are_opportunistic
+            & (overdue < reach.overdue if reach.overdue > 0 else is_after & (overdue <= 0))
+        )
+
+    def would_yield(self, entry: Ranked, blocked: Ranked) -> bool:
+        """Return whether ``entry``, started now, would yield to ``blocked``, which waits on.
+
+        Not if its owner has said how long it runs undisturbed, nor if it has been stopped too often
+        already.
+        """
+        gang, settings = entry.gang, self.snapshot.settings
+        if not (gang.is_preemptible and self._may_stop_others(blocked)):
+            return False
+        if gang.min_runtime_seconds is not None or gang.uid in self.snapshot.running_by_uid:
+            return False
+        granted = int(_granted(np.array([gang.attained_seconds]), settings)[0])
+        if gang.evictions >= settings.eviction_budget + granted:
+            return False
+        # What it uses of a guarantee or a quota might be what the other lacks when its turn comes.
+        if self.queues.has_guarantees and gang.queue != blocked.gang.queue:
+            return False
+        if gang.charges and gang.namespace == blocked.gang.namespace:
+            return False
+        reach, overdue = self._reach(blocked), self._overdue_seconds(gang)
+        if reach.overdue > 0:
+            return overdue < reach.overdue
+        return overdue <= 0 and self.order.places[gang.uid][0] > reach.place
 
     def _search(self, gang: Gang) -> "VictimSearch":
         return VictimSearch(gang, self._candidates, self.ledger, self.queues, self.placer)
@@ -203,12 +265,16 @@ class Preemptor:
         place, entry = self.order.places[waiting.gang.uid]
         if entry.preemption_priority is None or not self._may_stop_others(waiting):
             return _Reach(-math.inf, len(self.order.ranked), 0.0)
-        late = self.snapshot.overdue_seconds(entry.gang)
-        late = math.inf if entry.gang.displaced else late
+        late = self._overdue_seconds(entry.gang)
         overrides = entry.gang.priority >= self.snapshot.settings.budget_override_priority
         return _Reach(entry.preemption_priority, place, late, overrides, entry.canary_claim)
 
-    def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
+    def _overdue_seconds(self, gang: Gang) -> float:
+        return math.inf if gang.displaced else self.snapshot.overdue_seconds(gang)
+
+    def _least(
+        self, gang: Gang, reach: _Reach, yielding: BoolArray
+    ) -> tuple[list[int], Placement] | None:
         """Return the fewest candidates that are enough, and the places of ``gang`` then."""
         candidates = self._candidates
         is_leaving = candidates.kind == _LEAVE
@@ -223,22 +289,27 @@ class Preemptor:
         )
         if reach.claim is not None:
             above &= candidates.yield_to(reach.claim)
+        # An elastic one shrinks first: its candidates add up.
+        yields = candidates.are_of(yielding) & (candidates.kind <= CandidateKind.STOP)
+        above |= yields
         if not reach.overrides:  # a reclaim still may
             above &= candidates.kind < CandidateKind.OVERRIDE
         if not math.isinf(reach.priority):
             is_asked |= is_open & above
             if self.queues.has_guarantees:
                 # Whom a gang may reclaim from does not depend on rank: the tree is asked of each.
-                ranks = above.tolist()
+                ranks, gives = above.tolist(), yields.tolist()
                 every = [*candidates.leaving, *np.flatnonzero(is_open & ~is_leaving).tolist()]
                 return self._search(gang).fewest(
-                    self._permitted(gang, every, ranks),
-                    lambda chosen: self._permitted(gang, chosen, ranks) == chosen,
+                    self._permitted(gang, every, ranks, gives),
+                    lambda chosen: self._permitted(gang, chosen, ranks, gives) == chosen,
                 )
         others = np.flatnonzero(is_asked & ~is_leaving).tolist()
         return self._search(gang).fewest([*candidates.leaving, *others]) if others else None
 
-    def _permitted(self, gang: Gang, asked: Iterable[int], above: Sequence[bool]) -> list[int]:
+    def _permitted(
+        self, gang: Gang, asked: Iterable[int], above: Sequence[bool], yields: Sequence[bool]
+    ) -> list[int]:
         """Return those of ``asked`` that guarantees allow, all of them together."""
         candidates, found = self._candidates, []
         refused: set[str] = set()
@@ -250,6 +321,7 @@ class Preemptor:
                     found.append(at)
                 elif candidate.uid not in refused and (
                     candidate.kind is CandidateKind.GIVE_BACK
+                    or yields[at]
                     or self.queues.may_evict(gang.queue, gang.demand, queue, lost, above[at])
                 ):
                     found.append(at)
@@ -500,7 +572,8 @@ class Candidates:
         kind = np.concatenate([kinds, own_kinds])
         places, priorities = _places_and_priorities(table, order)
         started = np.where(kind == CandidateKind.LEAVE, 0.0, -table.started[gangs])
-        turn = np.lexsort((gangs, started, priorities[gangs], kind))
+        # What was lent goes back first.
+        turn = np.lexsort((gangs, started, priorities[gangs], ~table.is_opportunistic[gangs], kind))
         self._gangs: IntArray = gangs[turn]
         self.kind: IntArray = kind[turn]
         self.priority: FloatArray = priorities[self._gangs]
@@ -550,6 +623,10 @@ class Candidates:
             np.bool_,
             count,
         )
+
+    def are_of(self, which: BoolArray) -> BoolArray:
+        """Return which candidates are of running gangs for which ``which``, (gangs,), is true."""
+        return which[self._gangs]
 
     def note_chosen(self, chosen: Sequence[int]) -> None:
         """Take note that the gangs of these candidates make room."""
@@ -621,9 +698,8 @@ def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
     # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
     ran = np.maximum(0.0, snapshot.now - table.started)
     most = settings.eviction_budget + _granted(table.earlier_seconds + ran, settings)
-    return np.asarray(
-        ~table.is_preemptible | (ran < least_runtimes(snapshot)) | (table.evictions >= most)
-    )
+    is_new = (ran < least_runtimes(snapshot)) & ~table.is_opportunistic
+    return np.asarray(~table.is_preemptible | is_new | (table.evictions >= most))
 
 
 def _granted(ran: FloatArray, settings: SchedulingSettings) -> IntArray:

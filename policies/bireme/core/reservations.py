@@ -12,6 +12,10 @@ have left. Every cycle computes it anew:
 Later gangs are backfilled beside the reservation (Lifka, JSSPP 1995, on nodes instead of a node
 count): one that ends before the reserved start may take whatever is free now. One that runs longer,
 or for an unknown time, may take only what is free now *and* beside the reserved places.
+
+A gang that can be stopped may start there all the same, opportunistically: it yields to the blocked
+gang once that one fits, so the reservation takes its places for free. Without such starts a wide
+gang behind one that runs for days keeps all that is reserved for it idle for as long.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,6 +32,11 @@ from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.running import RunningGang, RunningTable, summed
 from bireme.core.snapshot import ClusterSnapshot
+
+_FAIR_SHARE = 0.5
+"""Part of its estimate that must fit before the reservation. Estimates are what nine in ten stay
+within; a third (Philly) to seven in ten (openb) of all jobs end within half of theirs. Chosen by
+completion times on training worlds, among a quarter, a half, three quarters and all."""
 
 
 class CapacityLedger:
@@ -53,22 +62,33 @@ class CapacityLedger:
         self.lasting = self.now
         self._after = self.now.free
         self._reserved_pods: tuple[PodsOf, ...] = ()
+        self._opportunistic: set[str] = set()
 
     def room_for(self, gang: Gang) -> FreeCapacity:
         """Return the capacity that ``gang`` may use without delaying the reserved gang."""
         return self.now if self.ends_in_time(gang) else self.lasting
 
     def ends_in_time(self, gang: Gang) -> bool:
-        """Return whether ``gang``, started now, should end before the reservation begins."""
+        """Return whether ``gang``, started now, should have left when the reservation begins."""
         reservation = self.reservation
-        if reservation is None:
+        if reservation is None or gang.uid in self._opportunistic:
             return True
         if reservation.is_closed or gang.estimated_seconds is None:
             return False
         return self._time + gang.estimated_seconds <= reservation.start
 
-    def take(self, gang: Gang, placement: Placement) -> None:
-        """Start ``gang`` on ``placement``."""
+    def may_end_in_time(self, gang: Gang) -> bool:
+        """Return whether ``gang``, started now, has a fair chance to end before it must yield."""
+        if self.reservation is None or gang.estimated_seconds is None:
+            return True
+        left = self.reservation.start - self._time
+        # Where an estimate was outrun nobody knows when the reservation begins.
+        return left <= 0 or left >= _FAIR_SHARE * gang.estimated_seconds
+
+    def take(self, gang: Gang, placement: Placement, is_opportunistic: bool = False) -> None:
+        """Start ``gang`` on ``placement``, where it may yield to the blocked gang."""
+        if is_opportunistic:
+            self._opportunistic.add(gang.uid)
         self.changes += 1
         if self.reservation is None:
             self.now.take(gang, placement)
@@ -158,10 +178,14 @@ def reserve(
     snapshot: ClusterSnapshot,
     placer: Placer,
     is_overdue: bool,
+    yielding: BoolArray,
     explain: bool = True,
 ) -> Reservation | None:
-    """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen."""
-    releases = _releases(snapshot, gang, by_age=is_overdue)
+    """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen.
+
+    ``yielding`` tells which running gangs leave as soon as it fits, shape (gangs,).
+    """
+    releases = _releases(snapshot, gang, yielding, by_age=is_overdue)
     free = ledger.now
     found = _earliest(gang, releases, free, snapshot, placer)
     if found is not None:
@@ -169,7 +193,7 @@ def reserve(
         start, sooner = _end(releases, count, snapshot), None
         if is_overdue and explain:
             # The gang starts wherever it fits first, which may be days before the oldest have left.
-            by_end = _releases(snapshot, gang, by_age=False)
+            by_end = _releases(snapshot, gang, yielding, by_age=False)
             first = _earliest(gang, by_end, free, snapshot, placer)
             sooner = first and _end(by_end, first[0], snapshot)
         reservation = Reservation(start, placement, is_overdue, sooner)
@@ -278,13 +302,17 @@ class _Releases:
         return int(np.searchsorted(self.offsets, int(enough.argmax()) + 1))
 
 
-def _releases(snapshot: ClusterSnapshot, blocked: Gang, by_age: bool) -> _Releases:
+def _releases(
+    snapshot: ClusterSnapshot, blocked: Gang, yielding: BoolArray, by_age: bool
+) -> _Releases:
     """Return the releases by expected end, as far as ``blocked`` may count on it, or by age."""
     table = snapshot.running_table
     ends = table.expected_ends(snapshot.now, blocked.arrived)
+    # Those that yield leave as soon as the others have, so it is for these that the gang waits.
+    ends = np.where(yielding, snapshot.now, ends)
     # Those being stopped leave first. By age, no gang that starts later comes into the way again.
     keys = (table.started,) if by_age else (table.started, ends)
-    order = np.lexsort((*keys, ~table.is_leaving))
+    order = np.lexsort((*keys, ~(table.is_leaving | yielding)))
     if (own := table.row(blocked.uid)) is not None:
         order = order[order != own]  # where a part of the blocked gang runs, it keeps its places
     ends = ends[order]

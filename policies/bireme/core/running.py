@@ -42,6 +42,8 @@ class RunningGang:
     kept_by_budget: bool = False
     """A PodDisruptionBudget does not let all of its pods go now."""
     is_starting: bool = False
+    is_opportunistic: bool = False
+    """It started in places that are reserved for another gang, and yields them to it."""
     _used: dict[str, tuple[ResourceAxis, IntArray, IntArray]] = field(
         default_factory=dict, repr=False
     )
@@ -86,6 +88,7 @@ class RunningGang:
             gang.is_preemptible,
             self.kept_by_budget,
             gang.attained_seconds,
+            self.is_opportunistic,
         )
 
     def elapsed_seconds(self, now: float) -> float:
@@ -114,7 +117,7 @@ class RunningGang:
         return max(now, self.started + first * _RAISED_BY**steps)
 
 
-_FACTS = 10
+_FACTS = 11
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +229,11 @@ class RunningTable:
     def earlier_seconds(self) -> FloatArray:
         """Run time of earlier starts of each, shape (gangs,)."""
         return self.facts[:, 9]
+
+    @property
+    def is_opportunistic(self) -> BoolArray:
+        """True for those that started in places reserved for another gang, shape (gangs,)."""
+        return self.facts[:, 10] > 0
 
     @cached_property
     def owner(self) -> IntArray:

@@ -517,6 +517,7 @@ def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> 
         resized=view.plan.resized,
         is_leaving=is_leaving,
         anchor_row=nodes.row.get(view.anchor, -1),
+        is_opportunistic=view.plan.is_opportunistic,
     )
 
 

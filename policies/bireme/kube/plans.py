@@ -57,6 +57,8 @@ class PlanFacts:
     """Time of the last resize, POSIX seconds; minus infinity for never."""
     queue: str = ""
     """The queue it was admitted in."""
+    is_opportunistic: bool = False
+    """It was admitted to places reserved for another gang, and yields them to it."""
 
     @property
     def label(self) -> str:
@@ -141,6 +143,7 @@ def from_model(plan: Plan) -> PlanFacts:
         members=tuple(members),
         resized=plan.resized_time.timestamp() if plan.resized_time else -math.inf,
         queue=plan.queue,
+        is_opportunistic=bool(plan.opportunistic),
     )
 
 
@@ -180,6 +183,7 @@ def make_plan(
     spec_hash: str,
     now: float,
     mode: Mode = "Pinned",
+    is_opportunistic: bool = False,
 ) -> PlanFacts:
     """Return the plan of ``placement``; ``now`` in POSIX seconds."""
     by_task = placement.by_task(nodes)
@@ -199,6 +203,7 @@ def make_plan(
         roles={task.name: task.role.value for task in gang.tasks},
         members=tuple(members),
         queue=gang.queue,
+        is_opportunistic=is_opportunistic,
     )
 
 
@@ -212,6 +217,7 @@ def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFa
         requests=plan.requests | extension.requests,
         roles=plan.roles | extension.roles,
         members=kept + extension.members,
+        is_opportunistic=plan.is_opportunistic,
     )
 
 
@@ -279,6 +285,8 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
     }
     if plan.resized > -math.inf:
         manifest["resizedTime"] = quantities.format_timestamp(plan.resized)
+    if plan.is_opportunistic:
+        manifest["opportunistic"] = True
     return manifest
 
 

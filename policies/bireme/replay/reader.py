@@ -176,6 +176,7 @@ def _running(held: RecordedGang, nodes: NodeTable) -> RunningGang:
         is_leaving=held.is_leaving,
         kept_by_budget=held.kept_by_budget,
         is_starting=held.is_starting,
+        is_opportunistic=held.is_opportunistic,
         anchor_row=nodes.row[held.anchor] if held.anchor else -1,
     )
 

@@ -52,6 +52,7 @@ class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
         resized: POSIX seconds; None for never.
         anchor: Name of the node that a shrink empties last; empty for none.
         is_starting: Not all of its replicas have run yet; False in records of earlier versions.
+        is_opportunistic: It yields to the gang in whose reserved places it started; as above.
     """
 
     gang: Gang
@@ -62,6 +63,7 @@ class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
     anchor: str = ""
     kept_by_budget: bool = False
     is_starting: bool = False
+    is_opportunistic: bool = False
 
 
 class Outline(msgspec.Struct, frozen=True, omit_defaults=True):

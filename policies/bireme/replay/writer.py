@@ -86,6 +86,8 @@ def _facts(action: Action, nodes: NodeTable) -> Iterator[object]:
         case Admit():
             yield places_of(action.placement, nodes)
             yield action.passed.uid if action.passed else None
+            if action.is_opportunistic:
+                yield action.is_opportunistic
         case Hold():
             yield action.position
             kept = action.reservation
@@ -256,6 +258,7 @@ def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:
         is_leaving=running.is_leaving,
         kept_by_budget=running.kept_by_budget,
         is_starting=running.is_starting,
+        is_opportunistic=running.is_opportunistic,
         anchor=nodes.names[running.anchor_row] if running.anchor_row >= 0 else "",
     )
 

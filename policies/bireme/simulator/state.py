@@ -235,7 +235,13 @@ class SimulationState:
         job = self.active[action.gang.uid]
         job.gang = self.waiting.remove(job.gang.uid, self.now)
         anchor = _first_row(job.gang, action.placement)
-        running = RunningGang(job.gang, action.placement, self.now, anchor_row=anchor)
+        running = RunningGang(
+            job.gang,
+            action.placement,
+            self.now,
+            anchor_row=anchor,
+            is_opportunistic=action.is_opportunistic,
+        )
         physics = self._physics
         delay_seconds = physics.restart_seconds if job.starts else physics.start_seconds
         job.start(running, self.now, delay_seconds)
@@ -265,7 +271,12 @@ class SimulationState:
         rows = self._vacate(old)
         job.count_steps()  # the next cycle sees its gang while it runs on
         running = RunningGang(
-            job.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
+            job.gang,
+            action.placement,
+            old.started,
+            self.now,
+            anchor_row=old.anchor_row,
+            is_opportunistic=old.is_opportunistic,
         )
         job.resize(running, self.now, self.cluster.table, self._physics.restart_seconds)
         self._occupy(running, rows)

@@ -39,8 +39,8 @@ def a_task(replicas: int, gpus: int = 1, cpu_millis: int = 1000, **given: Any) -
 def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
     job = {"tasks": tasks, "queue": "open", "priority": 0, "elastic": False, "estimate": None}
     history = {"queued": now, "waited": 0.0, "ran": 0.0, "evictions": 0, "interrupted": False}
-    state = {"phase": "waiting", "displaced": False, "deleted": False, "places": {}}
-    return {**job, **history, **state, **given}
+    state = {"phase": "waiting", "displaced": False, "deleted": False, "yields": False}
+    return {**job, **history, **state, "places": {}, **given}
 
 
 @dataclass
@@ -81,8 +81,13 @@ class ModelCluster:
     def is_latest(self, name: str, version: int) -> bool:
         return name in self.things["job"] and self.things["job"][name]["version"] == version
 
-    def start(self, name: str, version: int, places: Places, now: float) -> str:
-        """Plan a job and bind it: ``ok``, ``conflict``, or ``unbound`` when it waits again."""
+    def start(
+        self, name: str, version: int, places: Places, now: float, *, yields: bool = False
+    ) -> str:
+        """Plan a job and bind it: ``ok``, ``conflict``, or ``unbound`` when it waits again.
+
+        One that ``yields`` starts in places reserved for another.
+        """
         if not self.is_latest(name, version):
             return "conflict"
         job = self.things["job"][name]
@@ -90,7 +95,7 @@ class ModelCluster:
         planned = {"planned": job["tasks"], "places": places, "resized": float("-inf")}
         # Replica 0 of the first task by name: there the others find each other.
         anchor = min(places.items())[1]
-        fresh = {"phase": "running", "displaced": False, "anchor": min(anchor)}
+        fresh = {"phase": "running", "displaced": False, "anchor": min(anchor), "yields": yields}
         self.change("job", name, **times, **planned, **fresh)
         if not self._may_bind(name, places):
             self.requeue(name, interrupted=True)

@@ -226,10 +226,14 @@ def preemptors(case: DecisionCase) -> list[Move]:
 
 
 def only_those_stop_that_may(case: DecisionCase) -> Iterator[str]:
-    """A job is left alone at first, and after so many evictions until it has run longer."""
+    """A job is left alone at first, and after so many evictions until it has run longer.
+
+    One that started in reserved places is not left alone at first.
+    """
     for move in case.of("stop"):
         job, rules = case.job(move["job"]), case.settings
-        if max(0.0, case.now - job["started"]) < rules.min_runtime_seconds:
+        is_new = max(0.0, case.now - job["started"]) < rules.min_runtime_seconds
+        if is_new and not job["yields"]:
             yield f"{move['job']} is stopped before its minimum run time"
         if job["evictions"] >= case.most_evictions(move["job"]):
             yield f"{move['job']} is stopped once more after {job['evictions']} evictions"
@@ -238,14 +242,19 @@ def only_those_stop_that_may(case: DecisionCase) -> Iterator[str]:
 def only_the_lower_make_room(case: DecisionCase) -> Iterator[str]:
     """A stop is for a waiting job that goes before, has the higher claim and is longer overdue.
 
-    Unless its queue takes its guarantee back from one that holds more than its own.
+    Unless its queue takes its guarantee back from one that holds more than its own, or the other
+    started in reserved places and comes after it.
     """
     beneficiaries = {move["job"] for move in preemptors(case)}
     for move in case.of("stop"):
         name, other = move["for"], move["job"]
         if name not in beneficiaries:
             yield f"{other} is stopped for {name}, which does not wait for it"
-        elif not _ranks_above(case, name, other) and not _may_reclaim(case, name, other):
+        elif not (
+            _ranks_above(case, name, other)
+            or _yields(case, other, name)
+            or _may_reclaim(case, name, other)
+        ):
             yield f"{other} is stopped for {name}, which has no right to its places"
 
 
@@ -256,6 +265,17 @@ def _ranks_above(case: DecisionCase, name: str, other: str) -> bool:
         and case.rank(name) < case.rank(other)
         and (case.job(name)["displaced"] or late <= case.overdue_seconds(name))
     )
+
+
+def _yields(case: DecisionCase, other: str, name: str) -> bool:
+    """Return whether ``other`` runs in reserved places that it gives back to ``name``."""
+    job, waiting = case.job(other), case.job(name)
+    if not job["yields"]:
+        return False
+    late = case.overdue_seconds(other)
+    if waiting["displaced"] or case.overdue_seconds(name) > 0:
+        return waiting["displaced"] or late < case.overdue_seconds(name)
+    return late == 0 and case.rank(name) < case.rank(other)
 
 
 def _may_reclaim(case: DecisionCase, name: str, other: str) -> bool:
@@ -358,6 +378,7 @@ def only_the_lower_shrink(case: DecisionCase) -> Iterator[str]:
         )
         rights = [
             case.claim(other["job"]) > case.claim(move["job"])
+            or _yields(case, move["job"], other["job"])
             or _may_reclaim(case, other["job"], move["job"])
             for other in preemptors(case)
         ]
@@ -485,7 +506,7 @@ def nobody_takes_reserved_places(case: DecisionCase) -> Iterator[str]:
     """I4, I5: at its start a reservation fits beside all that are still there, and what is kept.
 
     Gangs expected to end before are gone then; beside a closed one, only those count that
-    started after it, for all others will be gone.
+    started after it, for all others will be gone. So will those that yield.
     """
     held = case.after(leavers_gone=True)
     kept = [(case.job(m["job"]), m["kept"]) for m in preemptors(case)]
@@ -495,11 +516,15 @@ def nobody_takes_reserved_places(case: DecisionCase) -> Iterator[str]:
         if move["kept_from"] < case.now:
             yield f"{move['job']} is promised places in the past"
         own = (case.job(move["job"]), move["kept"])
-        later = {m["job"] for m in case.of("start")} - {m["job"] for m in case.before(move).moves}
+        before = {m["job"] for m in case.before(move).moves}
+        yielding = {m["job"] for m in case.of("start") if m["yields"]}
+        running = (n for n, job in case.seen["job"].items() if job["phase"] == "running")
+        yielding |= {name for name in running if _yields(case, name, move["job"])}
+        later = {m["job"] for m in case.of("start")} - before - yielding
         if move["closed"]:
             beside = [held[name] for name in sorted(later)]
         else:
-            stays = {n for n in held if not _is_gone(case, n, move["kept_from"])}
+            stays = {n for n in held if not _is_gone(case, n, move["kept_from"])} - yielding
             beside = [*(held[name] for name in sorted(stays)), *kept]
         for words in case.excess([own, *beside], [own]):
             yield f"in what is kept for {move['job']}, {words}"
@@ -577,13 +602,17 @@ class Promises:
             yield f"{before[0]} was to start at {before[1]} and now at {self.start[1]}"
 
     def _kept_waiting(self, case: DecisionCase) -> Iterator[str]:
-        """The first past its bound starts once all have left that ran when it became so."""
+        """The first past its bound starts once all have left that ran when it became so.
+
+        What runs in its places since then is stopped at once.
+        """
         holding = frozenset((n, j["started"]) for n, j in case.seen["job"].items() if j["places"])
         first = _first_in_line(case)
         if first != self.first:
             self.first, self.ran = first, holding
         self.ran &= holding
         leaves = any(job["phase"] == "leaving" for job in case.seen["job"].values())
+        leaves |= any(move["for"] == first for move in case.of("stop"))
         if first in {move["job"] for move in case.of("start")}:
             self.first = ""
         elif first and not self.ran and not leaves:

@@ -174,7 +174,8 @@ class Decider:
         if move["do"] == "hold":
             return "ok"
         if move["do"] == "start":
-            answer = cluster.start(name, versions[name], move["places"], cluster.now)
+            yields = move["yields"]
+            answer = cluster.start(name, versions[name], move["places"], cluster.now, yields=yields)
         elif move["do"] == "resize":
             answer = cluster.resize(name, versions[name], move["places"], cluster.now)
         else:

@@ -110,6 +110,7 @@ def running_of(name: str, job: Thing, table: NodeTable) -> RunningGang | None:
         resized=job["resized"],
         is_leaving=job["phase"] == "leaving",
         anchor=job["anchor"] if job["anchor"] in table.row else "",
+        is_opportunistic=job["yields"],
     )
 
 
@@ -122,14 +123,16 @@ def moves_of(decision: Decision, table: NodeTable) -> list[Move]:
 
 
 def _move(action: Action, table: NodeTable) -> Move:
+    move: Move
     if isinstance(action, Admit):
         passed = action.passed.uid if action.passed else ""
         places = places_of(action.placement, table)
-        return {"do": "start", "job": action.gang.uid, "places": places, "passed": passed}
+        move = {"do": "start", "job": action.gang.uid, "places": places, "passed": passed}
+        return {**move, "yields": action.is_opportunistic}
     if isinstance(action, Preempt):
         return {"do": "stop", "job": action.gang.uid, "for": action.beneficiary.uid}
     if isinstance(action, Hold):
-        move: Move = {"do": "hold", "job": action.gang.uid, "why": action.reason.value}
+        move = {"do": "hold", "job": action.gang.uid, "why": action.reason.value}
         move["position"] = action.position
         if action.reservation is not None:
             kept = action.reservation

@@ -121,7 +121,7 @@ def test_no_gang_is_stopped_for_a_port_that_a_pod_of_nobody_holds() -> None:
 def test_a_reservation_waits_for_the_port_and_keeps_it() -> None:
     """The first in line counts on the holder of the port; a later gang leaves that node alone."""
     first = a_gang("first", a_task(2, pod=TCP))
-    later = a_gang("later", a_task(1, pod=TCP), arrived=1.0)
+    later = a_gang("later", a_task(1, pod=TCP), arrived=1.0, is_preemptible=False)
     world = a_world(first, later)
     holder = a_gang("holder", a_task(1, pod=TCP), estimated_seconds=5000.0)
     world = with_pods(runs(world, holder, {"n0": 1}), (TCP, "n0", "holder"))

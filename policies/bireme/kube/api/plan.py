@@ -65,6 +65,8 @@ class Plan(ApiModel):
     planned_time: Timestamp
     resized_time: Timestamp | None = None
     """The last time members were added or removed; absent before a resize."""
+    opportunistic: bool | None = None
+    """True where it was admitted to places reserved for another gang, and yields them to it."""
     tasks: tuple[PlannedTask, ...] = Field(
         default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=keyed_by("name")
     )
