@@ -27,8 +27,9 @@ from bireme.core.queues import Queue
 from bireme.core.quotas import QuotaLedger
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger, reserve
+from bireme.core.resources import BoolArray
 from bireme.core.running import RunningGang
-from bireme.core.scale_up import ScaleUp
+from bireme.core.scale_up import Lent, ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import LEAST_VISITS, Beyond, Turns, in_line
 
@@ -140,7 +141,9 @@ def _decide(
     if scale_up is None:
         return decision
     blocked = admission.blocked.gang if admission.blocked is not None else None
-    return scale_up.apply(decision, admission.short, admission.ledger, queues, blocked)
+    return scale_up.apply(
+        decision, admission.short, admission.ledger, queues, blocked, admission.lent
+    )
 
 
 def _in_turn(
@@ -167,6 +170,7 @@ class AdmissionPass:
         short: Gangs that only lack room, at the size they asked for last.
         position: Gangs held so far; configuration faults do not count.
         blocked: The first gang that capacity blocks; it has the reservation.
+        lent: What the first gang that only lacks room gets back of others, where there are pools.
         blocked_queues: By name, the urgent gang for which a queue admits nothing else.
     """
 
@@ -184,6 +188,7 @@ class AdmissionPass:
     preemptor: Preemptor = field(init=False)
     position: int = 0
     blocked: Ranked | None = None
+    lent: Lent | None = None
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
     """Shapes that did not fit now, and beside the reservation."""
@@ -363,6 +368,9 @@ class AdmissionPass:
         # It is held where its limits are in the way, whoever else waits.
         if self.blocked is None or not self._is_within_limits(gang) or not self._fits_now(gang):
             return None
+        # A node comes in minutes: too soon to start in its place.
+        if self.scale_up is not None and self.scale_up.may_help(self.blocked.gang):
+            return None
         if not self.ledger.may_end_in_time(gang):
             return None
         if not self.preemptor.would_yield(entry, self.blocked):
@@ -476,7 +484,13 @@ class AdmissionPass:
             return Hold(entry.gang, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
         reservation = None
         if self.blocked is None:
-            reservation = self._reserve(entry, gang)
+            yielding = self.preemptor.yielding(entry)
+            reservation = self._reserve(entry, gang, yielding)
+            if self.scale_up is not None and self.lent is None and yielding.any():
+                usage = self.snapshot.running_table.usage_by_node(
+                    yielding, len(self.snapshot.nodes)
+                )
+                self.lent = Lent(gang.uid, usage)
         elif self._fits_now(gang):
             return self._wait_behind(entry, gang, self.blocked.gang)
         shape = self.snapshot.shape(gang)
@@ -486,7 +500,7 @@ class AdmissionPass:
             self._held.add((shape, gang.queue))
         return self._wait_for_capacity(entry, gang, reservation)
 
-    def _reserve(self, entry: Ranked, gang: Gang) -> Reservation | None:
+    def _reserve(self, entry: Ranked, gang: Gang, yielding: BoolArray) -> Reservation | None:
         """Reserve places for ``gang``, the first that capacity blocks; None if unforeseen."""
         is_urgent, shape = entry.gang.uid in self.urgent, self.snapshot.shape(gang)
         if shape in self._unforeseen and not is_urgent:
@@ -497,7 +511,7 @@ class AdmissionPass:
             self.snapshot,
             self.placer,
             is_urgent,
-            self.preemptor.yielding(entry),
+            yielding,
             self.explain,
         )
         if reservation is not None:

@@ -240,6 +240,13 @@ class RunningTable:
         """Row of each entry's gang, shape (entries,)."""
         return np.repeat(np.arange(len(self.gangs)), self.lengths)
 
+    def usage_by_node(self, which: BoolArray, nodes: int) -> IntArray:
+        """Return what the gangs of ``which``, (gangs,), use together, (nodes, resources)."""
+        total = np.zeros((nodes, self.usage.shape[1]), dtype=np.int64)
+        entries = which[self.owner]
+        np.add.at(total, self.rows[entries], self.usage[entries])
+        return total
+
     def expected_ends(self, now: float, blocked_since: float) -> FloatArray:
         """:meth:`RunningGang.expected_end` of each, POSIX seconds, shape (gangs,)."""
         due = self.facts[:, 1]

@@ -58,6 +58,14 @@ class _Need:
     beside: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What gangs use that stop once the gang ``to``, a uid, fits: int64, (nodes, resources)."""
+
+    to: str
+    usage: IntArray
+
+
 @dataclass(eq=False)
 class ScaleUp:
     """Scale-up of the pools of one snapshot.
@@ -101,6 +109,11 @@ class ScaleUp:
         never = messages.never_fits(gang, self._extended.table, self.placer, cluster)
         return None if never and gang.has_spread and self._fits_on_some(gang) else never
 
+    def may_help(self, gang: Gang) -> bool:
+        """Return whether a pool may get, or gets, nodes that take a replica of ``gang`` in time."""
+        pools = (pool for pool in self._pools_for(gang) if pool not in self._late)
+        return any(pool.room + pool.coming for pool in pools)
+
     def _fits_on_some(self, gang: Gang) -> bool:
         """Return whether ``gang`` fits where pools get only some of the nodes they may have."""
         table = self._extended.table
@@ -122,6 +135,7 @@ class ScaleUp:
         ledger: CapacityLedger,
         queues: QueueTree,
         blocked: Gang | None,
+        lent: Lent | None,
     ) -> Decision:
         """Return ``decision`` with node requests, and their gangs held as ScalingUp.
 
@@ -129,8 +143,9 @@ class ScaleUp:
             short: Gangs that only lack room, first in order first, at the size they may start at.
             ledger, queues: As the admission pass left them; they stay as they are.
             blocked: The gang that holds the reservation.
+            lent: What the first of ``short`` gets back, and needs no nodes for; None for nothing.
         """
-        needs = {need.gang.uid: need for need in self._needs(short, ledger, queues, blocked)}
+        needs = {need.gang.uid: need for need in self._needs(short, ledger, queues, blocked, lent)}
         kept = {name for need in needs.values() for name in need.beside}
         names = self.snapshot.nodes.names
         actions: list[Action] = []
@@ -160,7 +175,12 @@ class ScaleUp:
         return replace(hold, reason=Reason.SCALING_UP, message=message)
 
     def _needs(
-        self, short: Iterable[Gang], ledger: CapacityLedger, queues: QueueTree, blocked: Gang | None
+        self,
+        short: Iterable[Gang],
+        ledger: CapacityLedger,
+        queues: QueueTree,
+        blocked: Gang | None,
+        lent: Lent | None,
     ) -> list[_Need]:
         """Return the needs of ``short``, without gangs that no node helps or that need none."""
         # Anew each time: where an orderer was overruled, the cycle is decided again.
@@ -179,6 +199,8 @@ class ScaleUp:
                 placement = None
                 if queues.excess(gang.queue, gang.demand, beside_reserved=behind) is None:
                     room = lasting if behind and not ledger.ends_in_time(gang) else now
+                    if lent is not None and gang.uid == lent.to:
+                        room = self._wide(ledger.now, lent.usage)
                     placement = self._placed(gang, room)
                 if placement is None:
                     # With nodes of its own it would need nothing that is kept for it.
@@ -190,10 +212,9 @@ class ScaleUp:
                 needs.append(self._need(gang, placement))
         return [need for need in needs if need.nodes]
 
-    def _wide(self, capacity: FreeCapacity) -> FreeCapacity:
-        return self._extended.with_free(
-            capacity.free, capacity.nodes.axis.names, capacity.occupants
-        )
+    def _wide(self, capacity: FreeCapacity, lent: IntArray | None = None) -> FreeCapacity:
+        free = capacity.free if lent is None else capacity.free + lent
+        return self._extended.with_free(free, capacity.nodes.axis.names, capacity.occupants)
 
     def _placed(self, gang: Gang, room: FreeCapacity) -> Placement | None:
         """Return places for ``gang``, on as few new nodes as possible."""

@@ -17,7 +17,17 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from bireme.testing import (
+    GPU,
+    a_gang,
+    a_node,
+    a_pool,
+    a_running,
+    a_snapshot,
+    a_task,
+    with_running,
+)
+from tests.unit.core.growth_cases import asked
 
 NODES = [a_node("n0"), a_node("n1")]
 NOW = 1000.0
@@ -161,6 +171,25 @@ def test_what_it_would_use_of_a_limit_or_guarantee_is_not_lent() -> None:
     (admit,) = starts(half_full(wide(), small(), queues=guaranteed))
     assert admit.is_opportunistic
     assert starts(half_full(wide(), small(queue="other"), queues=guaranteed)) == []
+
+
+def test_nobody_starts_where_a_node_comes_in_minutes() -> None:
+    in_time = a_pool(room=0, coming=1, asked_at=NOW - 99.0)
+    assert starts(half_full(wide(), small(), growable=(in_time,))) == []
+    late = replace(in_time, asked_at=NOW - 101.0)
+    (admit,) = starts(half_full(wide(), small(), growable=(late,)))
+    assert admit.is_opportunistic
+
+
+def test_what_was_lent_is_not_asked_for_anew() -> None:
+    """The node of the other gang is gone: the blocked one needs that again, and no second one."""
+    lone = a_snapshot(
+        NODES[:1], wide(), now=NOW, settings=SETTINGS, growable=(a_pool("pool", room=1),)
+    )
+    there = a_running(small(), lone.nodes, {"n0": 8}, started=990.0, is_opportunistic=True)
+    decision = decide(with_running(lone, there))
+    assert asked(decision) == [("wide", "pool", 1)]
+    assert not decision.preempted
 
 
 def test_the_last_eviction_that_the_backoff_grants_lets_it_start() -> None:
