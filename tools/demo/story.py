@@ -88,14 +88,14 @@ def _acts(chance: random.Random, unit: int, sweeps: int) -> Iterable[Submission]
 
 
 def _blocks(chance: random.Random, unit: int, full: Cue) -> list[Submission]:
-    """Five equal gangs of a block, all too long for the gap.
+    """Five equal gangs of a block, all too long for the gap, even to start there and yield.
 
     The first two start when the large gang has ended, the third when the services have; none ends
     just when the urgent gang comes, which would find room then.
     """
     names = _dealt(chance, "whisper", "bert-large", "gemma-dpo", "moe-scaling", "phi-distill")
     seconds = _dealt(chance, 11, 11, 12, 12, 13)
-    expected = _dealt(chance, 20, 22, 25, 25, 30)
+    expected = _dealt(chance, 40, 44, 50, 50, 60)
     arrivals = (1.5, *sorted(round(chance.uniform(2, 6), 1) for _ in range(4)))
     parts: tuple[Any, ...] = ("long", "", "", "", "")
     return [
