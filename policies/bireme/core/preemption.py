@@ -197,7 +197,7 @@ class Preemptor:
         """Return whether it is known already that no gang makes room for a waiting one."""
         if not (self._has_elastic or self._may_stop_others(entry)):
             return True
-        if self.yielding(entry).any():
+        if self._may_be_owed(entry) and self.yielding(entry).any():
             return False
         if self._is_lowest(entry):
             return True
@@ -210,10 +210,7 @@ class Preemptor:
         They started opportunistically and come after it, and it is the first that is blocked.
         """
         table = self.snapshot.running_table
-        # What is reserved is for the first that is blocked.
-        if not self._has_opportunistic or self.ledger.reservation is not None:
-            return np.zeros(len(table.gangs), dtype=np.bool_)
-        if not self._may_stop_others(entry):
+        if not self._may_be_owed(entry):
             return np.zeros(len(table.gangs), dtype=np.bool_)
         reach, overdue = self._reach(entry), _overdue_at_start(self.snapshot)
         places, _ = _places_and_priorities(table, self.order)
@@ -222,6 +219,11 @@ class Preemptor:
             self._are_opportunistic
             & (overdue < reach.overdue if reach.overdue > 0 else is_after & (overdue <= 0))
         )
+
+    def _may_be_owed(self, entry: Ranked) -> bool:
+        # What is reserved is for the first that is blocked. Cheap: it is asked for each that waits.
+        is_first = self._has_opportunistic and self.ledger.reservation is None
+        return is_first and self._may_stop_others(entry)
 
     def would_yield(self, entry: Ranked, blocked: Ranked) -> bool:
         """Return whether ``entry``, started now, would yield to ``blocked``, which waits on.
@@ -234,8 +236,8 @@ class Preemptor:
             return False
         if gang.min_runtime_seconds is not None or gang.uid in self.snapshot.running_by_uid:
             return False
-        granted = int(_granted(np.array([gang.attained_seconds]), settings)[0])
-        if gang.evictions >= settings.eviction_budget + granted:
+        beyond = gang.evictions - settings.eviction_budget
+        if beyond >= 0 and beyond >= _granted(np.array([gang.attained_seconds]), settings)[0]:
             return False
         # What it uses of a guarantee or a quota might be what the other lacks when its turn comes.
         if self.queues.has_guarantees and gang.queue != blocked.gang.queue:
