@@ -236,7 +236,7 @@ KEYS: Final[Mapping[str, str]] = {
     "wait_bound_violations": "jobs that waited longer than their wait bound for the first start",
     "reservations": "jobs for which places were kept",
     "reservations_honoured": "those that started no later than their first reservation promised",
-    "backfills": "starts ahead of a blocked job that were not to delay it",
+    "backfills": "starts ahead of a blocked job that were not to delay it, opportunistic ones too",
     "fallbacks": "cycles in which the policy gave no valid answer and the default rules decided",
     "decision_seconds": "processor seconds spent deciding",
 }
