@@ -382,7 +382,7 @@ async def test_a_preemption_survives_a_crash_after_any_write(
 async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    """The wide gang waits for one node; the other one's runs on meanwhile, not a moment longer."""
+    """The small gang runs while the wide one waits for its other node, and not a moment longer."""
     settled = SchedulingSettings(min_runtime_seconds=3600, service_threshold=0)
     furnish(api, 2)
     async with FakeKubelets(api, runs) as kubelets:

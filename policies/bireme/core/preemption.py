@@ -102,6 +102,12 @@ class _Reach:
     overrides: bool = False
     claim: CanaryClaim | None = None
 
+    def comes_before(self, place: IntArray | int, overdue: FloatArray | float) -> BoolArray | bool:
+        """Return whether the gang has its turn before others, which are one or an array of them."""
+        if self.overdue > 0:  # the most overdue first, whatever the order
+            return overdue < self.overdue
+        return (place > self.place) & (overdue <= 0)
+
     def covers(self, other: "_Reach") -> bool:
         return (
             self.priority >= other.priority
@@ -214,11 +220,7 @@ class Preemptor:
             return np.zeros(len(table.gangs), dtype=np.bool_)
         reach, overdue = self._reach(entry), _overdue_at_start(self.snapshot)
         places, _ = _places_and_priorities(table, self.order)
-        is_after = places > reach.place
-        return np.asarray(
-            self._are_opportunistic
-            & (overdue < reach.overdue if reach.overdue > 0 else is_after & (overdue <= 0))
-        )
+        return np.asarray(self._are_opportunistic & reach.comes_before(places, overdue))
 
     def _may_be_owed(self, entry: Ranked) -> bool:
         # What is reserved is for the first that is blocked. Cheap: it is asked for each that waits.
@@ -245,9 +247,7 @@ class Preemptor:
         if gang.charges and gang.namespace == blocked.gang.namespace:
             return False
         reach, overdue = self._reach(blocked), self._overdue_seconds(gang)
-        if reach.overdue > 0:
-            return overdue < reach.overdue
-        return overdue <= 0 and self.order.places[gang.uid][0] > reach.place
+        return bool(reach.comes_before(self.order.places[gang.uid][0], overdue))
 
     def _search(self, gang: Gang) -> "VictimSearch":
         return VictimSearch(gang, self._candidates, self.ledger, self.queues, self.placer)

@@ -40,14 +40,15 @@ class GangHistory:
             last cycle without it nor after the first with it.
         started: Its first start, not before the last cycle without it; None when there was none.
         ran_seconds: In the record, at the size it asks for.
-        found: It ran when the record begins, and so: places, and the node a shrink empties last.
+        found: It ran when the record begins, and so: places, the node a shrink empties last, and
+            whether it runs in places reserved for another.
     """
 
     gang: Gang
     came: float
     started: float | None = None
     ran_seconds: float = 0.0
-    found: tuple[Mapping[str, Mapping[str, int]], str] | None = None
+    found: tuple[Mapping[str, Mapping[str, int]], str, bool] | None = None
 
     @classmethod
     def found_running(cls, running: RunningGang, nodes: NodeTable, now: float) -> "GangHistory":
@@ -57,7 +58,7 @@ class GangHistory:
             # Of a gang of fixed size, replicas that are gone have done their part.
             gang = replace(running.current, min_available=0)
         anchor = nodes.names[running.anchor_row] if running.anchor_row >= 0 else ""
-        found = (places_of(running.placement, nodes), anchor)
+        found = (places_of(running.placement, nodes), anchor, running.is_opportunistic)
         return cls(gang, now, running.started, found=found)
 
     def seen_waiting(self, gang: Gang) -> None:
@@ -96,8 +97,9 @@ class GangHistory:
         """Its places when the trace starts at ``began``; None when it did not run then."""
         if self.found is None or self.started is None:
             return None
-        places, anchor = self.found
-        return RunningAtStart(self.gang.uid, places, min(0.0, self.started - began), anchor)
+        places, anchor, is_opportunistic = self.found
+        started = min(0.0, self.started - began)
+        return RunningAtStart(self.gang.uid, places, started, anchor, is_opportunistic)
 
 
 def is_flexible(gang: Gang) -> bool:

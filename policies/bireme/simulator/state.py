@@ -95,7 +95,13 @@ class SimulationState:
         job = self._add(trace_job)
         anchor = nodes.row[found.anchor] if found.anchor else -1
         places = placement_at(found.places, nodes)
-        running = RunningGang(job.gang, places, found.started, anchor_row=anchor)
+        running = RunningGang(
+            job.gang,
+            places,
+            found.started,
+            anchor_row=anchor,
+            is_opportunistic=found.is_opportunistic,
+        )
         job.start(running, self.now, 0.0)
         self.cluster.restore(running)
         self._run(running)

@@ -145,12 +145,14 @@ class RunningAtStart:
         places: Replicas by task name and node name.
         started: When this start began, seconds after the start of the trace; not above 0.
         anchor: Name of the node that a shrink empties last; empty for none.
+        is_opportunistic: It yields to the gang in whose reserved places it started.
     """
 
     job: str
     places: Mapping[str, Mapping[str, int]]
     started: float = 0.0
     anchor: str = ""
+    is_opportunistic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,25 @@ def test_gang_underway_can_be_stopped_for_others_and_does_its_rest_later() -> No
     assert record_of(outcome, "old").preemptions == 1
 
 
+@pytest.mark.parametrize(("is_lent", "starts"), [(True, 20.0), (False, 100.0)])
+def test_gang_underway_in_places_reserved_for_another_yields_them(
+    is_lent: bool, starts: float
+) -> None:
+    trace = a_trace(
+        a_job("holder", 20.0, a_task(8)),
+        a_job("lent", 100.0, a_task(8)),
+        a_job("wide", 10.0, a_task(16), at=1.0),
+    )
+    there = (
+        RunningAtStart("holder", {"worker": {"n1": 8}}, -500.0),
+        RunningAtStart("lent", {"worker": {"n0": 8}}, -5.0, is_opportunistic=is_lent),
+    )
+    settled = SchedulingSettings(min_runtime_seconds=3600, service_threshold=0)
+    policy = Policy(CombinedPriority(), Packing())
+    outcome = simulate(replace(trace, underway=there), NODES, policy, settled)
+    assert lifetimes(outcome)["wide"] == (starts, starts + 10.0)
+
+
 def test_gang_underway_beyond_what_its_node_offers_is_left_there() -> None:
     """A node may have lost devices since; gangs that run there run on."""
     assert lifetimes(run(with_one_underway(("n0", 9))))["old"] == (0.0, 30.0)
