@@ -96,7 +96,10 @@ class Promise:
         runs = frozenset((r.gang.uid, r.started) for r in before.running)
         waits = frozenset(gang.uid for gang in before.waiting)
         if first != self.first:
-            if self.first in waits and not waits & self.running:  # nobody came back to the line
+            # Of two that lost a node, the one that is past its bound first goes first from then on.
+            late = {g.uid for g in before.waiting if before.overdue_seconds(g) > 0}
+            # And who comes back to the line may go before.
+            if self.first in late and not waits & self.running:
                 self.broken.append(f"at {before.now} {first} goes before {self.first}")
             self.first, self.ran, self.last_ran = first, runs, before.now
         self.ran &= runs
