@@ -102,11 +102,18 @@ def test_tenants_who_compete_learn_no_name_of_each_other(
             lambda events: ("Normal", "Preempted", message) in events,
         )
         rival.create(second)
-        tenant.create(training_job("small-1", task("worker", 4)))
         rival.await_reason("rival-2", "WaitingForCapacity")
+        stays = {"minRuntimeSeconds": 600}  # who says so never runs in places that are reserved
+        tenant.create(training_job("small-1", task("worker", 4), runPolicy=stays))
         tenant.eventually(
             lambda: tenant.status("small-1"),
             lambda status: "kept for a job of another namespace" in status.get("message", ""),
+        )
+        tenant.create(training_job("small-2", task("worker", 4)))
+        lent = "in places reserved for a job of another namespace; stops once that fits"
+        tenant.eventually(
+            lambda: tenant.events("small-2"),
+            lambda events: any(lent in message for _, _, message in events),
         )
 
 

@@ -219,8 +219,14 @@ class Preemptor:
         if not self._may_be_owed(entry):
             return np.zeros(len(table.gangs), dtype=np.bool_)
         reach, overdue = self._reach(entry), _overdue_at_start(self.snapshot)
-        places, _ = _places_and_priorities(table, self.order)
-        return np.asarray(self._are_opportunistic & reach.comes_before(places, overdue))
+        places, priorities = _places_and_priorities(table, self.order)
+        comes_after = reach.comes_before(places, overdue)
+        if reach.overdue <= 0:
+            # An order may put what runs first among equals. Who passed it by being lent its places
+            # came after it when it started, and still does unless its priority is higher now.
+            has_passed = table.started >= entry.gang.arrived
+            comes_after |= has_passed & (priorities <= reach.priority) & (overdue <= 0)
+        return np.asarray(self._are_opportunistic & comes_after)
 
     def _may_be_owed(self, entry: Ranked) -> bool:
         # What is reserved is for the first that is blocked. Cheap: it is asked for each that waits.

@@ -275,7 +275,9 @@ def _yields(case: DecisionCase, other: str, name: str) -> bool:
     late = case.overdue_seconds(other)
     if waiting["displaced"] or case.overdue_seconds(name) > 0:
         return waiting["displaced"] or late < case.overdue_seconds(name)
-    return late == 0 and case.rank(name) < case.rank(other)
+    came = waiting["queued"] - waiting["waited"]
+    has_passed = job["started"] >= came and case.claim(other) <= case.claim(name)
+    return late == 0 and (has_passed or case.rank(name) < case.rank(other))
 
 
 def _may_reclaim(case: DecisionCase, name: str, other: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Preempt
 from bireme.core.gangs import Gang
-from bireme.core.policy import Policy
+from bireme.core.policy import Orderer, Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
@@ -17,6 +17,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
+from bireme.heuristics.tiresias import TiresiasGittins, TiresiasLas
 from bireme.testing import (
     GPU,
     a_gang,
@@ -73,9 +74,17 @@ def starts(snapshot: ClusterSnapshot, policy: Policy = STOPS_OTHERS) -> list[Adm
     return list(decide(snapshot, policy).admitted)
 
 
-def test_a_gang_that_can_be_stopped_runs_in_reserved_places_until_the_blocked_one_fits() -> None:
+@pytest.mark.parametrize(
+    "orderer",
+    [CombinedPriority(), TiresiasLas(1e6), TiresiasGittins(quantum_device_seconds=1e6)],
+)
+def test_a_gang_that_can_be_stopped_runs_in_reserved_places_until_the_blocked_one_fits(
+    orderer: Orderer,
+) -> None:
+    """Also by orderers that keep running gangs of a level ahead of those that wait."""
+    policy = Policy(orderer, Packing())
     # 1. Nobody knows when the other gang ends: the free node is reserved, and lent.
-    (admit,) = starts(half_full(wide(), small()))
+    (admit,) = starts(half_full(wide(), small()), policy)
     assert admit.gang.uid == "small"
     assert admit.is_opportunistic
     assert admit.passed is not None
@@ -85,9 +94,9 @@ def test_a_gang_that_can_be_stopped_runs_in_reserved_places_until_the_blocked_on
     )
     # 2. While the other gang runs, it runs.
     snapshot = half_full(wide(), lent=lent_to(small()))
-    assert [action.reason for action in decide(snapshot).actions] == [Reason.WAITING_FOR_CAPACITY]
+    assert [action.reason for action in decide(snapshot, policy).actions] == [Reason.WAITING_FOR_CAPACITY]
     # 3. Once that has left it is stopped at once, seconds after its start.
-    (stop, hold) = decide(half_full(wide(), lent=lent_to(small()), has_left=True)).actions
+    (stop, hold) = decide(half_full(wide(), lent=lent_to(small()), has_left=True), policy).actions
     assert isinstance(stop, Preempt)
     assert stop.gang.uid == "small"
     assert stop.message == (
