@@ -112,8 +112,8 @@ def test_tenants_who_compete_learn_no_name_of_each_other(
         tenant.create(training_job("small-2", task("worker", 4)))
         lent = "in places reserved for a job of another namespace; stops once that fits"
         tenant.eventually(
-            lambda: tenant.events("small-2"),
-            lambda events: any(lent in message for _, _, message in events),
+            lambda: tenant.status("small-2").get("conditions", []),
+            lambda conditions: any(lent in each["message"] for each in conditions),
         )
 
 
