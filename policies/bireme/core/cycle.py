@@ -528,7 +528,8 @@ class AdmissionPass:
         if self._is_within_limits(gang):
             self.short.append(gang)
             reservation = self.ledger.reservation
-            message = self._text(messages.would_delay, gang, blocked, reservation, ahead)
+            now = self.snapshot.now
+            message = self._text(messages.would_delay, gang, blocked, reservation, now, ahead)
         else:
             message = self._text(messages.would_pass_limit, gang, blocked, ahead)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)

@@ -398,10 +398,16 @@ def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
     return f"; kept for it: {places}, expected free at {clock_time(reservation.start)}"
 
 
-def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
+def would_delay(
+    gang: Gang, blocked: Gang, reservation: Reservation | None, now: float, ahead: int
+) -> str:
     """Return why ``gang``, which would fit now, must wait for the reservation."""
     message = f"fits now, but would take places kept for {_named(blocked, gang)}"
-    if reservation is not None and not reservation.is_closed:
+    if reservation is None or reservation.is_closed:
+        return f"{message}; {ahead} ahead"
+    if reservation.start <= now:  # the start moves with the clock, and no run ends before it
+        message += " as soon as what runs there ends, which is not known"
+    else:
         message += f" from {clock_time(reservation.start)} on"
         if gang.is_learned_estimate:
             message += f"; {expected(gang)}"

@@ -27,11 +27,12 @@ def half_full(
     displaced: bool = False,
     settings: SchedulingSettings | None = None,
     now: float = NOW,
+    ends: float | None = 100.0,
 ) -> ClusterSnapshot:
-    """n0 is free, n1 is used until 100, and the first in line wants six GPUs on each."""
+    """n0 is free, n1 is used until ``ends``, and the first in line wants six GPUs on each."""
     first = a_gang("wide", a_task(2, 6), arrived=0.0, displaced=displaced)
     snapshot = a_snapshot(NODES, first, *waiting, queues=queues, now=now, settings=settings)
-    busy = a_gang("busy", a_task(8), queue=queues[-1].name, estimated_seconds=100.0)
+    busy = a_gang("busy", a_task(8), queue=queues[-1].name, estimated_seconds=ends)
     return with_running(snapshot, a_running(busy, snapshot.nodes, {"n1": 8}))
 
 
@@ -94,6 +95,14 @@ def test_a_gang_that_fits_but_must_wait_is_held_with_or_without_words() -> None:
     assert hold.message == (
         "fits now, but would take places kept for default/wide from 1970-01-01T00:01:40Z on; "
         "a spec.estimatedDuration that ends before lets it start; 1 ahead"
+    )
+
+
+def test_nobody_is_told_to_end_before_a_moment_that_is_not_known() -> None:
+    (_, hold) = decide(half_full(gang("long", 8, 500.0), ends=None)).held
+    assert hold.message == (
+        "fits now, but would take places kept for default/wide as soon as what runs there ends, "
+        "which is not known; 1 ahead"
     )
 
 
