@@ -209,8 +209,8 @@ class Preemptions:
         reason, message = victim.stop.reason, victim.stop.message
         if kept and isinstance(victim.stop, Preempt):
             reason = Reason.BUDGET_OVERRIDDEN
-            beneficiary = victim.stop.beneficiary
-            message += messages.budget_overridden(kept, beneficiary, self.state.settings)
+            beneficiary, lent = victim.stop.beneficiary, victim.stop.running.is_opportunistic
+            message += messages.budget_overridden(kept, beneficiary, lent, self.state.settings)
         try:
             await self.jobs.preempt(job, message, self.now(), reason)
         finally:

@@ -379,10 +379,14 @@ async def test_a_preemption_survives_a_crash_after_any_write(
 # --- opportunistic starts ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_protected", [False, True])
 async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
-    api: FakeApi, tmp_path: Path
+    api: FakeApi, tmp_path: Path, is_protected: bool
 ) -> None:
-    """The small gang runs while the wide one waits for its other node, and not a moment longer."""
+    """The small gang runs while the wide one waits for its other node, and not a moment longer.
+
+    Not even if its owner writes a budget for it.
+    """
     settled = SchedulingSettings(min_runtime_seconds=3600, service_threshold=0)
     furnish(api, 2)
     async with FakeKubelets(api, runs) as kubelets:
@@ -403,6 +407,8 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
         async with leading(api, tmp_path, epoch=2, scheduling=settled):
             await until(lambda: status(api, "wide").get("queuePosition") == 1)
             assert is_running(api, "long", "small")
+            if is_protected:
+                protect(api, "small", 0)
             for worker in range(4):
                 kubelets.end(f"long-worker-{worker}")
             await until(lambda: is_running(api, "wide"))
@@ -410,10 +416,14 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
         assert kubelets.violations == []
     small = status(api, "small")
     assert (small["phase"], small["attempt"], small["preemptions"]) == ("Restarting", 1, 1)
-    found = [e for e in api.store.collection(EVENTS).objects.values() if e["reason"] == "Preempted"]
-    assert [event["message"] for event in found] == [
-        "stopped to make room for default/wide, which its places are reserved for"
-    ]
+    found = [(e["reason"], e["message"]) for e in events_about(api, "TrainingJob")]
+    words = "stopped to make room for default/wide, which its places are reserved for"
+    if is_protected:
+        words += (
+            "; budget keep-small lets 0 pods go, 4 would have to, "
+            "which does not hold in places that are reserved for others"
+        )
+    assert ("BudgetOverridden" if is_protected else "Preempted", words) in found
 
 
 # --- what a waiting job says ------------------------------------------------------------------

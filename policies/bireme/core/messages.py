@@ -510,11 +510,18 @@ def claim(beneficiary: Ranked, victim: Ranked, is_opportunistic: bool = False) -
     return claims[0] if claims else ""
 
 
-def budget_overridden(budget: str, beneficiary: Gang, settings: SchedulingSettings) -> str:
-    """Return why what ``budget`` says, in words, does not hold, as the end of a message."""
+def budget_overridden(
+    budget: str, beneficiary: Gang, is_opportunistic: bool, settings: SchedulingSettings
+) -> str:
+    """Return why what ``budget`` says, in words, does not hold, as the end of a message.
+
+    ``is_opportunistic`` tells whether the victim started in reserved places.
+    """
     least = settings.budget_override_priority
     if beneficiary.priority >= least:
         return f"; {budget}, which does not hold against priorities from {least} on"
+    if is_opportunistic:
+        return f"; {budget}, which does not hold in places that are reserved for others"
     return f"; {budget}, which does not hold against a queue that takes back its guarantee"
 
 

@@ -10,8 +10,9 @@ the sizer wants, it gives up for any gang that waits.
 A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
 comes before it and is the first that is blocked, whatever their priorities.
 
-A gang that a PodDisruptionBudget keeps stops only for a queue that takes back its guarantee, or for
-a gang of the priority from which budgets do not hold, and is asked last, as kube-scheduler does.
+A gang that a PodDisruptionBudget keeps stops only for a queue that takes back its guarantee, for a
+gang of the priority from which budgets do not hold, or where it started opportunistically, and is
+asked last, as kube-scheduler does.
 
 Nothing is decided unless the whole gang then fits, its queue's limits included.
 """
@@ -153,9 +154,8 @@ class Preemptor:
     @cached_property
     def _are_opportunistic(self) -> BoolArray:
         table = self.snapshot.running_table
-        # One that a PodDisruptionBudget keeps is as any other.
-        is_free = table.is_preemptible & ~table.is_leaving & ~table.is_kept_by_budget
-        return np.asarray(table.is_opportunistic & is_free)
+        # A PodDisruptionBudget, which anybody may write, makes nobody the owner of lent places.
+        return np.asarray(table.is_opportunistic & table.is_preemptible & ~table.is_leaving)
 
     @cached_property
     def _has_opportunistic(self) -> bool:
@@ -297,11 +297,11 @@ class Preemptor:
         )
         if reach.claim is not None:
             above &= candidates.yield_to(reach.claim)
-        # An elastic one shrinks first: its candidates add up.
-        yields = candidates.are_of(yielding) & (candidates.kind <= CandidateKind.STOP)
-        above |= yields
         if not reach.overrides:  # a reclaim still may
             above &= candidates.kind < CandidateKind.OVERRIDE
+        # An elastic one shrinks first: its candidates add up.
+        yields = candidates.are_of(yielding)
+        above |= yields
         if not math.isinf(reach.priority):
             is_asked |= is_open & above
             if self.queues.has_guarantees:

@@ -122,8 +122,12 @@ def test_it_yields_to_nobody_that_comes_after_it_and_only_if_it_was_lent_its_pla
     by_right = lent_to(small(), is_opportunistic=False)
     narrow = a_gang("narrow", a_task(8), arrived=0.0, priority=10)
     assert not decide(half_full(narrow, lent=by_right)).preempted
-    kept = lent_to(small(), kept_by_budget=True)
-    assert not decide(half_full(narrow, lent=kept)).preempted
+
+
+def test_a_budget_makes_nobody_the_owner_of_lent_places() -> None:
+    narrow = a_gang("narrow", a_task(8), arrived=0.0, priority=10)
+    (stop,) = decide(half_full(narrow, lent=lent_to(small(), kept_by_budget=True))).preempted
+    assert (stop.gang.uid, stop.overrides_budget) == ("small", True)
 
 
 def test_past_its_wait_bound_a_gang_lends_its_places_too_and_gets_them_back() -> None:
