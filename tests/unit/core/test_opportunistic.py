@@ -94,7 +94,9 @@ def test_a_gang_that_can_be_stopped_runs_in_reserved_places_until_the_blocked_on
     )
     # 2. While the other gang runs, it runs.
     snapshot = half_full(wide(), lent=lent_to(small()))
-    assert [action.reason for action in decide(snapshot, policy).actions] == [Reason.WAITING_FOR_CAPACITY]
+    assert [action.reason for action in decide(snapshot, policy).actions] == [
+        Reason.WAITING_FOR_CAPACITY
+    ]
     # 3. Once that has left it is stopped at once, seconds after its start.
     (stop, hold) = decide(half_full(wide(), lent=lent_to(small()), has_left=True), policy).actions
     assert isinstance(stop, Preempt)
