@@ -23,7 +23,7 @@ from benchmarks.timings.bystanders import measure_bystanders
 from benchmarks.timings.cases import Case, Run, Skipped
 from benchmarks.timings.decision import measure_decision
 from benchmarks.timings.extender_calls import measure_extender
-from benchmarks.timings.footprint import measure_memory
+from benchmarks.timings.footprint import measure_memory, measure_shadow
 from benchmarks.timings.gangs import measure_gang512, measure_gangs500x4, measure_throughput
 from benchmarks.timings.learned import measure_learned
 from benchmarks.timings.nightly import measure_nightly
@@ -61,6 +61,7 @@ CASES: Final = (
     Case("training", "Training in two processes beside one", measure_training),
     Case("nightly", "Forecasts of 20 node pools, eight weeks of hours each", measure_nightly),
     Case("memory", "Memory at 5000 nodes and 50000 pods", measure_memory),
+    Case("shadow", "A leader with the learned shadow at 5000 nodes", measure_shadow),
     Case("scale", "10,000 nodes, 100,000 pods, 5000 gangs that wait", measure_scale),
 )
 

@@ -49,6 +49,11 @@ class PopulatedApi:
             for pod in self._add_job(name, places, gpus, mode)
         ]
 
+    def add_waiting(self, name: str, replicas: int, gpus: int) -> None:
+        """Add a TrainingJob that nobody has decided on."""
+        job = training_job(name, replicas, gpus)
+        self.api.put(names.path("trainingjobs", NAMESPACE, name), job)
+
     def add_pod(self, pod: Manifest, node: str) -> None:
         spec = {**pod["spec"], "nodeName": node}
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
