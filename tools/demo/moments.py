@@ -10,7 +10,7 @@ _COMMON: Final = ("reserved", "held back", "backfilled")
 _KEPT: Final = re.compile(r"kept for it: [^;]*")
 _AHEAD: Final = re.compile(r"ahead of \S+/(\S+) without delaying it")
 _LEAVING: Final = re.compile(r"room for it: \S+/\S+")
-_BEHIND: Final = re.compile(r"places kept for \S+/(\S+)")
+_BEHIND: Final = re.compile(r"places kept for [^\s/]+/([^\s;]+)")
 
 
 @dataclass(frozen=True, slots=True)
