@@ -416,14 +416,15 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
         assert kubelets.violations == []
     small = status(api, "small")
     assert (small["phase"], small["attempt"], small["preemptions"]) == ("Restarting", 1, 1)
-    found = [(e["reason"], e["message"]) for e in events_about(api, "TrainingJob")]
+    reason = "BudgetOverridden" if is_protected else "Preempted"
     words = "stopped to make room for default/wide, which its places are reserved for"
     if is_protected:
         words += (
             "; budget keep-small lets 0 pods go, 4 would have to, "
             "which does not hold in places that are reserved for others"
         )
-    assert ("BudgetOverridden" if is_protected else "Preempted", words) in found
+    stops = [(e["reason"], e["message"]) for e in events_about(api, "TrainingJob")]
+    assert [each for each in stops if each[1].startswith("stopped")] == [(reason, words)]
 
 
 # --- what a waiting job says ------------------------------------------------------------------
