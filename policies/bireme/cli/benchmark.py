@@ -15,6 +15,7 @@ from bireme.contest.candidates import parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
 from bireme.contest.runs import Runs
 from bireme.contest.verdicts import Verdict
+from bireme.core.errors import SettingError
 from bireme.registry import CHECKPOINT
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports import terminal
@@ -112,10 +113,17 @@ def _families(options: argparse.Namespace) -> list[Family]:
 
 def _scope(options: argparse.Namespace) -> Scope:
     folders: dict[str, list[Path]] = {}
-    for name, folder in options.checkpoint:
+    for name, folder in options.checkpoint:  # here, not after hours of playing
         with naming("--checkpoint"):
-            parts_at(f"{CHECKPOINT}{folder}")  # not after hours of playing
-        folders.setdefault(name, []).append(Path(folder))
+            parts = parts_at(f"{CHECKPOINT}{folder}")
+            seeds = folders.setdefault(name, [])
+            first = parts_at(f"{CHECKPOINT}{seeds[0]}") if seeds else parts
+            if set(parts) != set(first):
+                raise SettingError(
+                    f"{name}={folder} decides {', '.join(parts)}, and {name}={seeds[0]} "
+                    f"{', '.join(first)}; seeds decide the same parts, so give it another name"
+                )
+        seeds.append(Path(folder))
     rules = [name.strip() for name in options.rules.split(",") if name.strip()]
     return Scope(options.training_blocks, options.blocks, rules, folders)
 
@@ -132,7 +140,7 @@ def _text(found: FamilyResult) -> str:
 def table(found: FamilyResult) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a family's table, as people read them."""
     head = ["policy", "seeds", "mean JCT, ratio", *(f"at {load}" for load in LOADS)]
-    head += ["p99 wait, ratio", "stops", "of the baseline", "finding"]
+    head += ["p99 wait, ratio", "p99 wait, s", "stops", "of the baseline", "finding"]
     return head, [
         [
             row.name if row.kind != "default" else f"default ({row.policy})",
@@ -140,6 +148,7 @@ def table(found: FamilyResult) -> tuple[list[str], list[list[str]]]:
             _ratio(row.overall.jct),
             *(_ratio(row.by_load[str(load)].jct) for load in LOADS),
             _ratio(row.overall.p99_wait),
+            _wait(row.overall),
             terminal.count(row.overall.stops),
             terminal.count(row.overall.baseline_stops),
             _finding(row.overall) if row.kind != "baseline" else "baseline",
@@ -154,6 +163,15 @@ def _ratio(estimate: Estimate | None) -> str:
     interval = estimate.interval
     bounds = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
     return f"{estimate.mean:.3f}{bounds}"
+
+
+def _wait(found: Verdict) -> str:
+    """Return the seconds, and by how many they are more or fewer than the baseline's."""
+    change = found.p99_wait_change
+    if change is None:
+        return f"{found.p99_wait_seconds:,.0f}"
+    bounds = "[{:+,.0f}, {:+,.0f}]".format(*change.interval) if change.interval else ""
+    return f"{found.p99_wait_seconds:,.0f} ({' '.join([f'{change.mean:+,.0f}', bounds]).strip()})"
 
 
 def _finding(found: Verdict) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
-from bireme.simulator.comparison import Estimate, draws, ratios
+from bireme.simulator.comparison import Estimate, draws, means, ratios
 from bireme.simulator.metrics import SimulationMetrics
 
 Finding: TypeAlias = Literal["better", "worse", "level", "too few", "unfinished"]
@@ -33,6 +33,8 @@ class Verdict:
         unfinished: Jobs of the candidate that never finished, over all worlds.
         fallbacks: Its decisions that the rules replaced, over all worlds.
         p99_wait_seconds, baseline_p99_wait_seconds: What ``p99_wait`` is the ratio of.
+        p99_wait_change: The first less the second, in seconds: it has an interval also where hardly
+            anybody waits, and a ratio of seconds to none has not.
     """
 
     worlds: int
@@ -45,6 +47,7 @@ class Verdict:
     fallbacks: int
     p99_wait_seconds: float = 0.0
     baseline_p99_wait_seconds: float = 0.0
+    p99_wait_change: Estimate | None = None
 
     @property
     def finding(self) -> Finding:
@@ -82,7 +85,8 @@ def verdict(
     blocks = list(dict.fromkeys(world.block for world in worlds))
     of = np.array([blocks.index(world.block) for world in worlds])
     ours, theirs = (_block_means(each, of, len(blocks)) for each in (runs, baseline))
-    jct, wait = ratios(ours, theirs, draws(len(blocks)))
+    drawn = draws(len(blocks))
+    jct, wait = ratios(ours, theirs, drawn)
     if jct is None:
         raise SettingError("a world has no finished job to compare by; give longer worlds")
     return Verdict(
@@ -96,6 +100,7 @@ def verdict(
         fallbacks=sum(run.fallbacks for run in runs),
         p99_wait_seconds=float(ours[:, 1].mean()),
         baseline_p99_wait_seconds=float(theirs[:, 1].mean()),
+        p99_wait_change=means(ours - theirs, drawn)[1],
     )
 
 

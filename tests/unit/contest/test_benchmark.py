@@ -22,6 +22,9 @@ RULES = (
 )
 
 
+SHIPPED = Path(module.__file__).parents[1] / "rl/checkpoints"
+
+
 def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
     """Long and short jobs, more than fit at a time."""
     del data
@@ -81,9 +84,8 @@ def test_an_interrupted_benchmark_ends_like_an_uninterrupted_one(tmp_path: Path)
 
 
 def test_two_trainings_of_a_policy_are_one_row(tmp_path: Path) -> None:
-    shipped = Path(module.__file__).parents[1] / "rl/checkpoints/learned-index"
     one = benchmark(tmp_path)
-    two = benchmark(tmp_path, *(["--checkpoint", f"learned-index={shipped}"] * 2))
+    two = benchmark(tmp_path, *(["--checkpoint", f"learned-index={SHIPPED / 'learned-index'}"] * 2))
     rows = [next(r for r in each["rows"] if r["name"] == "learned-index") for each in (one, two)]
     assert [row["seeds"] for row in rows] == [1, 2]
     assert rows[0]["overall"]["jct"]["mean"] != 1  # it is not the baseline itself
@@ -93,12 +95,11 @@ def test_two_trainings_of_a_policy_are_one_row(tmp_path: Path) -> None:
 def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
     tmp_path: Path,
 ) -> None:
-    folder = Path(module.__file__).parents[1] / "rl/checkpoints"
     small = "--blocks", "1", "--training-blocks", "1", "--rules", "fifo"
-    found = benchmark(tmp_path, *small, "--checkpoint", f"mine={folder / 'das'}")
+    found = benchmark(tmp_path, *small, "--checkpoint", f"mine={SHIPPED / 'das'}")
     rows = {row["name"]: row for row in found["rows"] if row["kind"] == "learned"}
     assert list(rows) == ["learned-index", "mine"]
-    assert rows["mine"]["policy"] == f"checkpoint:{folder / 'das'}"
+    assert rows["mine"]["policy"] == f"checkpoint:{SHIPPED / 'das'}"
     assert rows["mine"]["seeds"] == 1
     assert rows["mine"]["overall"]["jct"] != rows["learned-index"]["overall"]["jct"]
 
@@ -109,6 +110,14 @@ def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
         (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
         (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
         (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: x/card.json"),
+        (
+            [
+                "--family",
+                "tiny",
+                *(f"--checkpoint=mine={SHIPPED / name}" for name in ("a2c", "das")),
+            ],
+            "das decides orderer, placer, and mine=",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named(

@@ -51,6 +51,22 @@ def test_what_is_ahead_in_every_block_is_better(ours: float, finding: str) -> No
     assert judged("abcde", (ours,) * 5, (10,) * 5).finding == finding
 
 
+def test_where_hardly_anybody_waits_the_change_has_an_interval_and_the_ratio_has_not() -> None:
+    def waiting(*seconds: float) -> list[SimulationMetrics]:
+        return [
+            replace(run, wait_seconds=replace(run.wait_seconds, p99=each))
+            for run, each in zip(runs(*[10] * 5), seconds, strict=True)
+        ]
+
+    found = verdict(worlds("abcde"), waiting(0, 0, 0, 0, 20), waiting(10, 0, 0, 0, 0))
+    assert found.p99_wait is not None
+    assert found.p99_wait.interval is None, "a sample without the first block divides by nothing"
+    assert found.p99_wait_change is not None
+    assert found.p99_wait_change.mean == pytest.approx(2)
+    low, high = found.p99_wait_change.interval or (0, 0)
+    assert low < 0 < high
+
+
 def test_jobs_that_never_finish_decide_before_any_ratio() -> None:
     short = [replace(run, finished=run.jobs - 1) for run in runs(9, 9, 9, 9, 9)]
     found = verdict(worlds("abcde"), short, runs(10, 10, 10, 10, 10))
