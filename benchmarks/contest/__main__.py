@@ -62,14 +62,14 @@ def into_cards(
     made: Benchmark,
     commits: Mapping[str, str],
 ) -> None:
-    """Write the rows of every learned policy into its card in ``folder``.
+    """Write the rows of every learned policy that has a card in ``folder`` into that.
 
     ``commits`` has that of the sources that measured a family, where it is not that of ``made``.
     """
     rows: dict[str, list[BenchmarkRow]] = {}
     for each in found:
         for row in each.rows:
-            if row.kind == "learned":
+            if row.kind == "learned" and (folder / row.name).is_dir():
                 made_by = commits.get(each.family)
                 card_row = replace(_card_row(each, row.name), commit=made_by)
                 rows.setdefault(row.name, []).append(card_row)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.cli.benchmark import table
-from bireme.contest.benchmark import FamilyResult
+from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult
 from bireme.contest.families import LOADS, find
 from bireme.onnx.cards import Benchmark
 from bireme.simulator.reports.terminal import markdown_table, plural
@@ -15,11 +15,12 @@ _MORE: Final = (
     "play more;\nruns that are finished are kept in `--out` and not played again."
 )
 _SEVERAL: Final = (
-    "`$(NAME N)` stands for `--checkpoint NAME=runs/NAME-0`, `--checkpoint NAME=runs/NAME-1` and",
-    "so on to N - 1. The first is the checkpoint that comes with Bireme; the command of its card",
-    "makes the others with `--seed 1` to `--seed N - 1`.",
+    "`$(NAME N)` stands for `--checkpoint NAME=FOLDER` of N trainings. The first is the one that",
+    "comes with Bireme; `bireme train NAME` makes the others with `--seed 1` to `--seed N - 1`.",
     "",
 )
+_OWN: Final = "Of {}, which does not come with Bireme, all are made, with `--seed 1` to `--seed N`."
+_SHIPPED: Final = {**LEARNED, **LEARNED_ELASTIC}
 _PROSE: Final = Path(__file__).parent / "prose.md"
 
 
@@ -30,6 +31,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
     """
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     others = "".join(f" ({family} by {commit})" for family, commit in commits.items())
+    own = sorted({name for each in found for name in _trained(each)} - set(_SHIPPED))
     lines = [
         "# The benchmark: every policy beside the best tuned rule",
         "",
@@ -58,6 +60,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
         "```",
         "",
         *(_SEVERAL if any(map(_trained, found)) else ()),
+        *((_OWN.format(", ".join(own)), "") if own else ()),
         _MORE,
     ]
     return "\n".join(lines) + "\n"
@@ -74,8 +77,12 @@ def command_of(found: FamilyResult) -> str:
 
 
 def _trained(found: FamilyResult) -> dict[str, int]:
-    """Return the learned policies that were judged by several trainings, with their number."""
-    return {row.name: row.seeds for row in found.rows if row.seeds > 1}
+    """Return the learned policies whose checkpoints were named, with the number of trainings."""
+    return {
+        row.name: row.seeds
+        for row in found.rows
+        if row.seeds > 1 or (row.kind == "learned" and row.name not in _SHIPPED)
+    }
 
 
 def _overview(found: Sequence[FamilyResult]) -> list[str]:

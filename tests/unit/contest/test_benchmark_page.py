@@ -43,6 +43,7 @@ RESULT = FamilyResult(
         row("das", "learned", WORSE),
         row("rlpto", "learned", WORSE),
         row("learned-index", "learned", LEVEL),
+        row("mine", "learned", LEVEL),
     ],
 )
 
@@ -61,9 +62,16 @@ def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) 
     assert "| das | 1 | 1.300 [1.200, 1.400] |" in page
     assert f"`{LAS}`" in page
     command = "bireme benchmark --data $DATA --family rigid --blocks 5 --training-blocks 2"
-    assert f"{command} --rules tiresias-las --json rigid.json" in page
+    assert f"{command} --rules tiresias-las $(mine 1) --json rigid.json" in page
+    assert "Of mine, which does not come with Bireme" in page
     (family,) = json.loads((results.parent / "benchmark.json").read_text())["families"]
-    assert [each["finding"] for each in family["rows"]] == ["level", "worse", "worse", "level"]
+    assert [each["finding"] for each in family["rows"]] == [
+        "level",
+        "worse",
+        "worse",
+        "level",
+        "level",
+    ]
 
 
 def test_rows_go_into_cards_and_what_loses_is_called_research(
