@@ -4,14 +4,16 @@
 
 writes ``docs/results/learning/papers.md``. Files are what ``bireme evaluate --json`` wrote, called
 ``NAME.SHARD.json``; several with one NAME are shards. A NAME is a shipped checkpoint (``a2c``), or
-a recipe and the seed of its training (``a2c-paper-0``): each training has a column of its own.
+a recipe and the seed of its training (``a2c-paper-0``): each training has a column of its own. A
+column that is not named stays as it was: the JSON beside the page keeps them, since trainings take
+hours and their checkpoints are not shipped.
 """
 
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +46,11 @@ class Row:
     of: str = ""
     to: str = ""
     rule: str = ""
+
+    @property
+    def who(self) -> str:
+        """The rule, or what follows the name of a contender."""
+        return self.rule or self.of.lstrip("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,44 +160,70 @@ PAPERS: Final = (
     ),
 )
 
-Results = Mapping[str, Mapping[str, EvaluationResult]]
-"""By NAME and setting."""
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What was measured of one training.
+
+    Attributes:
+        cells: By :func:`_key` of the row, as they stand on the page.
+        commands: That measured it.
+    """
+
+    cells: Mapping[str, str]
+    commands: Sequence[str]
 
 
-def read(files: Sequence[Path]) -> tuple[Results, list[str]]:
-    """Return the results, shards joined, and the commands that measured them."""
+Columns = Mapping[str, Column]
+"""By NAME."""
+
+
+def read(files: Sequence[Path]) -> Columns:
+    """Return what ``bireme evaluate`` wrote into ``files``, shards joined."""
     shards: dict[str, dict[str, list[EvaluationResult]]] = defaultdict(lambda: defaultdict(list))
-    commands = []
+    commands: dict[str, list[str]] = defaultdict(list)
     for file in sorted(files):
         found = json.loads(file.read_text(encoding="utf-8"))
-        commands.append(found["command"])
+        name = file.name.partition(".json")[0].rpartition(".")[0]
+        commands[name].append(measuring(found["command"]))
         for each in map(EvaluationResult.from_json, found["settings"]):
-            shards[file.name.partition(".json")[0].rpartition(".")[0]][each.setting].append(each)
-    joined = {
-        name: {setting: merge(parts) for setting, parts in settings.items()}
-        for name, settings in shards.items()
-    }
-    return joined, commands
+            shards[name][each.setting].append(each)
+    columns = {}
+    for name, settings in shards.items():
+        joined = {setting: merge(parts) for setting, parts in settings.items()}
+        rows = [(row, joined.get(row.setting)) for paper in PAPERS for row in paper.rows]
+        cells = {_key(row): _cell(row, result) for row, result in rows if result is not None}
+        columns[name] = Column({key: cell for key, cell in cells.items() if cell}, commands[name])
+    return columns
 
 
-def table(paper: Paper, results: Results) -> tuple[list[str], list[list[str]]]:
+def kept(file: Path) -> Columns:
+    """Return the columns of the page that is beside ``file``; none where there is no page yet."""
+    if not file.exists():
+        return {}
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return {name: Column(**column) for name, column in found.items()}
+
+
+def table(paper: Paper, columns: Columns) -> tuple[list[str], list[list[str]]]:
     """Return head and rows; a cell without a measurement is empty."""
-    trainings = sorted(name for name in results if name.rpartition("-")[0] == paper.own)
-    columns = [*(name for name in paper.variants if name in results), *trainings]
-    head = ["setting", "metric", "", "paper", *columns]
+    trainings = sorted(name for name in columns if name.rpartition("-")[0] == paper.own)
+    shown = [*(name for name in paper.variants if name in columns), *trainings]
+    head = ["setting", "metric", "", "paper", *shown]
     rows = []
     for row in paper.rows:
-        cells = [_cell(row, results[name].get(row.setting)) for name in columns]
+        cells = [columns[name].cells.get(_key(row), "") for name in shown]
         if any(cells):
             metric = row.metric.replace("_", " ") + (f" to {row.to}'s" if row.to else "")
-            who = row.rule or row.of.lstrip("-")
-            rows.append([row.setting, metric, who, row.published, *cells])
+            rows.append([row.setting, metric, row.who, row.published, *cells])
     return head, rows
 
 
-def _cell(row: Row, result: EvaluationResult | None) -> str:
-    if result is None:
-        return ""
+def _key(row: Row) -> str:
+    return " ".join(filter(None, (row.setting, row.metric, row.to, row.who)))
+
+
+def _cell(row: Row, result: EvaluationResult) -> str:
     own = row.rule or f"{result.checkpoint}{row.of}"
     if own not in result.runs[result.seeds[0]]:
         return ""  # a beta that the variant was not trained for
@@ -206,23 +239,27 @@ def _shown(found: Estimate, written: Callable[[float], str]) -> str:
     return f"{written(found.mean)} [{written(found.low)}, {written(found.high)}]"
 
 
-def page(results: Results, commands: Sequence[str]) -> str:
+def page(columns: Columns) -> str:
     opening, method = _PROSE.read_text(encoding="utf-8").split(_SPLIT)
     lines = [opening.strip(), ""]
     for paper in PAPERS:
-        head, rows = table(paper, results)
+        head, rows = table(paper, columns)
         if rows:
             lines += [f"## {paper.title}", "", *markdown_table(head, rows), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
-    return "\n".join([*lines, "```sh", *dict.fromkeys(map(measuring, commands)), "```"]) + "\n"
+    commands = [command for name in sorted(columns) for command in columns[name].commands]
+    return "\n".join([*lines, "```sh", *dict.fromkeys(commands), "```"]) + "\n"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the page; exits with a message where no file is named."""
+    """Write the page and its columns; exits with a message where no file is named."""
     if not arguments:
         sys.exit("usage: python -m benchmarks.learning.papers RESULTS.json...; name at least one")
-    results, commands = read([Path(file) for file in arguments])
-    PAGE.write_text(page(results, commands), encoding="utf-8")
+    numbers = PAGE.with_suffix(".json")
+    columns = {**kept(numbers), **read([Path(file) for file in arguments])}
+    written = {name: asdict(columns[name]) for name in sorted(columns)}
+    numbers.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(columns), encoding="utf-8")
 
 
 if __name__ == "__main__":
