@@ -112,3 +112,18 @@ class Evolution:
         # Rounding may make it singular; then it stays as it was for this generation.
         if values[0] > 0 and values[-1] < _MOST_CONDITION * values[0]:
             self._covariance = (covariance + covariance.T) / 2
+
+
+def mean_over_cases(losses: FloatArray) -> FloatArray:
+    """Return the loss of each draw, shape (draws,), of ``losses`` of shape (draws, cases).
+
+    An infinite loss is that of a draw that failed: it is worse by 1 than the worst that did not. A
+    case in which all failed tells nothing of them and is left out, or one such case would make all
+    draws of its generation equal, and the next step random.
+    """
+    is_finite = np.isfinite(losses)
+    told = losses[:, is_finite.any(axis=0)]
+    if not told.shape[1]:
+        return np.zeros(len(losses))
+    worst = np.where(np.isfinite(told), told, -math.inf).max(axis=0)
+    return np.asarray(np.where(np.isfinite(told), told, worst + 1).mean(axis=1))

@@ -25,7 +25,7 @@ from bireme.rl.index_weights import (
     shipped_weights,
     write_checkpoint,
 )
-from bireme.training.evolution import Evolution
+from bireme.training.evolution import Evolution, mean_over_cases
 
 POPULATION: Final = 8
 WORLDS: Final = 4
@@ -60,7 +60,7 @@ def evolve(
         drawn = [candidate_of(bounded(row), start, folder) for row in evolution.ask()]
         runs = players([(candidate, world) for candidate in drawn for world in chosen])
         losses = np.array([loss(run) for run in runs]).reshape(len(drawn), len(chosen))
-        evolution.tell(losses.mean(axis=1))
+        evolution.tell(mean_over_cases(losses))
     return bounded(evolution.mean)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray
-from bireme.training.evolution import Evolution
+from bireme.training.evolution import Evolution, mean_over_cases
 
 SIZE = 6
 
@@ -88,3 +88,18 @@ def test_a_search_that_was_broken_off_goes_on_as_if_it_had_not_been() -> None:
     run(resumed, 5)  # so that its generator has drawn as much
     resumed.load_state_dict(broken.state_dict())
     assert np.array_equal(run(broken, 5), run(resumed, 5))
+
+
+def test_a_case_that_no_draw_can_finish_tells_nothing_of_them() -> None:
+    losses = np.array([[1.0, np.inf, 4.0], [2.0, np.inf, 1.0], [3.0, np.inf, np.inf]])
+    # The last is worse in the third case than the worst that finished there, and by no more than 1.
+    assert mean_over_cases(losses) == pytest.approx([2.5, 1.5, 4.0])
+    assert mean_over_cases(np.full((3, 2), np.inf)) == pytest.approx([0, 0, 0])
+
+
+def test_a_search_goes_on_where_one_of_its_cases_can_never_be_finished() -> None:
+    search = evolution(start=2.0)
+    for _ in range(120):
+        drawn = search.ask()
+        search.tell(mean_over_cases(np.array([[sphere(row), np.inf] for row in drawn])))
+    assert sphere(search.mean) < 1e-6

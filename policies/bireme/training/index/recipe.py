@@ -28,7 +28,7 @@ from bireme.rl.components import ScoredOrderer
 from bireme.rl.encoders.index import IndexGangs
 from bireme.simulator.physics.model import Physics
 from bireme.training.algorithm import Callback, LearningProgress
-from bireme.training.evolution import Evolution
+from bireme.training.evolution import Evolution, mean_over_cases
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.index import evaluation
 from bireme.training.index.environment import (
@@ -176,7 +176,8 @@ class IndexSearch:
             # 1. Draw parameters around the mean, and the cases that score all of them.
             drawn, cases = self._evolution.ask(), self._cases.drawn(self._generator)
             # 2. Simulate every draw on every case.
-            losses = np.array([mean_loss(IndexNetwork(row), cases) for row in drawn])
+            played = np.array([losses_of(IndexNetwork(row), cases) for row in drawn])
+            losses = mean_over_cases(played)
             # 3. Move the mean towards the draws with the lower losses.
             self._evolution.tell(losses)
             self.network.values.copy_(torch.from_numpy(self._evolution.mean))
@@ -189,7 +190,7 @@ class IndexSearch:
     def validation(self) -> Callable[[], float]:
         """Return the loss of the network as it is, on fixed cases."""
         cases = self._cases.validated()
-        return lambda: mean_loss(self.network, cases)
+        return lambda: float(np.mean(losses_of(self.network, cases)))
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -206,10 +207,10 @@ class IndexSearch:
         self.updates = state["updates"]
 
 
-def mean_loss(network: IndexNetwork, cases: Sequence[World]) -> float:
-    """Return the loss of ``network``, mean over ``cases``."""
+def losses_of(network: IndexNetwork, cases: Sequence[World]) -> list[float]:
+    """Return the loss of ``network`` in each of ``cases``."""
     orderer = IndexOrderer(network)
-    return float(np.mean([loss(play(each, orderer)) for each in cases]))
+    return [loss(play(each, orderer)) for each in cases]
 
 
 class IndexRecipe:
