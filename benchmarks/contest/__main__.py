@@ -6,6 +6,7 @@ come with Bireme.
 """
 
 import argparse
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -21,6 +22,7 @@ from benchmarks.contest.page import command_of, markdown
 from bireme.contest.benchmark import FamilyResult
 from bireme.onnx.cards import CARD_FILE, Benchmark, BenchmarkRow, encode
 from bireme.onnx.checkpoints import read_card
+from bireme.registry import CHECKPOINT
 from bireme.rl.lookup import FOLDER
 
 _PACKAGES: Final = ("bireme", "numpy", "onnxruntime")
@@ -29,7 +31,7 @@ _PACKAGES: Final = ("bireme", "numpy", "onnxruntime")
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     found = [
-        msgspec.convert(_without_finding(each), FamilyResult)
+        _named(msgspec.convert(_without_finding(each), FamilyResult))
         for file in options.files
         for each in json.loads(file.read_text("utf-8"))["families"]
     ]
@@ -101,6 +103,15 @@ def _card_row(found: FamilyResult, policy: str) -> BenchmarkRow:
 def _without_finding(family: dict[str, object]) -> dict[str, object]:
     """Return ``family`` as the benchmark made it: findings follow from the rest."""
     return {name: value for name, value in family.items() if name != "command"}
+
+
+def _named(found: FamilyResult) -> FamilyResult:
+    """Return ``found`` without the folders of checkpoints, which are those of one machine."""
+    rows = [
+        dataclasses.replace(row, policy=row.name) if CHECKPOINT in row.policy else row
+        for row in found.rows
+    ]
+    return dataclasses.replace(found, rows=rows)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
