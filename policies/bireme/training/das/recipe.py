@@ -171,7 +171,7 @@ class DasPaperRecipe(DasRecipe):
             envs=32,
             jobs=80,
             copied=0,
-            stages={("small", "medium"): 250_000},
+            stages={("small", "medium"): sum(FULL.stages.values())},
             validated={"small": 32, "medium": 16},
             every=40,
             patience=1000,

@@ -113,7 +113,7 @@ class PaperRecipe(RlptoRecipe):
     name = "rlpto-paper"
     summary = "RLPTO by the paper's own rules: reward of equation 5, critic, TD error, 0.99 a step"
     schedules: Mapping[str, Schedule] = {
-        "full": Schedule(envs=48, steps=800_000, validated=4, every=40),
+        "full": Schedule(envs=48, steps=FULL.steps, validated=4, every=40),
         "smoke": Schedule(envs=12, steps=800, validated=1, every=1),
     }
     evaluated = (5e-5, *evaluation.EVALUATED_BETAS)
