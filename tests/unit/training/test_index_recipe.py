@@ -76,6 +76,14 @@ def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
 
 
 @needs_data
+def test_a_job_that_is_wider_than_the_whole_thinned_cluster_is_no_part_of_the_case() -> None:
+    # On day 21 one of these 71 jobs asks for more GPUs than the one node that the others load.
+    world = environment.case(DATA, "training", 21.0, slice(0, None, 10), 0.9, CHARGED)
+    assert (len(world.nodes), len(world.trace.jobs)) == (1, 70)
+    assert environment.play(world, make_orderer("fifo")).unfinished == 0
+
+
+@needs_data
 def test_a_smoke_run_writes_a_checkpoint_that_beats_fifo_on_later_days(
     trained: Checkpoint,
 ) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from bireme import registry
 from bireme.contest.families import PHILLY_DAYS, history_before, philly_jobs
 from bireme.contest.worlds import Part, World, world_of
+from bireme.core.gpus import GPU
 from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.loads import DAY, stretch
@@ -74,9 +75,12 @@ def thinned(
     physics: Physics,
     part: Part,
 ) -> World:
-    """Return the jobs that ``take`` keeps of so many ``days``, on the cluster they load."""
+    """Return the jobs that ``take`` keeps of so many ``days``, on the cluster they load.
+
+    Without those that are wider than the whole cluster: they would never end.
+    """
     block = f"{trace.name}, day {begin_days:g}"
-    return world_of(
+    world = world_of(
         stretch(trace, 0, begin_days, days, take),
         load,
         name=f"{block}, jobs {take.start}::{take.step}, load {load}",
@@ -86,3 +90,6 @@ def thinned(
         # as many as a thinned cluster runs
         history=history_before(trace, begin_days, take.step),
     )
+    most = sum(node.allocatable.get(GPU, 0) for node in world.nodes)
+    fitting = tuple(job for job in world.trace.jobs if job.gpus <= most)
+    return replace(world, trace=replace(world.trace, jobs=fitting))
