@@ -66,11 +66,12 @@ def into_cards(
 ) -> None:
     """Write the rows of every learned policy that has a card in ``folder`` into that.
 
-    ``commits`` has that of the sources that measured a family, where it is not that of ``made``.
+    Only of results that skipped no blocks, one a family. ``commits`` has that of the sources that
+    measured a family, where it is not that of ``made``.
     """
     rows: dict[str, list[BenchmarkRow]] = {}
     for each in found:
-        for row in each.rows:
+        for row in each.rows if not each.skipped else ():
             if row.kind == "learned" and (folder / row.name).is_dir():
                 made_by = commits.get(each.family)
                 card_row = replace(_card_row(each, row.name), commit=made_by)
@@ -125,8 +126,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         type=lambda text: tuple(text.split("=", 1)),
-        metavar="FAMILY=ID",
-        help="of the sources that measured one family, where they are others",
+        metavar="NAME=ID",
+        help="of the sources that measured NAME.json, where they are others",
     )
     parser.add_argument("--into-cards", action="store_true", help="write the cards' rows as well")
     parser.add_argument(

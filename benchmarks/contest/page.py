@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bireme.cli.benchmark import table
+from bireme.cli.benchmark import blocks, table
 from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult
 from bireme.contest.families import LOADS, find
 from bireme.onnx.cards import Benchmark
-from bireme.simulator.reports.terminal import markdown_table, plural
+from bireme.simulator.reports.terminal import markdown_table
 
 _MORE: Final = (
     "The same commands with a larger `--blocks` and `--training-blocks`, and without `--rules`, "
@@ -25,12 +25,14 @@ _PROSE: Final = Path(__file__).parent / "prose.md"
 
 
 def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[str, str]) -> str:
-    """Return the page of ``found``.
+    """Return the page of ``found``; what skipped blocks has a section, and no column in one table.
 
-    ``commits`` has that of the sources that measured a family, where it is not that of ``made``.
+    ``commits`` has that of the sources that measured a result (:func:`name_of`), where it is not
+    that of ``made``.
     """
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
-    others = "".join(f" ({family} by {commit})" for family, commit in commits.items())
+    others = "".join(f" ({name} by {commit})" for name, commit in commits.items())
+    files = " ".join(f"{name_of(each)}.json" for each in found)
     own = sorted({name for each in found for name in _trained(each)} - set(_SHIPPED))
     lines = [
         "# The benchmark: every policy beside the best tuned rule",
@@ -43,7 +45,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
         "",
         "Mean completion time over that of the best tuned rule, with 95 % intervals.",
         "",
-        *_overview(found),
+        *_overview([each for each in found if not each.skipped]),
         "",
     ]
     for each in found:
@@ -55,8 +57,8 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
         "`$DATA` is a folder with the traces:",
         "",
         "```sh",
-        *(f"{command_of(each)} --json {each.family}.json" for each in found),
-        f"python -m benchmarks.contest {' '.join(f'{f.family}.json' for f in found)} --into-cards",
+        *(f"{command_of(each)} --json {name_of(each)}.json" for each in found),
+        f"python -m benchmarks.contest {files} --into-cards",
         "```",
         "",
         *(_SEVERAL if any(map(_trained, found)) else ()),
@@ -66,14 +68,21 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
     return "\n".join(lines) + "\n"
 
 
+def name_of(found: FamilyResult) -> str:
+    """Return the name of a result: its family, and how many blocks it skipped."""
+    return f"{found.family}-after-{found.skipped}" if found.skipped else found.family
+
+
 def command_of(found: FamilyResult) -> str:
     """Return the command that measures ``found`` again."""
-    blocks = f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
+    scope = f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
+    scope += f" --skip-blocks {found.skipped}" if found.skipped else ""
+    learned = "" if any(row.kind == "learned" for row in found.rows) else ' --learned ""'
     tuned = [each.rule for each in found.tunings]
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
     trained = "".join(f" $({name} {count})" for name, count in _trained(found).items())
-    return f"bireme benchmark --data $DATA --family {found.family} {blocks}{rules}{trained}"
+    return f"bireme benchmark --data $DATA --family {found.family} {scope}{rules}{learned}{trained}"
 
 
 def _trained(found: FamilyResult) -> dict[str, int]:
@@ -112,14 +121,15 @@ def _short(kind: str, name: str) -> str:
 def _family(found: FamilyResult) -> list[str]:
     head, rows = table(found)
     few, many = found.nodes
+    again = f", {blocks(found)}" if found.skipped else ""
     tuned = [[t.rule, f"`{t.best}`", str(t.tried), f"{t.loss:.4f}"] for t in found.tunings]
     played = (
         f"{found.says[0].upper()}{found.says[1:]}. Split: {found.split}. Played: "
-        f"{plural(found.blocks, 'block')}, {found.worlds} test worlds, {found.jobs:,} jobs, {few} "
+        f"{blocks(found)}, {found.worlds} test worlds, {found.jobs:,} jobs, {few} "
         f"to {many} nodes."
     )
     return [
-        f"## {found.family.capitalize()}",
+        f"## {found.family.capitalize()}{again}",
         "",
         played,
         "",

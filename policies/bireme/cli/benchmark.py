@@ -7,15 +7,16 @@ so that the same command goes on where it was stopped.
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, write_results
-from bireme.contest.benchmark import FamilyResult, Scope, judge
+from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult, Scope, judge
 from bireme.contest.candidates import parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
 from bireme.contest.runs import Runs
 from bireme.contest.verdicts import Verdict
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, nearest
 from bireme.registry import CHECKPOINT
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports import terminal
@@ -46,6 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="test the first N blocks of a family, each at three loads; default: %(default)s",
     )
     add(
+        "--skip-blocks",
+        type=partial(whole, least=0),
+        default=0,
+        metavar="N",
+        help="leave out the first N test blocks, such as those that were looked at before; "
+        "default: 0",
+    )
+    add(
         "--training-blocks",
         type=whole,
         default=Scope().training_blocks,
@@ -57,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="NAMES",
         help="tune these orderers only, with commas between; default: all of a family",
+    )
+    add(
+        "--learned",
+        metavar="NAMES",
+        help="judge these learned policies of those that come with Bireme, with commas between, "
+        "'' for none; default: all",
     )
     add(
         "--checkpoint",
@@ -124,17 +139,40 @@ def _scope(options: argparse.Namespace) -> Scope:
                     f"{', '.join(first)}; seeds decide the same parts, so give it another name"
                 )
         seeds.append(Path(folder))
-    rules = [name.strip() for name in options.rules.split(",") if name.strip()]
-    return Scope(options.training_blocks, options.blocks, rules, folders)
+    learned = None if options.learned is None else _names(options.learned)
+    with naming("--learned"):
+        for name in learned or ():
+            if name not in (known := {**LEARNED, **LEARNED_ELASTIC}):
+                raise SettingError(
+                    f"no learned policy is called {name!r}; {nearest(name, sorted(known))}"
+                )
+    return Scope(
+        training_blocks=options.training_blocks,
+        test_blocks=options.blocks,
+        skipped_blocks=options.skip_blocks,
+        rules=_names(options.rules),
+        learned=learned,
+        checkpoints=folders,
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _text(found: FamilyResult) -> str:
     title = (
         f"{found.family}: {found.says}\n  {found.split}\n  {found.jobs:,} jobs in "
-        f"{terminal.plural(found.worlds, 'test world')} of {terminal.plural(found.blocks, 'block')}"
+        f"{terminal.plural(found.worlds, 'test world')} of {blocks(found)}"
     )
     head, rows = table(found)
     return "\n".join([title, "", *aligned([head, *rows])])
+
+
+def blocks(found: FamilyResult) -> str:
+    """Return how many blocks were played, and after which."""
+    after = f" after the first {found.skipped}" if found.skipped else ""
+    return f"{terminal.plural(found.blocks, 'block')}{after}"
 
 
 def table(found: FamilyResult) -> tuple[list[str], list[list[str]]]:

@@ -45,7 +45,10 @@ class Scope:
 
     Attributes:
         training_blocks, test_blocks: Blocks, each at three loads.
+        skipped_blocks: Test blocks that come before them and are not played.
         rules: Orderers that are tuned; empty for all of the family.
+        learned: Learned policies that are judged, of those that come with Bireme; None for all of
+            the family.
         checkpoints: Folders of trainings by name. Those of a learned policy that comes with Bireme
             are judged in its place, so name all seeds, the shipped one too; any other name gets a
             row of its own, and decides the parts that its first checkpoint has.
@@ -53,7 +56,9 @@ class Scope:
 
     training_blocks: int = 4
     test_blocks: int = 12
+    skipped_blocks: int = 0
     rules: Sequence[str] = ()
+    learned: Sequence[str] | None = None
     checkpoints: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
 
@@ -91,6 +96,7 @@ class FamilyResult:
     """The benchmark's table of one family; the first of ``rows`` is the baseline.
 
     Attributes:
+        skipped: Test blocks before those that were played.
         jobs: In all test worlds.
         nodes: Fewest and most of a test world.
     """
@@ -105,6 +111,7 @@ class FamilyResult:
     jobs: int
     nodes: tuple[int, int]
     rows: Sequence[Row]
+    skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, with what each verdict finds."""
@@ -124,7 +131,8 @@ def judge(
     """Return the table of ``family``; ``on_stage`` is told what is played next.
 
     Raises:
-        SettingError: a file of the family is missing, or a checkpoint cannot be used.
+        SettingError: a file of the family is missing, all its test blocks are skipped, or a
+            checkpoint cannot be used.
         SimulationError: a run failed.
     """
     if scope.rules:
@@ -136,10 +144,11 @@ def judge(
                 f"{known}"
             )
         family = replace(family, rules=rules)
+    # before hours of tuning, which it has no part in
+    worlds = _test_worlds(data, family.name, scope)
     training = tuning_worlds(data, family.name, "training", scope.training_blocks)
     on_stage(f"{family.name}: {len(family.rules)} rules on {len(training)} training worlds")
     tunings, best = _tuned(family, training, players)
-    worlds = test_worlds(data, family.name, scope.test_blocks)
     contenders = _contenders(family, best, scope)
     on_stage(f"{family.name}: {len(contenders)} policies on {len(worlds)} test worlds")
     baseline = list(players([(best, world) for world in worlds]))
@@ -169,7 +178,19 @@ def judge(
         jobs=sum(len(world.trace.jobs) for world in worlds),
         nodes=(min(len(w.nodes) for w in worlds), max(len(w.nodes) for w in worlds)),
         rows=rows,
+        skipped=scope.skipped_blocks,
     )
+
+
+def _test_worlds(data: Path, family: str, scope: Scope) -> list[World]:
+    worlds = test_worlds(data, family, scope.skipped_blocks + scope.test_blocks)
+    blocks = list(dict.fromkeys(world.block for world in worlds))
+    left = blocks[scope.skipped_blocks :]
+    if not left:
+        raise SettingError(
+            f"all {len(blocks)} test blocks of family {family} are skipped; skip fewer than that"
+        )
+    return [world for world in worlds if world.block in left]
 
 
 def _where(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:
@@ -203,6 +224,8 @@ def _contenders(
     shipped = {**LEARNED, **LEARNED_ELASTIC}
     own = {name: tuple(parts_at(at[0])) for name, at in texts.items() if name not in shipped}
     learned = LEARNED_ELASTIC if family.is_elastic else LEARNED
+    if scope.learned is not None:
+        learned = {name: parts for name, parts in learned.items() if name in scope.learned}
     for name, parts in {**learned, **own}.items():
         seeds = [_replaced(best, parts, text) for text in texts.get(name, [name])]
         found.append((name, "learned", seeds))

@@ -9,11 +9,12 @@ import pytest
 
 from bireme.cli import main
 from bireme.contest import benchmark as module
-from bireme.contest import runs
-from bireme.contest.candidates import Rule
+from bireme.contest import runs, tuning
+from bireme.contest.candidates import Candidate, Rule
 from bireme.contest.families import FAMILIES, LOADS, Family
 from bireme.contest.worlds import Part, World, world_of
 from bireme.simulator.loads import made
+from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.traces.sources import read_trace
 
 RULES = (
@@ -104,11 +105,36 @@ def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
     assert rows["mine"]["overall"]["jct"] != rows["learned-index"]["overall"]["jct"]
 
 
+def test_skipped_blocks_and_policies_are_not_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played, play = set[str](), tuning.play
+
+    def noted(candidate: Candidate, world: World) -> SimulationMetrics:
+        played.add(world.block)
+        return play(candidate, world)
+
+    monkeypatch.setattr(runs, "play", noted)
+    small = "--training-blocks", "1", "--rules", "fifo"
+    found = benchmark(tmp_path, *small, "--blocks", "2", "--skip-blocks", "3", "--learned", "")
+    assert (found["blocks"], found["skipped"]) == (2, 3)
+    assert played == {"seed 0", "seed 103", "seed 104"}, "the training's, and the last two"
+    assert {row["kind"] for row in found["rows"]} == {"baseline", "default", "ceiling"}
+
+    all_of_it = ["--family", "tiny", "--skip-blocks", "50", "--out", str(tmp_path)]
+    assert main(["benchmark", *all_of_it]) == 1
+    assert "all 50 test blocks of family tiny are skipped" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
         (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
+        (
+            ["--family", "tiny", "--learned", "dsa"],
+            "argument --learned: no learned policy is called",
+        ),
         (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: x/card.json"),
         (
             [

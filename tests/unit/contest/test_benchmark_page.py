@@ -76,6 +76,26 @@ def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) 
     ]
 
 
+def test_blocks_after_those_of_the_table_have_a_section_of_their_own(results: Path) -> None:
+    fresh = replace(
+        RESULT,
+        skipped=5,
+        blocks=40,
+        rows=[row(LAS, "baseline", LEVEL), row("default", "default", WORSE)],
+    )
+    second = results.parent / "second.json"
+    second.write_text(json.dumps({"families": [fresh.to_json()]}))
+    commits = ("--commit", "a" * 40, "--commit-of", "rigid-after-5=later")
+    write([str(results), str(second), "--out", str(results.parent), *commits])
+    page = (results.parent / "benchmark.md").read_text()
+    assert "| policy | rigid |\n" in page, "one column"
+    assert "## Rigid, 40 blocks after the first 5\n" in page
+    assert "(rigid-after-5 by later)" in page
+    command = "bireme benchmark --data $DATA --family rigid --blocks 40 --training-blocks 2"
+    options = '--skip-blocks 5 --rules tiresias-las --learned ""'
+    assert f"{command} {options} --json rigid-after-5.json" in page
+
+
 def test_rows_go_into_cards_and_what_loses_is_called_research(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
