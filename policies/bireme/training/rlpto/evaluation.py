@@ -157,7 +157,10 @@ class RlptoValidation:
         betas: Sequence[float] = environment.BETAS,
         pays: environment.Pays = "priced",
     ) -> None:
-        """Make ``count`` environments of each table and beta; ``note`` gets accuracy and time."""
+        """Make ``count`` environments of each table and beta.
+
+        ``note`` gets accuracy, time and training reward, each beside those of the rule.
+        """
         self._policy, self._note = policy, note
         configs = [environment.CONFIGS[name] for name in TABLES]
         envs = count * len(configs) * len(betas)
@@ -173,6 +176,8 @@ class RlptoValidation:
         rule_minutes = self._rule[2]
         self._note("points_above_the_rule", 100 * float(accuracy.mean()))
         self._note("time_ratio", 1 + float((minutes / rule_minutes).mean()))
+        self._note("reward", float(found[0].mean()))
+        self._note("reward_of_the_rule", float(self._rule[0].mean()))
         return float((earned / rule_minutes).mean())
 
 

@@ -70,7 +70,7 @@ def test_an_untrained_policy_is_judged_worse_than_the_rule() -> None:
     torch.manual_seed(0)
     notes: dict[str, float] = {}
     assert RlptoValidation(RlptoPolicy(), SMOKE.validated, notes.__setitem__)() < -0.5
-    assert set(notes) == {"points_above_the_rule", "time_ratio"}
+    assert set(notes) == {"points_above_the_rule", "time_ratio", "reward", "reward_of_the_rule"}
 
 
 def test_the_network_is_indifferent_to_the_order_of_tasks_and_to_empty_slots() -> None:
