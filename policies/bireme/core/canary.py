@@ -91,7 +91,7 @@ class Deciders:
         ranked = self._policy.order(gangs, snapshot)
         if not self._by_name:
             return ranked
-        claims = {entry.gang.uid: entry.preemption_priority for entry in ranked}
+        claims = {entry.gang.uid: entry for entry in ranked}
         deciders = [self._of(entry.gang) for entry in ranked]
         for canary in self._by_name.values():
             places = [at for at, decider in enumerate(deciders) if decider is canary]
@@ -101,8 +101,11 @@ class Deciders:
             for at, entry in zip(places, own, strict=True):
                 ranked[at] = replace(
                     entry,
-                    preemption_priority=claims[entry.gang.uid],
-                    canary_claim=CanaryClaim(canary.name, entry.preemption_priority),
+                    preemption_priority=claims[entry.gang.uid].preemption_priority,
+                    stop_priority=claims[entry.gang.uid].stop_priority,
+                    canary_claim=CanaryClaim(
+                        canary.name, entry.preemption_priority, entry.stop_priority
+                    ),
                 )
         return ranked
 

@@ -73,7 +73,8 @@ class CheckedOrderer:
             is_whole = {id(e.gang) for e in ranked} == {id(g) for g in gangs}
             is_sound = all(
                 math.isfinite(e.score)
-                and (e.preemption_priority is None or not math.isnan(e.preemption_priority))
+                and not math.isnan(e.preemption_priority or 0.0)
+                and not math.isnan(e.stop_priority or 0.0)
                 for e in ranked
             )
         except Exception as error:  # a policy may raise anything

@@ -55,10 +55,12 @@ class CanaryClaim:
     Attributes:
         canary: Its name.
         priority: The preemption priority in its own order; None where it never stops gangs.
+        stop_priority: The same against gangs that would stop; as in :class:`Ranked`.
     """
 
     canary: str
     priority: float | None
+    stop_priority: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Ranked:
         preemption_priority: Running gangs make room only for gangs that come before them in the
             order and have a strictly higher preemption priority. It must not grow by waiting alone,
             or two gangs would stop each other in turn. None where the orderer never stops gangs.
+        stop_priority: The same against gangs that would stop and not only shrink; None: no other
+            than ``preemption_priority``, which it never exceeds. It may grow by waiting.
         canary_claim: Of two gangs of one canary, one makes room for the other only where this is
             higher as well. None for gangs for which no canary decides.
     """
@@ -79,6 +83,7 @@ class Ranked:
     # Called on demand: most gangs are never asked about.
     why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
     preemption_priority: float | None = None
+    stop_priority: float | None = None
     canary_claim: CanaryClaim | None = field(default=None, compare=False)
 
     @property

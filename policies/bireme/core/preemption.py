@@ -4,8 +4,9 @@ Candidates are asked by :class:`CandidateKind`, among those of a kind first the 
 opportunistically, then the lowest preemption priority, then the most recent start. A running gang
 shrinks or stops only for one that comes before it in the policy's order *and* has a strictly higher
 preemption priority (of two gangs of one canary, also by the canary's own claim), or whose queue
-takes back its guarantee. What an elastic gang holds beyond the size it asked for, or beyond what
-the sizer wants, it gives up for any gang that waits.
+takes back its guarantee. An orderer may ask for more where a gang would stop (``stop_priority`` of
+:class:`~bireme.core.policy.Ranked`). What an elastic gang holds beyond the size it asked for, or
+beyond what the sizer wants, it gives up for any gang that waits.
 
 A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
 comes before it and is the first that is blocked, whatever their priorities.
@@ -93,11 +94,13 @@ class Candidate:
 class _Reach:
     """Bounds on the candidates of a gang: lower in priority, later in order, not longer overdue.
 
-    ``overrides`` tells whether budgets do not hold against the priority of the gang; ``claim`` is
-    what a canary gives it against the canary's other gangs.
+    ``stops`` is the priority against gangs that would stop. ``overrides`` tells whether budgets do
+    not hold against the priority of the gang; ``claim`` is what a canary gives it against the
+    canary's other gangs.
     """
 
     priority: float
+    stops: float
     place: int
     overdue: float
     overrides: bool = False
@@ -112,11 +115,13 @@ class _Reach:
     def covers(self, other: "_Reach") -> bool:
         return (
             self.priority >= other.priority
+            and self.stops >= other.stops
             and self.place <= other.place
             and self.overdue >= other.overdue
             and self.overrides >= other.overrides
             # Both are of one queue, so of one canary.
             and _height(self.claim) >= _height(other.claim)
+            and _height(self.claim, stops=True) >= _height(other.claim, stops=True)
         )
 
 
@@ -272,10 +277,11 @@ class Preemptor:
     def _reach(self, waiting: Ranked) -> _Reach:
         place, entry = self.order.places[waiting.gang.uid]
         if entry.preemption_priority is None or not self._may_stop_others(waiting):
-            return _Reach(-math.inf, len(self.order.ranked), 0.0)
+            return _Reach(-math.inf, -math.inf, len(self.order.ranked), 0.0)
         late = self._overdue_seconds(entry.gang)
         overrides = entry.gang.priority >= self.snapshot.settings.budget_override_priority
-        return _Reach(entry.preemption_priority, place, late, overrides, entry.canary_claim)
+        stops = _least_of(entry.preemption_priority, entry.stop_priority)
+        return _Reach(entry.preemption_priority, stops, place, late, overrides, entry.canary_claim)
 
     def _overdue_seconds(self, gang: Gang) -> float:
         return math.inf if gang.displaced else self.snapshot.overdue_seconds(gang)
@@ -291,9 +297,9 @@ class Preemptor:
         # A gang that started past its wait bound would go before all others again, so it is not
         # stopped for one that is less overdue.
         above = (
-            (candidates.priority < reach.priority)
+            (candidates.priority < np.where(candidates.stops, reach.stops, reach.priority))
             & (candidates.place > reach.place)
-            & ((candidates.overdue <= reach.overdue) | (candidates.kind < CandidateKind.STOP))
+            & ((candidates.overdue <= reach.overdue) | ~candidates.stops)
         )
         if reach.claim is not None:
             above &= candidates.yield_to(reach.claim)
@@ -620,13 +626,13 @@ class Candidates:
         """Return whose gang the canary of ``claim``, if it is one of its own, puts below it."""
         gangs = (self._table.gangs[at].gang for at in self._gangs.tolist())
         theirs = (self._order.places[gang.uid][1].canary_claim for gang in gangs)
-        height, count = _height(claim), len(self)
+        heights, count = (_height(claim), _height(claim, stops=True)), len(self)
         return np.fromiter(
             (
                 each is None
                 or each.canary != claim.canary
-                or (each.priority is not None and each.priority < height)
-                for each in theirs
+                or (each.priority is not None and each.priority < heights[stops])
+                for each, stops in zip(theirs, self.stops.tolist(), strict=True)
             ),
             np.bool_,
             count,
@@ -639,6 +645,11 @@ class Candidates:
     def note_chosen(self, chosen: Sequence[int]) -> None:
         """Take note that the gangs of these candidates make room."""
         self.is_of_chosen |= np.isin(self._gangs, self._gangs[chosen])
+
+    @property
+    def stops(self) -> BoolArray:
+        """Which candidates are gangs that would stop, shape (candidates,)."""
+        return self.kind >= CandidateKind.STOP
 
     @property
     def leaving(self) -> list[int]:
@@ -674,11 +685,17 @@ class Candidates:
         return self._of[uids]
 
 
-def _height(claim: CanaryClaim | None) -> float:
+def _height(claim: CanaryClaim | None, *, stops: bool = False) -> float:
     """Return what a claim may be compared by; a gang without one has nothing above it."""
     if claim is None:
         return math.inf
-    return -math.inf if claim.priority is None else claim.priority
+    if claim.priority is None:
+        return -math.inf
+    return _least_of(claim.priority, claim.stop_priority) if stops else claim.priority
+
+
+def _least_of(preemption_priority: float, stop_priority: float | None) -> float:
+    return preemption_priority if stop_priority is None else min(preemption_priority, stop_priority)
 
 
 def _places_and_priorities(table: RunningTable, order: TotalOrder) -> tuple[IntArray, FloatArray]:

@@ -53,6 +53,11 @@ class SchedulingSettings:
     less its wait and its replicas count, and of gangs of equal user and job priority those that
     have had less stop those that have had more. 0: service counts for nothing."""
 
+    service_preemption_delay_seconds: Annotated[int, Within(0)] = 900
+    """Only after it has waited so long does a gang stop those of equal user and job priority that
+    have had more service: a stop loses what ran since the last checkpoint, so what starts by itself
+    until then has cost less. They shrink for it at once. 0: they stop at once, too."""
+
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""
 

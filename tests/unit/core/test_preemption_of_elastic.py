@@ -7,7 +7,7 @@ import pytest
 
 from bireme.core.decision import Decision, Hold, Preempt, Resize
 from bireme.core.gangs import Gang
-from bireme.core.policy import GangSizes, Policy, Ranked
+from bireme.core.policy import Canary, GangSizes, Policy, Ranked
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -18,6 +18,7 @@ from tests.support.decisions import hold_of
 from tests.unit.core.elastic_cases import elastic
 from tests.unit.core.preemption_cases import (
     AT_ONCE,
+    COMBINED,
     NODES,
     InOrder,
     a_world,
@@ -104,6 +105,47 @@ def test_an_elastic_gang_is_stopped_when_shrinking_it_is_not_enough() -> None:
     snapshot = runs(a_world(urgent(8), nodes=NODES[:1]), elastic("elastic", 8, 1, 8), {"n0": 8})
     decision = decide(snapshot)
     assert (shrunk(decision), stopped(decision)) == ({}, ["elastic"])
+
+
+class Reluctant(InOrder):
+    """Lower claims against gangs that would stop, of the gangs in ``stops``."""
+
+    def __init__(self, stops: dict[str, float], **claims: float | None) -> None:
+        super().__init__(**claims)
+        self.stops = stops
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        ranked = super().order(gangs, snapshot)
+        return [replace(each, stop_priority=self.stops.get(each.gang.uid)) for each in ranked]
+
+
+@pytest.mark.parametrize(
+    ("waits", "made_room"), [(7, ({"elastic": 1}, [])), (8, ({}, [])), (9, ({}, ["stiff"]))]
+)
+def test_who_may_shrink_others_and_not_stop_them_yet_does_only_that(
+    waits: int, made_room: tuple[dict[str, int], list[str]]
+) -> None:
+    """8 would need the elastic gang to stop; 9 may do that to the other one, which is lower."""
+    nodes = [a_node("n0"), a_node("n1", 9)]
+    snapshot = runs(a_world(urgent(waits), nodes=nodes), elastic("elastic", 8, 1, 8), {"n0": 8})
+    snapshot = runs(snapshot, "stiff", {"n1": 9})
+    lowest = -1.0 if waits == 9 else 0.5
+    policy = Policy(Reluctant({"urgent": 0.2}, urgent=1.0, elastic=0.5, stiff=lowest), Packing())
+    decision = decide(snapshot, policy)
+    assert (shrunk(decision), stopped(decision)) == made_room
+
+
+def test_a_canary_that_may_not_stop_gangs_yet_stops_none_of_its_own() -> None:
+    snapshot = runs(a_world(urgent(8), nodes=NODES[:1]), "low", {"n0": 8})
+    for stops, gone in (({"urgent": 0.0}, []), ({}, ["low"])):
+        own = Policy(Reluctant(stops, urgent=1.0, low=0.5), Packing())
+        canaries = (Canary("new", frozenset({"default"}), own),)
+        assert stopped(decide(snapshot, replace(COMBINED, canaries=canaries))) == gone
+        # The active policy's word holds for the canary's gangs as well.
+        active = Policy(Reluctant(stops, urgent=1.0, low=0.5), Packing())
+        own = Policy(InOrder(urgent=1.0, low=0.5), Packing())
+        canaries = (Canary("new", frozenset({"default"}), own),)
+        assert stopped(decide(snapshot, replace(active, canaries=canaries))) == gone
 
 
 def test_a_shrink_that_a_stop_makes_unnecessary_is_not_asked_for() -> None:

@@ -358,6 +358,48 @@ def test_service_stops_nobody_for_a_gang_that_a_pool_can_grow_for(
     assert orderer.lowest_preemption_priority([old], snapshot) == found["old"]
 
 
+DELAY = SchedulingSettings().service_preemption_delay_seconds
+
+
+@given(st.floats(0, DELAY - 1), st.floats(THRESHOLD, 1e12))
+def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
+    waited: float, had: float
+) -> None:
+    now = 100_000.0
+    long, lower = served("long", had, user=50), served("lower", 0.0, user=49)
+    group = replace(job("group", user=50), kind="PodGroup")
+    negative = job("negative", user=50, priority=-1)
+    snapshot = a_snapshot([a_node("n0", 16)], queues=QUEUES, now=now)
+    running = [
+        a_running(gang, snapshot.nodes, {"n0": 4}, started=now - 1)
+        for gang in (long, lower, group, negative)
+    ]
+    snapshot = with_running(snapshot, *running)
+    for arrived, stops in ((now - waited, False), (now - DELAY, True)):
+        new = job("new", user=50, arrived=arrived)
+        gangs = [new, *(held.gang for held in running)]
+        entry, *others = sorted(
+            CombinedPriority().order(gangs, snapshot), key=lambda each: each.gang is not new
+        )
+        shrinks = entry.preemption_priority
+        assert shrinks is not None
+        claim = shrinks if entry.stop_priority is None else entry.stop_priority
+        found = claims_of(others)
+        assert (found["long"] < claim, found["group"] < claim) == (stops, stops)
+        assert found["lower"] < claim, "the owner of the queue has said so"
+        assert found["negative"] < claim
+        assert found["long"] < shrinks, "an elastic one shrinks at once"
+
+
+def test_the_loss_of_a_node_and_the_end_of_the_wait_bound_know_no_delay() -> None:
+    lost, late = replace(job("lost"), displaced=True), job("late", arrived=13_000.0)
+    bound = replace(SchedulingSettings(), wait_bound_seconds=600)
+    assert [entry.stop_priority for entry in ranked(lost, now=13_600.0)] == [None]
+    (early,) = ranked(late, now=13_599.0, weights=bound)
+    assert early.stop_priority is not None
+    assert [each.stop_priority for each in ranked(late, now=13_600.0, weights=bound)] == [None]
+
+
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6))
 def test_without_a_threshold_service_changes_nothing(had: list[float]) -> None:
     fresh = ranked(*(job(f"g{at}") for at in range(len(had))), weights=OFF)
