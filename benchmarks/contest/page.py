@@ -77,12 +77,15 @@ def command_of(found: FamilyResult) -> str:
     """Return the command that measures ``found`` again."""
     scope = f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
     scope += f" --skip-blocks {found.skipped}" if found.skipped else ""
-    learned = "" if any(row.kind == "learned" for row in found.rows) else ' --learned ""'
+    kinds = dict.fromkeys(row.kind for row in found.rows)
+    policies = "" if "learned" in kinds else f" --policies {','.join(list(kinds)[1:])}"
     tuned = [each.rule for each in found.tunings]
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
     trained = "".join(f" $({name} {count})" for name, count in _trained(found).items())
-    return f"bireme benchmark --data $DATA --family {found.family} {scope}{rules}{learned}{trained}"
+    return (
+        f"bireme benchmark --data $DATA --family {found.family} {scope}{rules}{policies}{trained}"
+    )
 
 
 def _trained(found: FamilyResult) -> dict[str, int]:

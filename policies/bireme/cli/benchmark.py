@@ -11,7 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, write_results
-from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult, Scope, judge
+from bireme.contest.benchmark import (
+    CEILING,
+    DEFAULT,
+    LEARNED,
+    LEARNED_ELASTIC,
+    FamilyResult,
+    Scope,
+    judge,
+)
 from bireme.contest.candidates import parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
 from bireme.contest.runs import Runs
@@ -68,10 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tune these orderers only, with commas between; default: all of a family",
     )
     add(
-        "--learned",
+        "--policies",
         metavar="NAMES",
-        help="judge these learned policies of those that come with Bireme, with commas between, "
-        "'' for none; default: all",
+        help=f"judge only these, with commas between: {DEFAULT}, {CEILING} (run times known), and "
+        "learned policies that come with Bireme; default: all",
     )
     add(
         "--checkpoint",
@@ -139,19 +147,18 @@ def _scope(options: argparse.Namespace) -> Scope:
                     f"{', '.join(first)}; seeds decide the same parts, so give it another name"
                 )
         seeds.append(Path(folder))
-    learned = None if options.learned is None else _names(options.learned)
-    with naming("--learned"):
-        for name in learned or ():
-            if name not in (known := {**LEARNED, **LEARNED_ELASTIC}):
-                raise SettingError(
-                    f"no learned policy is called {name!r}; {nearest(name, sorted(known))}"
-                )
+    policies = None if options.policies is None else _names(options.policies)
+    known = sorted({DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC})
+    with naming("--policies"):
+        for name in policies or ():
+            if name not in known:
+                raise SettingError(f"no policy is called {name!r}; {nearest(name, known)}")
     return Scope(
         training_blocks=options.training_blocks,
         test_blocks=options.blocks,
         skipped_blocks=options.skip_blocks,
         rules=_names(options.rules),
-        learned=learned,
+        policies=policies,
         checkpoints=folders,
     )
 

@@ -23,6 +23,9 @@ from bireme.registry import CHECKPOINT
 
 Kind = Literal["baseline", "default", "learned", "ceiling"]
 
+DEFAULT: Final = "default"
+CEILING: Final = "ceiling"
+
 LEARNED: Final[Mapping[str, tuple[PartName, ...]]] = {
     "a2c": ("orderer",),
     "a2c-cnn": ("orderer",),
@@ -47,18 +50,18 @@ class Scope:
         training_blocks, test_blocks: Blocks, each at three loads.
         skipped_blocks: Test blocks that come before them and are not played.
         rules: Orderers that are tuned; empty for all of the family.
-        learned: Learned policies that are judged, of those that come with Bireme; None for all of
-            the family.
+        policies: What is judged: :data:`DEFAULT`, :data:`CEILING`, learned policies that come with
+            Bireme; None for all.
         checkpoints: Folders of trainings by name. Those of a learned policy that comes with Bireme
             are judged in its place, so name all seeds, the shipped one too; any other name gets a
-            row of its own, and decides the parts that its first checkpoint has.
+            row of its own in any case, and decides the parts that its first checkpoint has.
     """
 
     training_blocks: int = 4
     test_blocks: int = 12
     skipped_blocks: int = 0
     rules: Sequence[str] = ()
-    learned: Sequence[str] | None = None
+    policies: Sequence[str] | None = None
     checkpoints: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
 
@@ -215,7 +218,7 @@ def _contenders(
 ) -> list[tuple[str, Kind, list[Candidate]]]:
     found: list[tuple[str, Kind, list[Candidate]]] = [
         (best.name, "baseline", [best]),
-        ("default", "default", [Candidate()]),
+        (DEFAULT, DEFAULT, [Candidate()]),
     ]
     texts = {
         name: [f"{CHECKPOINT}{folder}" for folder in folders]
@@ -224,15 +227,16 @@ def _contenders(
     shipped = {**LEARNED, **LEARNED_ELASTIC}
     own = {name: tuple(parts_at(at[0])) for name, at in texts.items() if name not in shipped}
     learned = LEARNED_ELASTIC if family.is_elastic else LEARNED
-    if scope.learned is not None:
-        learned = {name: parts for name, parts in learned.items() if name in scope.learned}
     for name, parts in {**learned, **own}.items():
         seeds = [_replaced(best, parts, text) for text in texts.get(name, [name])]
         found.append((name, "learned", seeds))
     for oracle in ORACLES:
         told = replace(oracle, placer=best.placer, sizer=best.sizer)
-        found.append((told.name, "ceiling", [told]))
-    return found
+        found.append((told.name, CEILING, [told]))
+    if scope.policies is None:
+        return found
+    asked = {*scope.policies, *own}
+    return [row for row in found if row[1] == "baseline" or asked & {row[0], row[1]}]
 
 
 def _replaced(best: Candidate, parts: Sequence[PartName], name: str) -> Candidate:

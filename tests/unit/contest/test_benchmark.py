@@ -116,10 +116,12 @@ def test_skipped_blocks_and_policies_are_not_played(
 
     monkeypatch.setattr(runs, "play", noted)
     small = "--training-blocks", "1", "--rules", "fifo"
-    found = benchmark(tmp_path, *small, "--blocks", "2", "--skip-blocks", "3", "--learned", "")
+    found = benchmark(
+        tmp_path, *small, "--blocks", "2", "--skip-blocks", "3", "--policies", "default"
+    )
     assert (found["blocks"], found["skipped"]) == (2, 3)
     assert played == {"seed 0", "seed 103", "seed 104"}, "the training's, and the last two"
-    assert {row["kind"] for row in found["rows"]} == {"baseline", "default", "ceiling"}
+    assert {row["kind"] for row in found["rows"]} == {"baseline", "default"}
 
     all_of_it = ["--family", "tiny", "--skip-blocks", "50", "--out", str(tmp_path)]
     assert main(["benchmark", *all_of_it]) == 1
@@ -131,10 +133,7 @@ def test_skipped_blocks_and_policies_are_not_played(
     [
         (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
         (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
-        (
-            ["--family", "tiny", "--learned", "dsa"],
-            "argument --learned: no learned policy is called",
-        ),
+        (["--family", "tiny", "--policies", "dsa"], "argument --policies: no policy is called"),
         (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: x/card.json"),
         (
             [

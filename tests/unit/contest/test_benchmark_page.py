@@ -92,7 +92,7 @@ def test_blocks_after_those_of_the_table_have_a_section_of_their_own(results: Pa
     assert "## Rigid, 40 blocks after the first 5\n" in page
     assert "(rigid-after-5 by later)" in page
     command = "bireme benchmark --data $DATA --family rigid --blocks 40 --training-blocks 2"
-    options = '--skip-blocks 5 --rules tiresias-las --learned ""'
+    options = "--skip-blocks 5 --rules tiresias-las --policies default"
     assert f"{command} {options} --json rigid-after-5.json" in page
 
 
