@@ -1,5 +1,8 @@
 """``python -m benchmarks.contest RESULTS.json... [--commit ID] [--into-cards]``: write the page.
 
+A default that has changed since is played alone (``bireme benchmark --policies default``), and its
+results are named with ``--default``: its row takes the place of the one in RESULTS.
+
 The files are those of ``bireme benchmark --json``, one or more families each; the page and its JSON
 go to docs/results/learning, the rows of learned policies into the cards of the checkpoints that
 come with Bireme.
@@ -18,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks import RESULTS, machine
-from benchmarks.contest.page import command_of, markdown
+from benchmarks.contest.page import command_of, markdown, name_of
 from bireme.contest.benchmark import FamilyResult
 from bireme.onnx.cards import CARD_FILE, Benchmark, BenchmarkRow, encode
 from bireme.onnx.checkpoints import read_card
@@ -30,11 +33,10 @@ _PACKAGES: Final = ("bireme", "numpy", "onnxruntime")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    found = [
-        _named(msgspec.convert(_without_finding(each), FamilyResult))
-        for file in options.files
-        for each in json.loads(file.read_text("utf-8"))["families"]
-    ]
+    found = _read(options.files)
+    later = _read(options.default)
+    for each in later:
+        with_default(found, each)
     now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the page
     made = Benchmark(
         made=f"{now:%Y-%m-%d}",
@@ -43,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows=(),
     )
     others = dict(options.commit_of)
-    page = markdown(found, made, others)
+    if later:
+        others["default"] = options.default_commit or machine.revision()
+    page = markdown(found, made, others, later)
     (options.out / "benchmark.md").write_text(page, encoding="utf-8")
     numbers = {
         "commit": made.commit,
@@ -51,11 +55,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "versions": made.versions,
         "commits": others,
         "families": [{"command": command_of(each), **each.to_json()} for each in found],
+        "default_commands": [command_of(each) for each in later],
     }
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     (options.out / "benchmark.json").write_text(text, encoding="utf-8")
     if options.into_cards:
         into_cards(FOLDER, found, made, others)
+
+
+def with_default(found: list[FamilyResult], later: FamilyResult) -> None:
+    """Put the row of the default in ``later`` into the result of the same worlds in ``found``.
+
+    Raises SystemExit where there is none, or where its baseline did otherwise in those worlds.
+    """
+    name = name_of(later)
+    at = next((at for at, each in enumerate(found) if name_of(each) == name), None)
+    row = next((row for row in later.rows if row.kind == "default"), None)
+    if at is None or row is None:
+        raise SystemExit(f"--default: {name} has no such result, or no row of the default")
+    before, after = _played(found[at]), _played(later)
+    if before != after:
+        raise SystemExit(
+            f"--default: {name} has {after}, and the other result {before}; play the same worlds"
+        )
+    rows = [row if each.kind == "default" else each for each in found[at].rows]
+    found[at] = dataclasses.replace(found[at], rows=rows)
+
+
+def _played(found: FamilyResult) -> str:
+    """Return what tells whether two results are of the same worlds, played alike."""
+    row = found.rows[0]
+    return (
+        f"{found.jobs} jobs that {row.policy} stops {row.overall.stops:g} times a world, with a "
+        f"p99 wait of {row.overall.p99_wait_seconds:g} s"
+    )
+
+
+def _read(files: Sequence[Path]) -> list[FamilyResult]:
+    return [
+        _named(msgspec.convert(_without_finding(each), FamilyResult))
+        for file in files
+        for each in json.loads(file.read_text("utf-8"))["families"]
+    ]
 
 
 def into_cards(
@@ -129,6 +170,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME=ID",
         help="of the sources that measured NAME.json, where they are others",
     )
+    parser.add_argument(
+        "--default",
+        nargs="+",
+        default=[],
+        type=Path,
+        metavar="RESULTS.json",
+        help="results of the same worlds whose row of the default counts",
+    )
+    parser.add_argument("--default-commit", help="of the sources that measured those")
     parser.add_argument("--into-cards", action="store_true", help="write the cards' rows as well")
     parser.add_argument(
         "--out", type=Path, default=RESULTS / "learning", help="folder for the page"

@@ -24,15 +24,22 @@ _SHIPPED: Final = {**LEARNED, **LEARNED_ELASTIC}
 _PROSE: Final = Path(__file__).parent / "prose.md"
 
 
-def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[str, str]) -> str:
+def markdown(
+    found: Sequence[FamilyResult],
+    made: Benchmark,
+    commits: Mapping[str, str],
+    default: Sequence[FamilyResult] = (),
+) -> str:
     """Return the page of ``found``; what skipped blocks has a section, and no column in one table.
 
     ``commits`` has that of the sources that measured a result (:func:`name_of`), where it is not
-    that of ``made``.
+    that of ``made``. The rows of the default are those of ``default``, where there are such.
     """
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     others = "".join(f" ({name} by {commit})" for name, commit in commits.items())
     files = " ".join(f"{name_of(each)}.json" for each in found)
+    if default:
+        files += " --default " + " ".join(f"{name_of(each)}-default.json" for each in default)
     own = sorted({name for each in found for name in _trained(each)} - set(_SHIPPED))
     lines = [
         "# The benchmark: every policy beside the best tuned rule",
@@ -58,6 +65,7 @@ def markdown(found: Sequence[FamilyResult], made: Benchmark, commits: Mapping[st
         "",
         "```sh",
         *(f"{command_of(each)} --json {name_of(each)}.json" for each in found),
+        *(f"{command_of(each)} --json {name_of(each)}-default.json" for each in default),
         f"python -m benchmarks.contest {files} --into-cards",
         "```",
         "",

@@ -96,6 +96,32 @@ def test_blocks_after_those_of_the_table_have_a_section_of_their_own(results: Pa
     assert f"{command} {options} --json rigid-after-5.json" in page
 
 
+def test_a_later_default_takes_the_place_of_the_one_before(results: Path) -> None:
+    before = replace(
+        RESULT, rows=[*RESULT.rows[:1], row("default", "default", WORSE), *RESULT.rows[1:]]
+    )
+    results.write_text(json.dumps({"families": [before.to_json()]}))
+    better = replace(LEVEL, jct=Estimate(0.8, 0.7, 0.9))
+    later = replace(RESULT, rows=[RESULT.rows[0], row("default", "default", better)])
+    file = results.parent / "later.json"
+    file.write_text(json.dumps({"families": [later.to_json()]}))
+    commits = ("--commit", "a" * 40, "--default-commit", "b" * 40)
+    write([str(results), "--out", str(results.parent), *commits, "--default", str(file)])
+    page = (results.parent / "benchmark.md").read_text()
+    assert "| default | 0.80 [0.70, 0.90] |" in page
+    assert "| das | 1.30 [1.20, 1.40] |" in page, "the other rows stay"
+    assert f"(default by {'b' * 40})" in page
+    assert "--policies default --json rigid-default.json" in page
+    assert "rigid.json --default rigid-default.json --into-cards" in page
+
+    # Other worlds, or worlds in which the baseline did otherwise.
+    another = replace(later.rows[0], overall=replace(LEVEL, p99_wait_seconds=5.0))
+    for wrong in (replace(later, jobs=449), replace(later, rows=[another, later.rows[1]])):
+        file.write_text(json.dumps({"families": [wrong.to_json()]}))
+        with pytest.raises(SystemExit, match="play the same worlds"):
+            write([str(results), "--out", str(results.parent), "--default", str(file)])
+
+
 def test_rows_go_into_cards_and_what_loses_is_called_research(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
