@@ -63,6 +63,16 @@ class DecisionCase:
         level = self.service_level(name)
         return round(float(sum(self._fixed_parts(name))), 9) - level / (level + 1) * 1e-9
 
+    def stop_claim(self, name: str) -> float:
+        """Return the claim of a waiting job by which others stop.
+
+        Service stops nobody for one that has not waited for long, unless it lost a node.
+        """
+        delay = min(self.settings.service_preemption_delay_seconds, self._bound_seconds(name))
+        if self.job(name)["displaced"] or self.waited_seconds(name) >= delay:
+            return self.claim(name)
+        return round(float(sum(self._fixed_parts(name))), 9) - 0.99e-9
+
     def service_level(self, name: str) -> int:
         """Return 1 from so many device-seconds on, and one more at every eightfold of them."""
         job = self.job(name)
@@ -261,7 +271,7 @@ def only_the_lower_make_room(case: DecisionCase) -> Iterator[str]:
 def _ranks_above(case: DecisionCase, name: str, other: str) -> bool:
     late = case.overdue_seconds(other)
     return (
-        case.claim(name) > case.claim(other)
+        case.stop_claim(name) > case.claim(other)
         and case.rank(name) < case.rank(other)
         and (case.job(name)["displaced"] or late <= case.overdue_seconds(name))
     )

@@ -41,6 +41,7 @@ SETTINGS = SchedulingSettings(
     eviction_backoff_seconds=15,
     resize_settle_seconds=5,
     service_threshold=20,
+    service_preemption_delay_seconds=10,
 )
 
 JOBS: tuple[Thing, ...] = (

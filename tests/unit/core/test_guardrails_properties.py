@@ -32,7 +32,12 @@ from tests.support.workloads import (
 )
 
 IMPATIENT = replace(PATIENT, wait_bound_seconds=100, service_threshold=0)
-BY_SERVICE = replace(IMPATIENT, service_threshold=20, eviction_backoff_seconds=40)
+BY_SERVICE = replace(
+    IMPATIENT,
+    service_threshold=20,
+    service_preemption_delay_seconds=10,
+    eviction_backoff_seconds=40,
+)
 MOST_MOMENTS = 100
 
 

@@ -75,6 +75,10 @@ def stops_equals_too(real: Function) -> Function:
     return init
 
 
+def stops_for_service_at_once(_: Function) -> Function:
+    return lambda preemption_priority, stop_priority: preemption_priority
+
+
 def forgets_the_minimum_run_time(real: Function) -> Function:
     return _with_other_settings(real, min_runtime_seconds=0)
 
@@ -187,6 +191,7 @@ BUGS = (
     Bug(Queue, "excess", lets_one_more_in, "queues_stay_within_their_limits"),
     Bug(QueueTree, "excess", looks_at_no_parent, "queues_stay_within_their_limits", seed=1),
     Bug(preemption.Candidates, "__init__", stops_equals_too, "only_the_lower"),
+    Bug(preemption, "_least_of", stops_for_service_at_once, "only_the_lower_make_room"),
     Bug(
         preemption.Candidates,
         "__init__",
