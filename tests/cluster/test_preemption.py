@@ -1,6 +1,7 @@
 """Preemption on the real control plane: whole gangs stop, budgets hold, and all run in the end."""
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -79,6 +80,38 @@ def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
     again = tenant.await_phase("low", "Running")
     assert (again["ready"], again["attempt"]) == ("16/16", 1)
     assert set(first.values()).isdisjoint(uids_of(tenant.pods("low")).values())
+
+
+DELAY_SECONDS = 8.0
+
+
+@pytest.fixture
+def by_service(stack: BiremeStack) -> Iterator[None]:
+    """An operator for which a second of 16 GPUs is much service."""
+    often = {"THRESHOLD": "16", "PREEMPTION_DELAY_SECONDS": f"{DELAY_SECONDS:.0f}"}
+    for changed in (often, {"THRESHOLD": "3600", "PREEMPTION_DELAY_SECONDS": "900"}):
+        stack.operator().terminate()
+        env = {f"BIREME_SERVICE_{name}": value for name, value in changed.items()}
+        stack.operator(env=env).start().wait_ready()
+        if changed is often:
+            yield
+
+
+@pytest.mark.usefixtures("by_service")
+def test_who_has_had_less_service_stops_an_equal_one_after_the_delay(tenant: Tenant) -> None:
+    tenant.create(training_job("long", task("worker", 16)))
+    tenant.await_phase("long", "Running")
+    before = uids_of(tenant.pods("long"))
+    began = time.monotonic()
+    tenant.create(training_job("new", task("worker", 8)))
+    tenant.await_reason("new", "WaitingForCapacity")
+    assert uids_of(tenant.pods("long")) == before
+    message = f"stopped to make room for {tenant.namespace}/new, which has had less service"
+    tenant.eventually(
+        lambda: tenant.events("long"), lambda events: ("Normal", "Preempted", message) in events
+    )
+    assert time.monotonic() - began >= DELAY_SECONDS - 1, "times of the API are of whole seconds"
+    tenant.await_phase("new", "Running")
 
 
 def test_tenants_who_compete_learn_no_name_of_each_other(

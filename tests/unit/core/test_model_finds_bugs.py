@@ -76,7 +76,7 @@ def stops_equals_too(real: Function) -> Function:
 
 
 def stops_for_service_at_once(_: Function) -> Function:
-    return lambda preemption_priority, stop_priority: preemption_priority
+    return lambda preemption_priority, _: preemption_priority
 
 
 def forgets_the_minimum_run_time(real: Function) -> Function:
