@@ -72,8 +72,8 @@ class Ranked:
         preemption_priority: Running gangs make room only for gangs that come before them in the
             order and have a strictly higher preemption priority. It must not grow by waiting alone,
             or two gangs would stop each other in turn. None where the orderer never stops gangs.
-        stop_priority: The same against gangs that would stop and not only shrink; None: no other
-            than ``preemption_priority``, which it never exceeds. It may grow by waiting.
+        stop_priority: The same against gangs that would stop and not only shrink, where it is lower
+            than ``preemption_priority``; else None. It may grow by waiting.
         canary_claim: Of two gangs of one canary, one makes room for the other only where this is
             higher as well. None for gangs for which no canary decides.
     """

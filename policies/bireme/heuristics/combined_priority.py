@@ -32,10 +32,10 @@ stops other gangs. Of gangs for which it is equal the one with less service has 
 service counts in steps only, or gangs would stop each other without end. Nor does it count for a
 gang that waits where node pools can still grow for it: a node that comes in minutes costs less than
 the work that a stop loses. And it stops nobody for a gang that has waited for less than
-service_preemption_delay: whoever rents skis until that has cost what they sell for pays at most
-twice the least (Karlin et al., Algorithmica 1988). Here a stop is what is bought; 15 minutes is the
-mean loss with a checkpoint every half hour. The intra-job half of the paper is
-:mod:`bireme.heuristics.packing`.
+service_preemption_delay_seconds. This is the rule of ski rental (Karlin et al., Algorithmica 1988):
+to wait until waiting has cost what a stop costs is never more than twice as dear as the best choice
+in hindsight. 15 minutes is what a stop loses on the mean, with a checkpoint every half hour. The
+intra-job half of the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
