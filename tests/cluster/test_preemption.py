@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bireme.core.settings import SchedulingSettings
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import (
     GPU,
@@ -88,13 +89,19 @@ DELAY_SECONDS = 8.0
 @pytest.fixture
 def by_service(stack: BiremeStack) -> Iterator[None]:
     """An operator for which a second of 16 GPUs is much service."""
-    often = {"THRESHOLD": "16", "PREEMPTION_DELAY_SECONDS": f"{DELAY_SECONDS:.0f}"}
-    for changed in (often, {"THRESHOLD": "3600", "PREEMPTION_DELAY_SECONDS": "900"}):
+
+    def restart(threshold: int, delay_seconds: float) -> None:
         stack.operator().terminate()
-        env = {f"BIREME_SERVICE_{name}": value for name, value in changed.items()}
+        env = {
+            "BIREME_SERVICE_THRESHOLD": f"{threshold}",
+            "BIREME_SERVICE_PREEMPTION_DELAY_SECONDS": f"{delay_seconds:.0f}",
+        }
         stack.operator(env=env).start().wait_ready()
-        if changed is often:
-            yield
+
+    restart(16, DELAY_SECONDS)
+    yield
+    usual = SchedulingSettings()
+    restart(usual.service_threshold, usual.service_preemption_delay_seconds)
 
 
 @pytest.mark.usefixtures("by_service")

@@ -177,7 +177,8 @@ def test_scores_are_numbers_and_claims_can_be_compared(
 ) -> None:
     for entry in make_orderer(name).order(everyone(snapshot), snapshot):
         assert math.isfinite(entry.score)
-        assert entry.preemption_priority is None or not math.isnan(entry.preemption_priority)
+        claims = (entry.preemption_priority, entry.stop_priority)
+        assert not any(claim is not None and math.isnan(claim) for claim in claims)
 
 
 @pytest.mark.parametrize("name", sorted(ORDERERS))

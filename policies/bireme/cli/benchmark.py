@@ -47,6 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="families of worlds, with commas between; default: %(default)s",
     )
+    _add_scope(parser)
+    add("--jobs", type=whole, default=1, metavar="N", help="processes; default: 1")
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    """Add what is played of each family, and who plays it."""
+    add = parser.add_argument
     add(
         "--blocks",
         type=whole,
@@ -90,8 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge the checkpoint in DIR as NAME, in place of the learned policy of that name "
         "that comes with Bireme, if there is one; once for each training seed",
     )
-    add("--jobs", type=whole, default=1, metavar="N", help="processes; default: 1")
-    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,11 +1,11 @@
 """Node floor: how many nodes a pool should have now, and what its scale target should ask for.
 
 The floor is the largest of four, within the pool's bounds: what the forecast expects until a node
-asked for now is ready, what running and planned gangs need, what waiting gangs scale the pool up
-to, and the demand of now with the headroom that is to stay free. A forecast raises the target by a
-limited number of nodes an hour and never lowers it. Only empty nodes lower it, once they have been
-empty for long enough, where that is allowed. A forecast that is old, broken or missing is ignored,
-with a message.
+that is asked for at once is ready, what running and planned gangs need, what waiting gangs scale
+the pool up to, and the demand of now with the headroom that is to stay free. A forecast raises the
+target by a limited number of nodes an hour and never lowers it. Only empty nodes lower it, once
+they have been empty for long enough, where that is allowed. A forecast that is old, broken or
+missing is ignored, with a message.
 """
 
 import math
@@ -169,7 +169,7 @@ def _with_headroom(bounds: PoolBounds, state: PoolState) -> int:
 
 
 def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, str]:
-    """Return the most nodes forecast until a node asked for now is ready, with a note."""
+    """Return the most nodes forecast until a node asked for at once is ready, with a note."""
     made, until = state.forecast_made, now + bounds.lead_seconds
     # The forecast is read from a status that others may write: every number may be wrong.
     if made is None or not math.isfinite(made) or not state.forecast:

@@ -94,13 +94,13 @@ class Candidate:
 class _Reach:
     """Bounds on the candidates of a gang: lower in priority, later in order, not longer overdue.
 
-    ``stops`` is the priority against gangs that would stop. ``overrides`` tells whether budgets do
-    not hold against the priority of the gang; ``claim`` is what a canary gives it against the
-    canary's other gangs.
+    ``stop_priority`` is the priority against gangs that would stop. ``overrides`` tells whether
+    budgets do not hold against the priority of the gang; ``claim`` is what a canary gives it
+    against the canary's other gangs.
     """
 
     priority: float
-    stops: float
+    stop_priority: float
     place: int
     overdue: float
     overrides: bool = False
@@ -115,7 +115,7 @@ class _Reach:
     def covers(self, other: "_Reach") -> bool:
         return (
             self.priority >= other.priority
-            and self.stops >= other.stops
+            and self.stop_priority >= other.stop_priority
             and self.place <= other.place
             and self.overdue >= other.overdue
             and self.overrides >= other.overrides
@@ -280,8 +280,9 @@ class Preemptor:
             return _Reach(-math.inf, -math.inf, len(self.order.ranked), 0.0)
         late = self._overdue_seconds(entry.gang)
         overrides = entry.gang.priority >= self.snapshot.settings.budget_override_priority
-        stops = _least_of(entry.preemption_priority, entry.stop_priority)
-        return _Reach(entry.preemption_priority, stops, place, late, overrides, entry.canary_claim)
+        priority = entry.preemption_priority
+        stop_priority = _least_of(priority, entry.stop_priority)
+        return _Reach(priority, stop_priority, place, late, overrides, entry.canary_claim)
 
     def _overdue_seconds(self, gang: Gang) -> float:
         return math.inf if gang.displaced else self.snapshot.overdue_seconds(gang)
@@ -297,7 +298,7 @@ class Preemptor:
         # A gang that started past its wait bound would go before all others again, so it is not
         # stopped for one that is less overdue.
         above = (
-            (candidates.priority < np.where(candidates.stops, reach.stops, reach.priority))
+            (candidates.priority < np.where(candidates.stops, reach.stop_priority, reach.priority))
             & (candidates.place > reach.place)
             & ((candidates.overdue <= reach.overdue) | ~candidates.stops)
         )

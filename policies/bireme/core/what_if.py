@@ -219,7 +219,7 @@ class Foreseen:
         nodes: Replicas by task and node name, at the size at which it starts.
         position: Its number in line, from 1; None where it starts at once or stands in no line.
         ahead: The gangs before it in line.
-        reason: What it waits for now; None where it starts at once.
+        reason: What it waits for at present; None where it starts at once.
         message: The same in words.
         stops, shrinks: Gangs that make room for it, until it starts.
         cut: Why no start is foreseen; None where one is.

@@ -74,9 +74,11 @@ _SERVED = 1 / 20
 """What is left of wait and width at the threshold, and again at every step of the service."""
 _STEP_BITS = 3
 """A step is an eightfold of the service: so many doublings."""
-_UNKNOWN_SERVICE, _ANY_SERVICE = 0.98, 0.99
-"""How far behind what has a service that is not known, and one more: behind all services, and
-before every lower priority that is stated."""
+_UNKNOWN_SERVICE = 0.98
+"""How far behind is a gang whose service is not known: farther than by any service."""
+_ANY_SERVICE = 0.99
+"""How far behind is a gang that stops nobody for service; a lower priority that is stated is
+farther behind."""
 _SERVICE_UNIT = 10.0**-_SCORE_DECIMALS
 """What the most service takes off a preemption priority: stated ones differ by no less."""
 

@@ -43,6 +43,11 @@ def three_for_two(policy: Policy) -> Decision:
             "not a number",
             id="nan",
         ),
+        pytest.param(
+            lambda order: [replace(e, stop_priority=math.nan) for e in order],
+            "not a number",
+            id="nan-for-stops",
+        ),
         *(
             pytest.param(
                 lambda order, score=score: [replace(e, score=score) for e in order],

@@ -366,9 +366,10 @@ def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
     waited: float, had: float
 ) -> None:
     now = 100_000.0
-    long, lower = served("long", had, user=50), served("lower", 0.0, user=49)
-    group = replace(job("group", user=50), kind="PodGroup")
-    negative = job("negative", user=50, priority=-1)
+    # Class 0 and a negative one count alike but for this.
+    long, lower = served("long", had, priority=0), served("lower", 0.0, priority=0, user=49)
+    group = replace(job("group", priority=0), kind="PodGroup")
+    negative = job("negative", priority=-1)
     snapshot = a_snapshot([a_node("n0", 16)], queues=QUEUES, now=now)
     running = [
         a_running(gang, snapshot.nodes, {"n0": 4}, started=now - 1)
@@ -376,7 +377,7 @@ def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
     ]
     snapshot = with_running(snapshot, *running)
     for arrived, stops in ((now - waited, False), (now - DELAY, True)):
-        new = job("new", user=50, arrived=arrived)
+        new = job("new", priority=0, arrived=arrived)
         gangs = [new, *(held.gang for held in running)]
         entry, *others = sorted(
             CombinedPriority().order(gangs, snapshot), key=lambda each: each.gang is not new

@@ -77,9 +77,10 @@ def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
 
 @needs_data
 def test_a_job_that_is_wider_than_the_whole_thinned_cluster_is_no_part_of_the_case() -> None:
-    # On day 21 one of these 71 jobs asks for more GPUs than the one node that the others load.
-    world = environment.case(DATA, "training", 21.0, slice(0, None, 10), 0.9, CHARGED)
-    assert (len(world.nodes), len(world.trace.jobs)) == (1, 70)
+    # One of these 340 jobs asks for four nodes. The load asks for three with it, for one without.
+    world = environment.case(DATA, "training", 30.0, slice(9, None, 10), 1.1, CHARGED)
+    assert (len(world.nodes), len(world.trace.jobs)) == (1, 339)
+    assert offered_gpus(world.trace) == pytest.approx(1.1 * 8), "by those that stay"
     assert environment.play(world, make_orderer("fifo")).unfinished == 0
 
 

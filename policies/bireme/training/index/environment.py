@@ -21,7 +21,7 @@ from bireme.contest.worlds import Part, World, world_of
 from bireme.core.gpus import GPU
 from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, stretch
+from bireme.simulator.loads import DAY, Window, made, stretch
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.workload import Trace
@@ -80,8 +80,8 @@ def thinned(
     Without those that are wider than the whole cluster: they would never end.
     """
     block = f"{trace.name}, day {begin_days:g}"
-    world = world_of(
-        stretch(trace, 0, begin_days, days, take),
+    return world_of(
+        _fitting(stretch(trace, 0, begin_days, days, take), load),
         load,
         name=f"{block}, jobs {take.start}::{take.step}, load {load}",
         block=block,
@@ -90,6 +90,13 @@ def thinned(
         # as many as a thinned cluster runs
         history=history_before(trace, begin_days, take.step),
     )
-    most = sum(node.allocatable.get(GPU, 0) for node in world.nodes)
-    fitting = tuple(job for job in world.trace.jobs if job.gpus <= most)
-    return replace(world, trace=replace(world.trace, jobs=fitting))
+
+
+def _fitting(window: Window, load: float) -> Window:
+    """Return ``window`` without the jobs that do not fit in the cluster that it loads."""
+    most = sum(node.allocatable.get(GPU, 0) for node in window.nodes(load))
+    jobs = tuple(job for job in window.trace.jobs if job.gpus <= most)
+    if len(jobs) == len(window.trace.jobs):
+        return window
+    # Without them the cluster of this load is a smaller one.
+    return _fitting(made(window.number, replace(window.trace, jobs=jobs)), load)
