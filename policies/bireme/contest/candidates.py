@@ -149,7 +149,11 @@ The default, which is judged beside them, is not among them, but the paper's ord
 of."""
 DEFAULT_RULE: Final = Rule(
     "combined-priority",
-    {"service_threshold": (None, 900, 14_400), "parallelism_weight": (None, 0.0)},
+    {
+        "service_threshold": (None, 900, 14_400),
+        "parallelism_weight": (None, 0.0),
+        "service_preemption_delay_seconds": (None, 0),
+    },
 )
 """The default order, with the constants that a cluster of its own may want otherwise."""
 PLACERS: Final = ("packing", "packing?least_speedup=1000", "best-fit", "fgd")

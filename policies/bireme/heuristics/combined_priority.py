@@ -34,8 +34,10 @@ gang that waits where node pools can still grow for it: a node that comes in min
 the work that a stop loses. And it stops nobody for a gang that has waited for less than
 service_preemption_delay_seconds. This is the rule of ski rental (Karlin et al., Algorithmica 1988):
 to wait until waiting has cost what a stop costs is never more than twice as dear as the best choice
-in hindsight. 15 minutes is what a stop loses on the mean, with a checkpoint every half hour. The
-intra-job half of the paper is :mod:`bireme.heuristics.packing`.
+in hindsight. 15 minutes is what a stop loses on the mean, with a checkpoint every half hour. For
+the same reason service stops no gang that is expected to end within the delay: of a sweep of like
+jobs else each is stopped just before its end. The intra-job half of the paper is
+:mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -189,7 +191,8 @@ class _Scores:
         tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
         claim = rounded - self._behind(gang, level) * _SERVICE_UNIT
         # Shrinking loses no work, so it need not be put off.
-        stop = rounded - _ANY_SERVICE * _SERVICE_UNIT if self._is_early(gang) else None
+        is_early = _stops_later(gang, self._snapshot, self._settings, bound)
+        stop = rounded - _ANY_SERVICE * _SERVICE_UNIT if is_early else None
         return (-score, level, *tie), Ranked(gang, score, why, claim, stop)
 
     def lowest(self, gangs: Sequence[Gang]) -> float:
@@ -206,16 +209,6 @@ class _Scores:
             return 0  # most of a long line
         return _level(_served(gang, self._snapshot), self._settings)
 
-    def _is_early(self, gang: Gang) -> bool:
-        """Return whether ``gang`` waits, and not yet for so long that service may stop others."""
-        if not self._settings.service_threshold or gang.displaced:
-            return False
-        delay, snapshot = self._settings.service_preemption_delay_seconds, self._snapshot
-        # One that is past its wait bound goes before all others.
-        delay = min(delay, self._stated(gang)[2])
-        is_running = gang.uid in snapshot.running_by_uid
-        return not is_running and snapshot.wait_seconds(gang) < delay
-
     def _behind(self, gang: Gang, level: int) -> float:
         """Return how far ``gang`` is behind those of its stated priority, from 0 to 1."""
         if not self._settings.service_threshold:
@@ -223,13 +216,23 @@ class _Scores:
         # A negative class counts as 0 in T, and must not stop one of 0.
         if gang.priority < 0:
             return 1.0
+        is_running = gang.uid in self._snapshot.running_by_uid
+        if is_running and self._ends_soon(gang):
+            return 0.0
         # What runs in its pods has never had any service, as far as is known, and would stop all.
         if gang.kind == _POD_GROUP:
             return _UNKNOWN_SERVICE
-        is_running = gang.uid in self._snapshot.running_by_uid
         if self._growing is not None and not is_running and self._growing.take(gang):
             return _ANY_SERVICE
         return level / (level + 1)
+
+    def _ends_soon(self, gang: Gang) -> bool:
+        """Return whether a stop of ``gang``, which runs, saves less time than it is put off for."""
+        if gang.estimated_seconds is None:
+            return False
+        # All its starts count, as for the service; one that has outrun its estimate may run on.
+        left = gang.estimated_seconds - self._snapshot.attained_seconds(gang)
+        return 0 < left <= self._settings.service_preemption_delay_seconds
 
     def _stated(self, gang: Gang) -> tuple[float, float, int]:
         """Return w_user*U + w_job*T, the same rounded, and the wait bound."""
@@ -293,6 +296,19 @@ def _level(served: float, settings: SchedulingSettings) -> int:
     return 1 + math.floor(math.log2(served / threshold) / _STEP_BITS)
 
 
+def _stops_later(
+    gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings, bound: int
+) -> bool:
+    """Return whether ``gang`` waits, and not yet for so long that service may stop others."""
+    if not settings.service_threshold or gang.displaced or gang.uid in snapshot.running_by_uid:
+        return False
+    if gang.priority < 0 or gang.kind == _POD_GROUP:
+        return False  # its service stops nobody at any time
+    # One that is past its wait bound goes before all others.
+    delay = min(settings.service_preemption_delay_seconds, bound)
+    return snapshot.wait_seconds(gang) < delay
+
+
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
     """Of U, T, the wait and R; they sum to 1."""
     weights = (
@@ -328,13 +344,16 @@ def _factors(
 ) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
-    served = _served(gang, snapshot)
+    served, later = _served(gang, snapshot), ""
+    if _stops_later(gang, snapshot, settings, bound):
+        least = min(settings.service_preemption_delay_seconds, bound)
+        later = f", which stops others from {least} s of wait on"
     measured = (
         f"{queue.user_priority} of 100 in queue {queue.name}",
         f"class value {gang.priority}",
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
-        f"{served:.0f} device-seconds",
+        f"{served:.0f} device-seconds{later}",
     )
     values, weights = _values(gang, snapshot, settings), _weights(settings)
     own = weights[2] * values[2] + weights[3] * values[3]

@@ -58,9 +58,9 @@ class DecisionCase:
     def claim(self, name: str) -> float:
         """Return the part of the combined priority that neither waiting nor width raises.
 
-        Of equal ones the job with less service has the higher claim.
+        Of equal ones the job with less service has the higher claim, or one that should end soon.
         """
-        level = self.service_level(name)
+        level = 0 if self._ends_soon(name) else self.service_level(name)
         return round(float(sum(self._fixed_parts(name))), 9) - level / (level + 1) * 1e-9
 
     def stop_claim(self, name: str) -> float:
@@ -72,6 +72,13 @@ class DecisionCase:
         if self.job(name)["displaced"] or self.waited_seconds(name) >= delay:
             return self.claim(name)
         return round(float(sum(self._fixed_parts(name))), 9) - 0.99e-9
+
+    def _ends_soon(self, name: str) -> bool:
+        job = self.job(name)
+        if job["phase"] == "waiting" or job["estimate"] is None:
+            return False
+        left = job["estimate"] - self._run_seconds(name)
+        return bool(0 < left <= self.settings.service_preemption_delay_seconds)
 
     def service_level(self, name: str) -> int:
         """Return 1 from so many device-seconds on, and one more at every eightfold of them."""

@@ -124,7 +124,7 @@ def test_the_score_of_a_known_job_is_the_written_formula() -> None:
         ("jobPriority", "class value 300"),
         ("wait", "250 s of 1000 s"),
         ("parallelism", "24 replicas"),
-        ("service", "0 device-seconds"),
+        ("service", "0 device-seconds, which stops others from 900 s of wait on"),
     ]
 
 
@@ -390,6 +390,32 @@ def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
         assert found["lower"] < claim, "the owner of the queue has said so"
         assert found["negative"] < claim
         assert found["long"] < shrinks, "an elastic one shrinks at once"
+
+
+@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-1e6, 1e6), st.booleans())
+def test_service_stops_none_that_should_end_within_the_delay(
+    ran: float, earlier: float, left: float, is_group: bool
+) -> None:
+    gang = replace(
+        job("long", priority=0),
+        kind="PodGroup" if is_group else "TrainingJob",
+        attained_seconds=earlier,
+        estimated_seconds=max(1.0, ran + earlier + left),
+    )
+    lower = replace(gang, uid="lower", name="lower", priority=-1)
+    new = job("new", priority=0, arrived=0.0)
+    snapshot = a_snapshot([a_node("n0", 16)], queues=QUEUES, now=1e6)
+    held = [a_running(each, snapshot.nodes, {"n0": 4}, started=1e6 - ran) for each in (gang, lower)]
+    running = with_running(snapshot, *held)
+    orderer = CombinedPriority()
+    found = claims_of(orderer.order([new, gang, lower], running))
+    assert gang.estimated_seconds is not None
+    ends_soon = 0 < gang.estimated_seconds - running.attained_seconds(gang) <= DELAY
+    assert (found["long"] < found["new"]) != ends_soon
+    assert found["lower"] < found["new"], "what is stated still does"
+    assert orderer.lowest_preemption_priority([gang], running) == found["long"]
+    waiting = claims_of(orderer.order([new, gang], snapshot))
+    assert waiting["long"] < waiting["new"], "one that waits has no end to protect"
 
 
 def test_the_loss_of_a_node_and_the_end_of_the_wait_bound_know_no_delay() -> None:
