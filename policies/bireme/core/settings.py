@@ -57,7 +57,8 @@ class SchedulingSettings:
     """Only after it has waited so long does a gang stop those of equal user and job priority that
     have had more service: a stop loses what ran since the last checkpoint, so what starts by itself
     until then has cost less. Elastic ones shrink for it at once. One that is expected to end within
-    that time is left alone. 0: all stop at once."""
+    that time is left alone. A learned order stops others only after this wait as well. 0: all stop
+    at once."""
 
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""

@@ -58,7 +58,7 @@ from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import devices
+from bireme.heuristics.ranking import devices, seconds_before_stops
 
 _FACTORS = {
     "userPriority": "whose queue has a higher user priority",
@@ -182,7 +182,8 @@ class _Scores:
     def keyed(self, gang: Gang) -> tuple[_Key, Ranked]:
         """Return ``gang`` with its score, behind what it is sorted by."""
         stated, rounded, bound = self._stated(gang)
-        wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
+        waited = self._snapshot.wait_seconds(gang)
+        wait = min(1.0, waited / bound)
         own = self._weights[2] * wait + self._width(gang)
         level = self._level(gang)
         score = round(stated + own * _SERVED**level, _SCORE_DECIMALS)
@@ -191,7 +192,7 @@ class _Scores:
         tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
         claim = rounded - self._behind(gang, level) * _SERVICE_UNIT
         # Shrinking loses no work, so it need not be put off.
-        is_early = _stops_later(gang, self._snapshot, self._settings, bound)
+        is_early = waited < _delay_seconds(gang, self._snapshot, self._settings)
         stop = rounded - _ANY_SERVICE * _SERVICE_UNIT if is_early else None
         return (-score, level, *tie), Ranked(gang, score, why, claim, stop)
 
@@ -296,17 +297,11 @@ def _level(served: float, settings: SchedulingSettings) -> int:
     return 1 + math.floor(math.log2(served / threshold) / _STEP_BITS)
 
 
-def _stops_later(
-    gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings, bound: int
-) -> bool:
-    """Return whether ``gang`` waits, and not yet for so long that service may stop others."""
-    if not settings.service_threshold or gang.displaced or gang.uid in snapshot.running_by_uid:
-        return False
-    if gang.priority < 0 or gang.kind == _POD_GROUP:
-        return False  # its service stops nobody at any time
-    # One that is past its wait bound goes before all others.
-    delay = min(settings.service_preemption_delay_seconds, bound)
-    return snapshot.wait_seconds(gang) < delay
+def _delay_seconds(gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings) -> int:
+    """Return how long ``gang`` waits before it stops others by its service, 0 if it never does."""
+    if not settings.service_threshold or gang.priority < 0 or gang.kind == _POD_GROUP:
+        return 0
+    return seconds_before_stops(gang, snapshot, settings.service_preemption_delay_seconds)
 
 
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
@@ -345,8 +340,7 @@ def _factors(
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
     served, later = _served(gang, snapshot), ""
-    if _stops_later(gang, snapshot, settings, bound):
-        least = min(settings.service_preemption_delay_seconds, bound)
+    if wait < (least := _delay_seconds(gang, snapshot, settings)):
         later = f", which stops others from {least} s of wait on"
     measured = (
         f"{queue.user_priority} of 100 in queue {queue.name}",

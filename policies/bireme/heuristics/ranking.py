@@ -1,4 +1,4 @@
-"""Sorting gangs by a key; their size in devices and the service they have had.
+"""Sorting gangs by a key; their size in devices, their service, and when they stop others.
 
 Size is counted in devices (GPUs), service in device-seconds: size times run time, the
 two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that asks for no device
@@ -20,6 +20,7 @@ class SortKey(NamedTuple):
     key: tuple[float, ...]
     score: float
     preemption_priority: float | None = None
+    stop_priority: float | None = None
 
 
 class SortedOrderer(ABC):
@@ -39,7 +40,12 @@ def ranked(gangs: Iterable[Gang], sort_key: Callable[[Gang], SortKey]) -> list[R
     found = [(sort_key(gang), gang) for gang in gangs]
     found.sort(key=lambda pair: (pair[0].key, tie(pair[1])))
     return [
-        Ranked(gang, place.score, preemption_priority=place.preemption_priority)
+        Ranked(
+            gang,
+            place.score,
+            preemption_priority=place.preemption_priority,
+            stop_priority=place.stop_priority,
+        )
         for place, gang in found
     ]
 
@@ -47,6 +53,16 @@ def ranked(gangs: Iterable[Gang], sort_key: Callable[[Gang], SortKey]) -> list[R
 def tie(gang: Gang) -> tuple[bool, float, str]:
     """Return the key between gangs of equal sort key: interrupted, arrival, uid."""
     return (not gang.interrupted, gang.arrived, gang.uid)
+
+
+def seconds_before_stops(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> int:
+    """Return how long ``gang`` waits in all before its order stops others for it, else 0.
+
+    At most its wait bound, past which it goes before all others. One that lost a node has no delay.
+    """
+    if not delay_seconds or gang.displaced or gang.uid in snapshot.running_by_uid:
+        return 0
+    return min(delay_seconds, snapshot.wait_bound_seconds(gang))
 
 
 def device_of(task: Task) -> tuple[str, int]:

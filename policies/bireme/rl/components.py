@@ -21,7 +21,7 @@ from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQu
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
-from bireme.heuristics.ranking import SortKey, ranked
+from bireme.heuristics.ranking import SortKey, ranked, seconds_before_stops
 from bireme.onnx.cards import Card
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
@@ -56,7 +56,8 @@ class ScoredOrderer(ABC):
     """Base of orderers that give each gang a score: the highest goes first.
 
     With ``stops_others`` the score is also the preemption priority; without it no gang is stopped.
-    Ties: interrupted first, then arrival, uid.
+    A gang stops none before it has waited for ``service_preemption_delay_seconds``. Ties:
+    interrupted first, then arrival, uid.
     """
 
     stops_others: bool
@@ -72,10 +73,17 @@ class ScoredOrderer(ABC):
         known = sorted(gangs, key=lambda gang: (gang.uid, gang.arrived))
         answer = self.scores(known, snapshot)
         scores = {id(gang): score for gang, score in zip(known, answer, strict=True)}
-        priorities = scores if self.stops_others else {}
-        return ranked(
-            gangs, lambda g: SortKey((-scores[id(g)],), scores[id(g)], priorities.get(id(g)))
-        )
+        delay_seconds = snapshot.settings.service_preemption_delay_seconds
+
+        def sort_key(gang: Gang) -> SortKey:
+            score = scores[id(gang)]
+            if not self.stops_others:
+                return SortKey((-score,), score)
+            least = seconds_before_stops(gang, snapshot, delay_seconds)
+            stop = -math.inf if snapshot.wait_seconds(gang) < least else None
+            return SortKey((-score,), score, score, stop)
+
+        return ranked(gangs, sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Return the lowest score of ``gangs``; infinite if no gang may be stopped."""

@@ -97,12 +97,16 @@ def test_a_score_is_a_claim_only_where_the_card_says_so(
     assert waits.lowest_preemption_priority(gangs, snapshot) == math.inf
 
 
-@pytest.mark.parametrize(("stops", "stopped"), [(False, []), (True, ["low"])])
-def test_only_an_orderer_with_claims_stops_what_runs(
-    tmp_path: Path, stops: bool, stopped: list[str]
+@pytest.mark.parametrize(
+    ("stops", "arrived", "stopped"),
+    [(False, 0.0, []), (True, 9100.0, ["low"]), (True, 9101.0, [])],
+)
+def test_only_an_orderer_with_claims_stops_what_runs_and_after_the_delay(
+    tmp_path: Path, stops: bool, arrived: float, stopped: list[str]
 ) -> None:
     folder = checkpoints.write(tmp_path, orderer=BY_PRIORITY, stops_others=stops)
-    high, low = a_gang("high", a_task(8), priority=5), a_gang("low", a_task(8))
+    high = a_gang("high", a_task(8), priority=5, arrived=arrived)
+    low = a_gang("low", a_task(8))
     snapshot = a_snapshot([a_node("n")], high, now=10_000.0)
     snapshot = with_running(snapshot, a_running_gang(low, snapshot.nodes))
     decision = run_cycle(snapshot, Policy(LearnedOrderer(load(folder)), Packing()))
