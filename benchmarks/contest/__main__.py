@@ -1,7 +1,8 @@
 """``python -m benchmarks.contest RESULTS.json... [--commit ID] [--into-cards]``: write the page.
 
-A default that has changed since is played alone (``bireme benchmark --policies default``), and its
-results are named with ``--default``: its row takes the place of the one in RESULTS.
+A policy that has changed since is played alone (``bireme benchmark --policies NAMES``), and its
+results are named with ``--again``: its rows take the place of those in RESULTS. RESULTS may be the
+page's own JSON.
 
 The files are those of ``bireme benchmark --json``, one or more families each; the page and its JSON
 go to docs/results/learning, the rows of learned policies into the cards of the checkpoints that
@@ -34,9 +35,9 @@ _PACKAGES: Final = ("bireme", "numpy", "onnxruntime")
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     found = _read(options.files)
-    later = _read(options.default)
+    later = _read(options.again)
     for each in later:
-        with_default(found, each)
+        put_rows(found, each)
     now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the page
     made = Benchmark(
         made=f"{now:%Y-%m-%d}",
@@ -45,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows=(),
     )
     others = dict(options.commit_of)
-    if later:
-        others["default"] = options.default_commit or machine.revision()
+    for name in sorted({row.name for each in later for row in each.rows[1:]} - set(others)):
+        others[name] = machine.revision()
     page = markdown(found, made, others, later)
     (options.out / "benchmark.md").write_text(page, encoding="utf-8")
     numbers = {
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "versions": made.versions,
         "commits": others,
         "families": [{"command": command_of(each), **each.to_json()} for each in found],
-        "default_commands": [command_of(each) for each in later],
+        "commands_again": [command_of(each) for each in later],
     }
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     (options.out / "benchmark.json").write_text(text, encoding="utf-8")
@@ -63,23 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         into_cards(FOLDER, found, made, others)
 
 
-def with_default(found: list[FamilyResult], later: FamilyResult) -> None:
-    """Put the row of the default in ``later`` into the result of the same worlds in ``found``.
+def put_rows(found: list[FamilyResult], later: FamilyResult) -> None:
+    """Put the rows of ``later`` into the result of the same worlds in ``found``.
 
     Raises SystemExit where there is none, or where its baseline did otherwise in those worlds.
     """
     name = name_of(later)
     at = next((at for at, each in enumerate(found) if name_of(each) == name), None)
-    row = next((row for row in later.rows if row.kind == "default"), None)
-    if at is None or row is None:
-        raise SystemExit(f"--default: {name} has no such result, or no row of the default")
+    if at is None:
+        raise SystemExit(f"--again: there is no other result of {name}; give it among RESULTS")
     before, after = _played(found[at]), _played(later)
     if before != after:
         raise SystemExit(
-            f"--default: {name} has {after}, and the other result {before}; play the same worlds"
+            f"--again: {name} has {after}, and the other result {before}; play the same worlds"
         )
-    rows = [row if each.kind == "default" else each for each in found[at].rows]
-    found[at] = dataclasses.replace(found[at], rows=rows)
+    rows = {row.name: row for row in found[at].rows} | {row.name: row for row in later.rows[1:]}
+    found[at] = dataclasses.replace(found[at], rows=list(rows.values()))
 
 
 def _played(found: FamilyResult) -> str:
@@ -108,13 +108,13 @@ def into_cards(
     """Write the rows of every learned policy that has a card in ``folder`` into that.
 
     Only of results that skipped no blocks, one a family. ``commits`` has that of the sources that
-    measured a family, where it is not that of ``made``.
+    measured a family, or the rows of a policy, where it is not that of ``made``.
     """
     rows: dict[str, list[BenchmarkRow]] = {}
     for each in found:
         for row in each.rows if not each.skipped else ():
             if row.kind == "learned" and (folder / row.name).is_dir():
-                made_by = commits.get(each.family)
+                made_by = commits.get(row.name) or commits.get(each.family)
                 card_row = replace(_card_row(each, row.name), commit=made_by)
                 rows.setdefault(row.name, []).append(card_row)
     for name, of_policy in rows.items():
@@ -168,17 +168,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         type=lambda text: tuple(text.split("=", 1)),
         metavar="NAME=ID",
-        help="of the sources that measured NAME.json, where they are others",
+        help="of the sources that measured NAME.json, or policy NAME with --again",
     )
     parser.add_argument(
-        "--default",
+        "--again",
         nargs="+",
         default=[],
         type=Path,
         metavar="RESULTS.json",
-        help="results of the same worlds whose row of the default counts",
+        help="results of the same worlds whose rows count",
     )
-    parser.add_argument("--default-commit", help="of the sources that measured those")
     parser.add_argument("--into-cards", action="store_true", help="write the cards' rows as well")
     parser.add_argument(
         "--out", type=Path, default=RESULTS / "learning", help="folder for the page"

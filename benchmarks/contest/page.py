@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.cli.benchmark import blocks, table
-from bireme.contest.benchmark import LEARNED, LEARNED_ELASTIC, FamilyResult
+from bireme.contest.benchmark import CEILING, DEFAULT, LEARNED, LEARNED_ELASTIC, FamilyResult
 from bireme.contest.families import LOADS, find
 from bireme.onnx.cards import Benchmark
 from bireme.simulator.reports.terminal import markdown_table
@@ -28,18 +28,18 @@ def markdown(
     found: Sequence[FamilyResult],
     made: Benchmark,
     commits: Mapping[str, str],
-    default: Sequence[FamilyResult] = (),
+    again: Sequence[FamilyResult] = (),
 ) -> str:
     """Return the page of ``found``; what skipped blocks has a section, and no column in one table.
 
     ``commits`` has that of the sources that measured a result (:func:`name_of`), where it is not
-    that of ``made``. The rows of the default are those of ``default``, where there are such.
+    that of ``made``, or the rows of a policy. Rows that were played later are those of ``again``.
     """
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     others = "".join(f" ({name} by {commit})" for name, commit in commits.items())
     files = " ".join(f"{name_of(each)}.json" for each in found)
-    if default:
-        files += " --default " + " ".join(f"{name_of(each)}-default.json" for each in default)
+    if again:
+        files += " --again " + " ".join(map(_file_again, again))
     own = sorted({name for each in found for name in _trained(each)} - set(_SHIPPED))
     lines = [
         "# The benchmark: every policy beside the best tuned rule",
@@ -65,7 +65,7 @@ def markdown(
         "",
         "```sh",
         *(f"{command_of(each)} --json {name_of(each)}.json" for each in found),
-        *(f"{command_of(each)} --json {name_of(each)}-default.json" for each in default),
+        *(f"{command_of(each)} --json {_file_again(each)}" for each in again),
         f"python -m benchmarks.contest {files} --into-cards",
         "```",
         "",
@@ -85,8 +85,14 @@ def command_of(found: FamilyResult) -> str:
     """Return the command that measures ``found`` again."""
     scope = f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
     scope += f" --skip-blocks {found.skipped}" if found.skipped else ""
-    kinds = dict.fromkeys(row.kind for row in found.rows)
-    policies = "" if "learned" in kinds else f" --policies {','.join(list(kinds)[1:])}"
+    asked = dict.fromkeys(
+        row.name if row.kind == "learned" else row.kind
+        for row in found.rows[1:]
+        if row.kind != "learned" or row.name in _SHIPPED
+    )
+    learned = LEARNED_ELASTIC if find(found.family).is_elastic else LEARNED
+    is_all = asked.keys() == {DEFAULT, *learned, CEILING}
+    policies = "" if is_all else f" --policies {','.join(asked)}"
     tuned = [each.rule for each in found.tunings]
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
@@ -94,6 +100,10 @@ def command_of(found: FamilyResult) -> str:
     return (
         f"bireme benchmark --data $DATA --family {found.family} {scope}{rules}{policies}{trained}"
     )
+
+
+def _file_again(found: FamilyResult) -> str:
+    return "-".join([name_of(found), *(row.name for row in found.rows[1:])]) + ".json"
 
 
 def _trained(found: FamilyResult) -> dict[str, int]:

@@ -62,7 +62,8 @@ def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) 
     assert "| das | 1 | 1.300 [1.200, 1.400] |" in page
     assert f"`{LAS}`" in page
     command = "bireme benchmark --data $DATA --family rigid --blocks 5 --training-blocks 2"
-    assert f"{command} --rules tiresias-las $(mine 1) --json rigid.json" in page
+    policies = "--policies das,rlpto,learned-index"
+    assert f"{command} --rules tiresias-las {policies} $(mine 1) --json rigid.json" in page
     assert "Of mine, which does not come with Bireme" in page
     numbers = (results.parent / "benchmark.json").read_text()
     assert "/home/me" not in numbers, "the folder of one machine"
@@ -96,30 +97,42 @@ def test_blocks_after_those_of_the_table_have_a_section_of_their_own(results: Pa
     assert f"{command} {options} --json rigid-after-5.json" in page
 
 
-def test_a_later_default_takes_the_place_of_the_one_before(results: Path) -> None:
+def test_rows_that_were_played_again_take_the_place_of_those_before(results: Path) -> None:
     before = replace(
         RESULT, rows=[*RESULT.rows[:1], row("default", "default", WORSE), *RESULT.rows[1:]]
     )
     results.write_text(json.dumps({"families": [before.to_json()]}))
     better = replace(LEVEL, jct=Estimate(0.8, 0.7, 0.9))
-    later = replace(RESULT, rows=[RESULT.rows[0], row("default", "default", better)])
-    file = results.parent / "later.json"
-    file.write_text(json.dumps({"families": [later.to_json()]}))
-    commits = ("--commit", "a" * 40, "--default-commit", "b" * 40)
-    write([str(results), "--out", str(results.parent), *commits, "--default", str(file)])
+    later = [row("default", "default", better), replace(row("das", "learned", better), seeds=3)]
+    files = [results.parent / "later.json", results.parent / "learned.json"]
+    for file, each in zip(files, later, strict=True):
+        played = replace(RESULT, rows=[RESULT.rows[0], each])
+        file.write_text(json.dumps({"families": [played.to_json()]}))
+    out = ("--out", str(results.parent), "--commit", "a" * 40)
+    commits = ("--commit-of", f"default={'b' * 40}", "--commit-of", f"das={'c' * 40}")
+    write([str(results), *out, *commits, "--again", *map(str, files)])
     page = (results.parent / "benchmark.md").read_text()
     assert "| default | 0.80 [0.70, 0.90] |" in page
-    assert "| das | 1.30 [1.20, 1.40] |" in page, "the other rows stay"
-    assert f"(default by {'b' * 40})" in page
+    assert "| das | 3 | 0.800 [0.700, 0.900] |" in page
+    assert "| rlpto | 1.30 [1.20, 1.40] |" in page, "the other rows stay"
+    assert page.index("| default | 0.80") < page.index("| das | 0.80") < page.index("| rlpto | 1")
+    assert f"(default by {'b' * 40}) (das by {'c' * 40})" in page
     assert "--policies default --json rigid-default.json" in page
-    assert "rigid.json --default rigid-default.json --into-cards" in page
+    assert "--policies das $(das 3) --json rigid-das.json" in page
+    assert "rigid.json --again rigid-default.json rigid-das.json --into-cards" in page
+
+    # The page's own JSON can be continued.
+    own = results.parent / "benchmark.json"
+    write([str(own), *out, *commits, "--again", str(files[0])])
+    assert "| das | 3 | 0.800 [0.700, 0.900] |" in (results.parent / "benchmark.md").read_text()
 
     # Other worlds, or worlds in which the baseline did otherwise.
-    another = replace(later.rows[0], overall=replace(LEVEL, p99_wait_seconds=5.0))
-    for wrong in (replace(later, jobs=449), replace(later, rows=[another, later.rows[1]])):
-        file.write_text(json.dumps({"families": [wrong.to_json()]}))
+    fine = replace(RESULT, rows=[RESULT.rows[0], later[0]])
+    another = replace(RESULT.rows[0], overall=replace(LEVEL, p99_wait_seconds=5.0))
+    for wrong in (replace(fine, jobs=449), replace(fine, rows=[another, later[0]])):
+        files[0].write_text(json.dumps({"families": [wrong.to_json()]}))
         with pytest.raises(SystemExit, match="play the same worlds"):
-            write([str(results), "--out", str(results.parent), "--default", str(file)])
+            write([str(results), *out, "--again", str(files[0])])
 
 
 def test_rows_go_into_cards_and_what_loses_is_called_research(
