@@ -192,8 +192,7 @@ class _Scores:
         tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
         claim = rounded - self._behind(gang, level) * _SERVICE_UNIT
         # Shrinking loses no work, so it need not be put off.
-        is_early = waited < _delay_seconds(gang, self._snapshot, self._settings)
-        stop = rounded - _ANY_SERVICE * _SERVICE_UNIT if is_early else None
+        stop = rounded - _ANY_SERVICE * _SERVICE_UNIT if self._is_early(gang, waited) else None
         return (-score, level, *tie), Ranked(gang, score, why, claim, stop)
 
     def lowest(self, gangs: Sequence[Gang]) -> float:
@@ -209,6 +208,13 @@ class _Scores:
         if not gang.attained_seconds and gang.uid not in self._snapshot.running_by_uid:
             return 0  # most of a long line
         return _level(_served(gang, self._snapshot), self._settings)
+
+    def _is_early(self, gang: Gang, waited: float) -> bool:
+        """Return whether ``gang`` waits, and not yet for so long that service may stop others."""
+        if not self._settings.service_threshold:
+            return False
+        delay = self._settings.service_preemption_delay_seconds
+        return waited < seconds_before_stops(gang, self._snapshot, delay)
 
     def _behind(self, gang: Gang, level: int) -> float:
         """Return how far ``gang`` is behind those of its stated priority, from 0 to 1."""
@@ -297,13 +303,6 @@ def _level(served: float, settings: SchedulingSettings) -> int:
     return 1 + math.floor(math.log2(served / threshold) / _STEP_BITS)
 
 
-def _delay_seconds(gang: Gang, snapshot: ClusterSnapshot, settings: SchedulingSettings) -> int:
-    """Return how long ``gang`` waits before it stops others by its service, 0 if it never does."""
-    if not settings.service_threshold or gang.priority < 0 or gang.kind == _POD_GROUP:
-        return 0
-    return seconds_before_stops(gang, snapshot, settings.service_preemption_delay_seconds)
-
-
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
     """Of U, T, the wait and R; they sum to 1."""
     weights = (
@@ -339,15 +338,13 @@ def _factors(
 ) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
-    served, later = _served(gang, snapshot), ""
-    if wait < (least := _delay_seconds(gang, snapshot, settings)):
-        later = f", which stops others from {least} s of wait on"
+    served = _served(gang, snapshot)
     measured = (
         f"{queue.user_priority} of 100 in queue {queue.name}",
         f"class value {gang.priority}",
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
-        f"{served:.0f} device-seconds{later}",
+        f"{served:.0f} device-seconds",
     )
     values, weights = _values(gang, snapshot, settings), _weights(settings)
     own = weights[2] * values[2] + weights[3] * values[3]
