@@ -31,6 +31,7 @@ from bireme.contest.runs import Runs
 from bireme.contest.worlds import World
 from bireme.core.times import clock_time, duration
 from bireme.replay.reader import open_record
+from bireme.rl.index_weights import shipped_weights
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.reports.terminal import ProgressLine, plural
@@ -127,6 +128,7 @@ def run(options: argparse.Namespace) -> int:
         numbers = msgspec.json.decode(told.read_bytes())
         write_results(options, numbers, (options.out / REPORT).read_text(encoding="utf-8"))
         return 0
+    shipped_weights()  # not after an hour: without the extra that reads it, it cannot be fitted
     progress = _Progress(sys.stderr.isatty())
     try:
         find_own([record.settings.orderer, record.settings.placer, record.settings.sizer])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,16 @@ def test_file_that_is_no_record_is_refused(capsys: pytest.CaptureFixture[str]) -
     Path("notes.txt").write_text("nothing\n")
     assert main(["tune", "notes.txt"]) == 2
     assert "argument RECORD: notes.txt line 1: no first line of a record" in capsys.readouterr().err
+
+
+def test_it_begins_nothing_without_the_extra_that_reads_the_index(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(FIFO)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["tune", "record", *SHORT]) == 1
+    assert "pip install '.[serve]'" in capsys.readouterr().err
+    assert not list(Path("tuned").iterdir()), "the folder is free for the next attempt"
 
 
 def test_index_that_wins_is_a_checkpoint_with_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
