@@ -35,9 +35,9 @@ the work that a stop loses. And it stops nobody for a gang that has waited for l
 service_preemption_delay_seconds. This is the rule of ski rental (Karlin et al., Algorithmica 1988):
 to wait until waiting has cost what a stop costs is never more than twice as dear as the best choice
 in hindsight. 15 minutes is what a stop loses on the mean, with a checkpoint every half hour. For
-the same reason service stops no gang that is expected to end within the delay: of a sweep of like
-jobs else each is stopped just before its end. The intra-job half of the paper is
-:mod:`bireme.heuristics.packing`.
+the same reason service neither stops nor shrinks a gang that is expected to end within the delay:
+else each job of a sweep of like ones could be stopped just before its end. The intra-job half of
+the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -234,7 +234,7 @@ class _Scores:
         return level / (level + 1)
 
     def _ends_soon(self, gang: Gang) -> bool:
-        """Return whether a stop of ``gang``, which runs, saves less time than it is put off for."""
+        """Return whether ``gang``, which runs, is expected to end within the delay of stops."""
         if gang.estimated_seconds is None:
             return False
         # All its starts count, as for the service; one that has outrun its estimate may run on.
