@@ -392,7 +392,7 @@ def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
         assert found["long"] < shrinks, "an elastic one shrinks at once"
 
 
-@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-1e6, 1e6), st.booleans())
+@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-DELAY, 2 * DELAY), st.booleans())
 def test_service_stops_none_that_should_end_within_the_delay(
     ran: float, earlier: float, left: float, is_group: bool
 ) -> None:
