@@ -103,6 +103,7 @@ class Deciders:
                     entry,
                     preemption_priority=claims[entry.gang.uid].preemption_priority,
                     stop_priority=claims[entry.gang.uid].stop_priority,
+                    stop_priority_until=claims[entry.gang.uid].stop_priority_until,
                     canary_claim=CanaryClaim(
                         canary.name, entry.preemption_priority, entry.stop_priority
                     ),

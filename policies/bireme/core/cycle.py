@@ -4,6 +4,7 @@ Read :func:`run_cycle`, then ``_decide`` (the steps of a cycle), then ``Admissio
 steps for one gang). Equal snapshots give equal decisions, in the cluster and in the simulator.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, ParamSpec
@@ -541,6 +542,14 @@ class AdmissionPass:
         message = self._text(messages.behind, self._lacking(gang), self.position - 1)
         if reservation is not None:
             message += self._text(messages.reserved, reservation, self.snapshot)
+        begins = entry.stop_priority_until
+        if (
+            begins is not None
+            and begins < math.inf
+            and gang.may_preempt
+            and self.snapshot.settings.preemption
+        ):
+            message += self._text(messages.may_preempt_from, begins)
         reason = Reason.WAITING_FOR_CAPACITY
         return Hold(entry.gang, reason, message, self.position, entry, reservation)
 

@@ -4,6 +4,7 @@ The operator's actuator and the simulator carry decisions out. Each action has i
 numbers behind it, so that it can be explained.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -180,6 +181,13 @@ class Decision:
     def held(self) -> tuple[Hold, ...]:
         """The gangs left waiting."""
         return tuple(action for action in self.actions if isinstance(action, Hold))
+
+    def next_stop(self, now: float) -> float:
+        """Return when, after ``now``, a gang that waits may stop more than now; else infinity."""
+        ranked = (hold.ranked for hold in self.held)
+        begins = (each.stop_priority_until for each in ranked if each is not None)
+        later = (moment for moment in begins if moment is not None and moment > now)
+        return min(later, default=math.inf)
 
     @property
     def resized(self) -> tuple[Resize, ...]:

@@ -75,6 +75,7 @@ class CheckedOrderer:
                 math.isfinite(e.score)
                 and not math.isnan(e.preemption_priority or 0.0)
                 and not math.isnan(e.stop_priority or 0.0)
+                and not math.isnan(e.stop_priority_until or 0.0)
                 for e in ranked
             )
         except Exception as error:  # a policy may raise anything
@@ -86,7 +87,7 @@ class CheckedOrderer:
         if not is_sound:
             raise OrderError(
                 "the orderer returned a score that is no finite number, or a preemption priority"
-                " that is not a number"
+                " or its moment that is not a number"
             )
         return ranked
 

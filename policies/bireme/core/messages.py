@@ -398,6 +398,11 @@ def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
     return f"; kept for it: {places}, expected free at {clock_time(reservation.start)}"
 
 
+def may_preempt_from(moment: float) -> str:
+    """Return from when on a gang that waits may preempt more others than now."""
+    return f"; may preempt more gangs from {clock_time(moment)} on"
+
+
 def would_delay(
     gang: Gang, blocked: Gang, reservation: Reservation | None, now: float, ahead: int
 ) -> str:

@@ -326,6 +326,8 @@ class _World:
             return None
         is_news = self._is_news or bool(decision.admitted or decision.resized)
         self._pause = _BEAT_SECONDS if is_news else 2 * self._pause
+        if self._base.settings.preemption:
+            coming.append(decision.next_stop(self.now))
         if self._is_timed and (self._base.settings.preemption or self._has_elastic):
             coming.append(self.now + self._pause)
         first = max(self.now, min(coming))

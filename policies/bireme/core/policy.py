@@ -74,6 +74,8 @@ class Ranked:
             or two gangs would stop each other in turn. None where the orderer never stops gangs.
         stop_priority: The same against gangs that would stop and not only shrink, where it is lower
             than ``preemption_priority``; else None. It may grow by waiting.
+        stop_priority_until: Until when waiting does not raise ``stop_priority``, POSIX seconds,
+            where that is known. Then it is time to decide again.
         canary_claim: Of two gangs of one canary, one makes room for the other only where this is
             higher as well. None for gangs for which no canary decides.
     """
@@ -84,6 +86,7 @@ class Ranked:
     why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
     preemption_priority: float | None = None
     stop_priority: float | None = None
+    stop_priority_until: float | None = None
     canary_claim: CanaryClaim | None = field(default=None, compare=False)
 
     @property

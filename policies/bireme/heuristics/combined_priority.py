@@ -58,7 +58,7 @@ from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import devices, seconds_before_stops
+from bireme.heuristics.ranking import devices, stops_from
 
 _FACTORS = {
     "userPriority": "whose queue has a higher user priority",
@@ -182,18 +182,20 @@ class _Scores:
     def keyed(self, gang: Gang) -> tuple[_Key, Ranked]:
         """Return ``gang`` with its score, behind what it is sorted by."""
         stated, rounded, bound = self._stated(gang)
-        waited = self._snapshot.wait_seconds(gang)
-        wait = min(1.0, waited / bound)
+        wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
         own = self._weights[2] * wait + self._width(gang)
         level = self._level(gang)
         score = round(stated + own * _SERVED**level, _SCORE_DECIMALS)
         why = partial(_factors, gang, self._snapshot, self._settings)
         # Service and class values too large to differ in the rounded score still decide.
         tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
-        claim = rounded - self._behind(gang, level) * _SERVICE_UNIT
-        # Shrinking loses no work, so it need not be put off.
-        stop = rounded - _ANY_SERVICE * _SERVICE_UNIT if self._is_early(gang, waited) else None
-        return (-score, level, *tie), Ranked(gang, score, why, claim, stop)
+        behind = self._behind(gang, level)
+        claim = rounded - behind * _SERVICE_UNIT
+        # Shrinking loses no work, so it need not be put off. Who stops nobody for service has
+        # nothing to wait for.
+        begins = self._stops_from(gang) if behind < _UNKNOWN_SERVICE else None
+        stop = None if begins is None else rounded - _ANY_SERVICE * _SERVICE_UNIT
+        return (-score, level, *tie), Ranked(gang, score, why, claim, stop, begins)
 
     def lowest(self, gangs: Sequence[Gang]) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
@@ -209,12 +211,12 @@ class _Scores:
             return 0  # most of a long line
         return _level(_served(gang, self._snapshot), self._settings)
 
-    def _is_early(self, gang: Gang, waited: float) -> bool:
-        """Return whether ``gang`` waits, and not yet for so long that service may stop others."""
-        if not self._settings.service_threshold:
-            return False
-        delay = self._settings.service_preemption_delay_seconds
-        return waited < seconds_before_stops(gang, self._snapshot, delay)
+    def _stops_from(self, gang: Gang) -> float | None:
+        """Return from when on service stops others for ``gang``; None for now, or for ever."""
+        settings = self._settings
+        if not settings.service_threshold:
+            return None
+        return stops_from(gang, self._snapshot, settings.service_preemption_delay_seconds)
 
     def _behind(self, gang: Gang, level: int) -> float:
         """Return how far ``gang`` is behind those of its stated priority, from 0 to 1."""

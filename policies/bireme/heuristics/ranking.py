@@ -5,6 +5,7 @@ two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that a
 counts one per replica, so that jobs on CPUs have a size too.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from bireme.core.gangs import Gang, Task
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import moment_at
 
 
 class SortKey(NamedTuple):
@@ -21,6 +23,7 @@ class SortKey(NamedTuple):
     score: float
     preemption_priority: float | None = None
     stop_priority: float | None = None
+    stop_priority_until: float | None = None
 
 
 class SortedOrderer(ABC):
@@ -45,6 +48,7 @@ def ranked(gangs: Iterable[Gang], sort_key: Callable[[Gang], SortKey]) -> list[R
             place.score,
             preemption_priority=place.preemption_priority,
             stop_priority=place.stop_priority,
+            stop_priority_until=place.stop_priority_until,
         )
         for place, gang in found
     ]
@@ -55,14 +59,19 @@ def tie(gang: Gang) -> tuple[bool, float, str]:
     return (not gang.interrupted, gang.arrived, gang.uid)
 
 
-def seconds_before_stops(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> int:
-    """Return how long ``gang`` waits in all before its order stops others for it, else 0.
+def stops_from(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> float | None:
+    """Return from when on its order stops others for ``gang``, POSIX seconds; None for now.
 
-    At most its wait bound, past which it goes before all others. One that lost a node has no delay.
+    That is when it has waited for ``delay_seconds`` in all, or for its wait bound, past which it
+    goes before all others: never while it is parked. One that lost a node has no delay.
     """
     if not delay_seconds or gang.displaced or gang.uid in snapshot.running_by_uid:
-        return 0
-    return min(delay_seconds, snapshot.wait_bound_seconds(gang))
+        return None
+    least = min(delay_seconds, snapshot.wait_bound_seconds(gang))
+    if snapshot.wait_seconds(gang) >= least:
+        return None
+    # From the arrival, so that it is the same in every snapshot.
+    return math.inf if gang.parked is not None else moment_at(gang.arrived, least)
 
 
 def device_of(task: Task) -> tuple[str, int]:

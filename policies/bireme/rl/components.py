@@ -21,7 +21,7 @@ from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQu
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
-from bireme.heuristics.ranking import SortKey, ranked, seconds_before_stops
+from bireme.heuristics.ranking import SortKey, ranked, stops_from
 from bireme.onnx.cards import Card
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
@@ -79,9 +79,9 @@ class ScoredOrderer(ABC):
             score = scores[id(gang)]
             if not self.stops_others:
                 return SortKey((-score,), score)
-            least = seconds_before_stops(gang, snapshot, delay_seconds)
-            stop = -math.inf if snapshot.wait_seconds(gang) < least else None
-            return SortKey((-score,), score, score, stop)
+            begins = stops_from(gang, snapshot, delay_seconds)
+            stop = None if begins is None else -math.inf
+            return SortKey((-score,), score, score, stop, begins)
 
         return ranked(gangs, sort_key)
 

@@ -49,7 +49,7 @@ class SimulationConfig:
         heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
             others, or a sizer looks after elastic ones), the cycle runs this long after the last
             event, and then after twice as long each time, until the next event. The operator looks
-            every few seconds.
+            every few seconds. It runs as well when the orderer says that a gang may stop more.
         round_seconds: Decisions fall on multiples of it, as in schedulers that look at the cluster
             once a minute, and on every one while time alone may change them; 0 for at once.
         until_seconds: The simulation is cut off after this moment.
@@ -341,7 +341,12 @@ class Simulation:
         config = self._config
         self._pause = config.heartbeat_seconds if is_news else 2 * self._pause
         pause = config.round_seconds or self._pause
-        self._next_look = self.state.now + pause if self._time_may_decide() else math.inf
+        if not self._time_may_decide():
+            self._next_look = math.inf
+            return
+        self._next_look = self.state.now + pause
+        if not config.round_seconds:
+            self._next_look = min(self._next_look, self._last.next_stop(self.state.now))
 
     def _time_may_decide(self) -> bool:
         """Return whether time alone may change a decision: on preemption, or a sizer's."""

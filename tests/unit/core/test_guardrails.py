@@ -48,6 +48,11 @@ def three_for_two(policy: Policy) -> Decision:
             "not a number",
             id="nan-for-stops",
         ),
+        pytest.param(
+            lambda order: [replace(e, stop_priority_until=math.nan) for e in order],
+            "not a number",
+            id="nan-for-a-moment",
+        ),
         *(
             pytest.param(
                 lambda order, score=score: [replace(e, score=score) for e in order],

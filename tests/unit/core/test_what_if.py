@@ -231,6 +231,14 @@ def test_a_higher_class_stops_others_and_only_those_the_reader_may_see_are_named
     assert never in asked(snapshot, gang, never, policy=COMBINED).no_sooner
 
 
+def test_what_service_will_stop_for_the_gang_is_foreseen_at_the_end_of_the_delay() -> None:
+    snapshot = replace(cluster(ends=[9e5, 9e5], settings=SchedulingSettings()), now=NOW + 4000)
+    gang = lasting("new", 60.0, arrived=NOW + 4000)
+    found = asked(snapshot, gang, policy=COMBINED).foreseen
+    delay = snapshot.settings.service_preemption_delay_seconds
+    assert (found.start, found.stops.count) == (NOW + 4000 + delay, 1)
+
+
 def test_what_shrinks_for_the_gang_is_told_and_what_a_maintenance_moves_is_not() -> None:
     window = Window(NOW - 10, NOW + 9000)
     nodes = [replace(a_node("n0"), maintenance=window), a_node("n1"), a_node("n2")]

@@ -148,6 +148,17 @@ def test_lower_job_is_stopped_at_the_very_moment_it_has_run_long_enough() -> Non
     assert record_of(outcome, "high").started == pytest.approx(300.1, abs=1e-9)
 
 
+def test_service_stops_a_job_at_the_very_moment_another_has_waited_long_enough() -> None:
+    delay = SchedulingSettings().service_preemption_delay_seconds
+    outcome = run(
+        a_job("long", 10_000, gpus=4),
+        a_job("new", 50, at=5000.1, gpus=4),
+        policy=COMBINED,
+        config=SimulationConfig(heartbeat_seconds=1e9),
+    )
+    assert record_of(outcome, "new").started == pytest.approx(5000.1 + delay, abs=1e-9)
+
+
 def test_nobody_is_stopped_where_preemption_is_off() -> None:
     outcome = run(
         a_job("low", 1000, gpus=4),

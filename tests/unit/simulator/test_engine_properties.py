@@ -40,6 +40,8 @@ HURRIED = SchedulingSettings(
     resize_settle_seconds=1,
     eviction_budget=2,
     eviction_backoff_seconds=4,
+    service_threshold=4,
+    service_preemption_delay_seconds=4,
 )
 DISTURBED = Physics(
     per_neighbour=0.5,
