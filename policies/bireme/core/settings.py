@@ -53,12 +53,16 @@ class SchedulingSettings:
     less its wait and its replicas count, and of gangs of equal user and job priority those that
     have had less stop those that have had more. 0: service counts for nothing."""
 
-    service_preemption_delay_seconds: Annotated[int, Within(0)] = 900
+    service_preemption_delay_seconds: Annotated[int, Within(0)] = 300
     """Only after it has waited so long does a gang stop those of equal user and job priority that
-    have had more service: a stop loses what ran since the last checkpoint, so what starts by itself
-    until then has cost less. Elastic ones shrink for it at once. One that is expected to end within
-    that time is left alone. A learned order stops others only after this wait as well. 0: all stop
-    at once."""
+    have had more service: a stop loses what ran since the last checkpoint, and much starts by
+    itself until then. Elastic ones shrink for it at once. A learned order stops others only after
+    this wait as well. 0: all stop at once."""
+
+    service_preemption_finish_seconds: Annotated[int, Within(0)] = 900
+    """A gang that is expected to end within this time is neither stopped nor shrunk for those that
+    have had less service: to wait for it costs less than a stop, which with a checkpoint every half
+    hour loses so much on the mean. 0: it is, even in its last second."""
 
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""

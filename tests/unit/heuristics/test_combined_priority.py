@@ -359,6 +359,7 @@ def test_service_stops_nobody_for_a_gang_that_a_pool_can_grow_for(
 
 
 DELAY = SchedulingSettings().service_preemption_delay_seconds
+FINISH = SchedulingSettings().service_preemption_finish_seconds
 
 
 @given(st.floats(0, DELAY - 1), st.floats(THRESHOLD, 1e12))
@@ -392,8 +393,8 @@ def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
         assert found["long"] < shrinks, "an elastic one shrinks at once"
 
 
-@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-DELAY, 2 * DELAY), st.booleans())
-def test_service_stops_none_that_should_end_within_the_delay(
+@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-FINISH, 2 * FINISH), st.booleans())
+def test_service_stops_none_that_should_end_soon(
     ran: float, earlier: float, left: float, is_group: bool
 ) -> None:
     gang = replace(
@@ -410,7 +411,7 @@ def test_service_stops_none_that_should_end_within_the_delay(
     orderer = CombinedPriority()
     found = claims_of(orderer.order([new, gang, lower], running))
     assert gang.estimated_seconds is not None
-    ends_soon = 0 < gang.estimated_seconds - running.attained_seconds(gang) <= DELAY
+    ends_soon = 0 < gang.estimated_seconds - running.attained_seconds(gang) <= FINISH
     assert (found["long"] < found["new"]) != ends_soon
     assert found["lower"] < found["new"], "what is stated still does"
     assert orderer.lowest_preemption_priority([gang], running) == found["long"]
@@ -420,11 +421,11 @@ def test_service_stops_none_that_should_end_within_the_delay(
 
 def test_the_loss_of_a_node_and_the_end_of_the_wait_bound_know_no_delay() -> None:
     lost, late = replace(job("lost"), displaced=True), job("late", arrived=13_000.0)
-    bound = replace(SchedulingSettings(), wait_bound_seconds=600)
-    assert [entry.stop_priority for entry in ranked(lost, now=13_600.0)] == [None]
-    (early,) = ranked(late, now=13_599.0, weights=bound)
+    bound = replace(SchedulingSettings(), wait_bound_seconds=200)
+    assert [entry.stop_priority for entry in ranked(lost, now=13_200.0)] == [None]
+    (early,) = ranked(late, now=13_199.0, weights=bound)
     assert early.stop_priority is not None
-    assert [each.stop_priority for each in ranked(late, now=13_600.0, weights=bound)] == [None]
+    assert [each.stop_priority for each in ranked(late, now=13_200.0, weights=bound)] == [None]
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=6))
