@@ -113,6 +113,7 @@ def test_who_has_had_less_service_stops_an_equal_one_after_the_delay(tenant: Ten
     tenant.create(training_job("new", task("worker", 8)))
     tenant.await_reason("new", "WaitingForCapacity")
     assert uids_of(tenant.pods("long")) == before
+    assert "; may preempt more gangs from 20" in tenant.status("new")["message"]
     message = f"stopped to make room for {tenant.namespace}/new, which has had less service"
     tenant.eventually(
         lambda: tenant.events("long"), lambda events: ("Normal", "Preempted", message) in events
