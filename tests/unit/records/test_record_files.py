@@ -100,16 +100,17 @@ class FullDisk(FileIO):
         return super().write(part)
 
 
-@pytest.mark.parametrize("room", [0, 10, 2600])
+@pytest.mark.parametrize(("is_begun", "room"), [(False, 0), (False, 10), (True, 0), (True, 10)])
 def test_full_disk_leaves_whole_lines_and_recording_goes_on_when_there_is_room(
-    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_begun: bool, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_create", lambda path: FullDisk(path, "xb"))
-    FullDisk.room = room
+    FullDisk.room = PLENTY
     writer = a_writer(tmp_path)
     before, refused, after = moments(3)
-    if room > 2000:
+    if is_begun:
         write(writer, before)
+    FullDisk.room = room
     with pytest.raises(OSError, match="No space left"):
         write(writer, refused)
     assert all(path.read_bytes().endswith(b"\n") for path in record_files(tmp_path))
