@@ -5,6 +5,7 @@ numbers behind it, so that it can be explained.
 """
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -182,9 +183,13 @@ class Decision:
         """The gangs left waiting."""
         return tuple(action for action in self.actions if isinstance(action, Hold))
 
-    def next_stop(self, now: float) -> float:
-        """Return when, after ``now``, a gang that waits may stop more than now; else infinity."""
-        ranked = (hold.ranked for hold in self.held)
+    def next_stop(self, now: float, among: Container[str] | None = None) -> float:
+        """Return when, after ``now``, a gang that waits may stop more than now; else infinity.
+
+        Of the gangs with a uid in ``among``, if given.
+        """
+        held = (hold for hold in self.held if among is None or hold.gang.uid in among)
+        ranked = (hold.ranked for hold in held)
         begins = (each.stop_priority_until for each in ranked if each is not None)
         later = (moment for moment in begins if moment is not None and moment > now)
         return min(later, default=math.inf)

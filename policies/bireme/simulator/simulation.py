@@ -346,7 +346,9 @@ class Simulation:
             return
         self._next_look = self.state.now + pause
         if not config.round_seconds:
-            self._next_look = min(self._next_look, self._last.next_stop(self.state.now))
+            # Of equal gangs only the first may get anything then, whether or not all are shown.
+            first = {gang.uid for gang in self.state.waiting.first_of_each({})}
+            self._next_look = min(self._next_look, self._last.next_stop(self.state.now, first))
 
     def _time_may_decide(self) -> bool:
         """Return whether time alone may change a decision: on preemption, or a sizer's."""
