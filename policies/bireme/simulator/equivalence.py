@@ -112,11 +112,26 @@ class WaitingGangs:
             for gang in members[: depths.get(key, FIRST_DEPTH)]
         )
 
-    def undecided(self, decision: Decision, depths: Mapping[Hashable, int]) -> list[Hashable]:
+    def heads(self) -> set[str]:
+        """Return the uid of the first gang of every class."""
+        return {members[0].uid for members in self._classes.values()}
+
+    def undecided(
+        self,
+        decision: Decision,
+        depths: Mapping[Hashable, int],
+        is_overdue: Callable[[Gang], bool],
+    ) -> list[Hashable]:
         """Return the classes of which ``decision`` saw neither all nor one that is held."""
         # For those behind a gang for which others make room, or nodes are asked for, the same may
-        # be done.
-        held = {hold.gang.uid for hold in decision.held if hold.reason not in _ROOM_IS_MADE}
+        # be done. One that is less overdue than a blocked gang may start in places kept for that,
+        # though one that is more overdue may not.
+        held = {
+            hold.gang.uid
+            for hold in decision.held
+            if hold.reason not in _ROOM_IS_MADE
+            and not (hold.reason is Reason.WAITING_BEHIND and is_overdue(hold.gang))
+        }
         depth_of = {key: depths.get(key, FIRST_DEPTH) for key in self._classes}
         return [
             key

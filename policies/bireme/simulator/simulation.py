@@ -247,7 +247,7 @@ class Simulation:
         # was not held.
         depths: dict[Hashable, int] = {}
         decision = self._run_cycle(waiting.first_of_each(depths))
-        while undecided := waiting.undecided(decision, depths):
+        while undecided := waiting.undecided(decision, depths, self.state.is_overdue):
             for equivalence_class in undecided:
                 depths[equivalence_class] = depths.get(equivalence_class, FIRST_DEPTH) * 4
             decision = self._run_cycle(waiting.first_of_each(depths))
@@ -346,9 +346,9 @@ class Simulation:
             return
         self._next_look = self.state.now + pause
         if not config.round_seconds:
-            # Of equal gangs only the first may get anything then, whether or not all are shown.
-            first = {gang.uid for gang in self.state.waiting.first_of_each({})}
-            self._next_look = min(self._next_look, self._last.next_stop(self.state.now, first))
+            # No other may get anything before the first of its equals, which alone is surely shown.
+            heads = self.state.waiting.heads()
+            self._next_look = min(self._next_look, self._last.next_stop(self.state.now, heads))
 
     def _time_may_decide(self) -> bool:
         """Return whether time alone may change a decision: on preemption, or a sizer's."""

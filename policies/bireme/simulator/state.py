@@ -172,6 +172,10 @@ class SimulationState:
         overdue = max(self.now, moment_past(gang.arrived, bound_seconds))
         self.events.push(Event(overdue, EventKind.WAKE, gang.uid))
 
+    def is_overdue(self, gang: Gang) -> bool:
+        """Return whether ``gang``, which waits, is past its wait bound."""
+        return gang.wait_seconds(self.now) > self.active[gang.uid].wait_bound_seconds
+
     def set_parked(self, uid: str, *, is_parked: bool) -> None:
         """Let a gang that waits stand in line from now on, or in none."""
         if is_parked is self.waiting.is_parked(uid):
