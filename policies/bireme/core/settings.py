@@ -56,13 +56,13 @@ class SchedulingSettings:
     service_preemption_delay_seconds: Annotated[int, Within(0)] = 300
     """Only after it has waited so long does a gang stop those of equal user and job priority that
     have had more service: a stop loses what ran since the last checkpoint, and much starts by
-    itself until then. Elastic ones shrink for it at once. A learned order stops others only after
-    this wait as well. 0: all stop at once."""
+    itself until then. Elastic ones shrink for it at once. 0: all stop at once."""
 
-    service_preemption_finish_seconds: Annotated[int, Within(0)] = 900
-    """A gang that is expected to end within this time is neither stopped nor shrunk for those that
-    have had less service: to wait for it costs less than a stop, which with a checkpoint every half
-    hour loses so much on the mean. 0: it is, even in its last second."""
+    preemption_cost_seconds: Annotated[int, Within(0)] = 900
+    """What a stop costs, in run time since the last checkpoint: so much on the mean where there is
+    one every half hour. A gang that is expected to end within this time is neither stopped nor
+    shrunk for those that have had less service, and a learned order stops others only for a gang
+    that has waited for as long. 0: neither holds."""
 
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""

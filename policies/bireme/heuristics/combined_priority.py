@@ -32,14 +32,13 @@ stops other gangs. Of gangs for which it is equal the one with less service has 
 service counts in steps only, or gangs would stop each other without end. Nor does it count for a
 gang that waits where node pools can still grow for it: a node that comes in minutes costs less than
 the work that a stop loses. And it stops nobody for a gang that has waited for less than
-service_preemption_delay_seconds. This is the rule of ski rental (Karlin et al., Algorithmica 1988):
-to wait until waiting has cost what a stop costs is never more than twice as dear as the best choice
-in hindsight. A stop loses 15 minutes on the mean, with a checkpoint every half hour; but on
+service_preemption_delay_seconds. To wait until waiting has cost what a stop costs is never more
+than twice as dear as the best choice in hindsight (ski rental; Karlin et al., Algorithmica 1988). A
+stop costs preemption_cost_seconds, 15 minutes on the mean with a checkpoint every half hour; but on
 training worlds, where much starts by itself within minutes or not at all, completion times are
 level from 5 minutes to 15, and waits are shortest with 5. Nor does service stop or shrink a gang
-that is expected to end within service_preemption_finish_seconds, those 15 minutes: else each job of
-a sweep of like ones could be stopped just before its end. The intra-job half of the paper is
-:mod:`bireme.heuristics.packing`.
+that is expected to end within preemption_cost_seconds: else each job of a sweep of like ones could
+be stopped just before its end. The intra-job half of the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -131,10 +130,11 @@ class CombinedPriority:
             Within(0),
             "wait from which service may stop others, 0 for any, else as in the settings",
         ] = None,
-        service_preemption_finish_seconds: Annotated[
+        preemption_cost_seconds: Annotated[
             int | None,
             Within(0),
-            "time left within which service stops no gang, 0 for none, else as in the settings",
+            "time within which an expected end keeps service from stopping a gang, 0 for none, "
+            "else as in the settings",
         ] = None,
     ) -> None:
         """What is None is as in the settings.
@@ -151,7 +151,7 @@ class CombinedPriority:
             "parallelism_half": parallelism_half,
             "service_threshold": service_threshold,
             "service_preemption_delay_seconds": service_preemption_delay_seconds,
-            "service_preemption_finish_seconds": service_preemption_finish_seconds,
+            "preemption_cost_seconds": preemption_cost_seconds,
         }
         check_parameters(type(self), **given)
         self._own = {name: value for name, value in given.items() if value is not None}
@@ -249,7 +249,7 @@ class _Scores:
             return False
         # All its starts count, as for the service; one that has outrun its estimate may run on.
         left = gang.estimated_seconds - self._snapshot.attained_seconds(gang)
-        return 0 < left <= self._settings.service_preemption_finish_seconds
+        return 0 < left <= self._settings.preemption_cost_seconds
 
     def _stated(self, gang: Gang) -> tuple[float, float, int]:
         """Return w_user*U + w_job*T, the same rounded, and the wait bound."""

@@ -56,7 +56,7 @@ class ScoredOrderer(ABC):
     """Base of orderers that give each gang a score: the highest goes first.
 
     With ``stops_others`` the score is also the preemption priority; without it no gang is stopped.
-    A gang stops none before it has waited for ``service_preemption_delay_seconds``. Ties:
+    A gang stops none before it has waited for ``preemption_cost_seconds``. Ties:
     interrupted first, then arrival, uid.
     """
 
@@ -73,7 +73,7 @@ class ScoredOrderer(ABC):
         known = sorted(gangs, key=lambda gang: (gang.uid, gang.arrived))
         answer = self.scores(known, snapshot)
         scores = {id(gang): score for gang, score in zip(known, answer, strict=True)}
-        delay_seconds = snapshot.settings.service_preemption_delay_seconds
+        delay_seconds = snapshot.settings.preemption_cost_seconds
 
         def sort_key(gang: Gang) -> SortKey:
             score = scores[id(gang)]

@@ -78,7 +78,7 @@ class DecisionCase:
         if job["phase"] == "waiting" or job["estimate"] is None:
             return False
         left = job["estimate"] - self._run_seconds(name)
-        return bool(0 < left <= self.settings.service_preemption_finish_seconds)
+        return bool(0 < left <= self.settings.preemption_cost_seconds)
 
     def service_level(self, name: str) -> int:
         """Return 1 from so many device-seconds on, and one more at every eightfold of them."""

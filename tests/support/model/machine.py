@@ -42,7 +42,7 @@ SETTINGS = SchedulingSettings(
     resize_settle_seconds=5,
     service_threshold=20,
     service_preemption_delay_seconds=10,
-    service_preemption_finish_seconds=6,
+    preemption_cost_seconds=6,
 )
 
 JOBS: tuple[Thing, ...] = (

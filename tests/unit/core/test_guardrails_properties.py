@@ -36,7 +36,7 @@ BY_SERVICE = replace(
     IMPATIENT,
     service_threshold=20,
     service_preemption_delay_seconds=10,
-    service_preemption_finish_seconds=6,
+    preemption_cost_seconds=6,
     eviction_backoff_seconds=40,
 )
 MOST_MOMENTS = 100

@@ -359,7 +359,7 @@ def test_service_stops_nobody_for_a_gang_that_a_pool_can_grow_for(
 
 
 DELAY = SchedulingSettings().service_preemption_delay_seconds
-FINISH = SchedulingSettings().service_preemption_finish_seconds
+COST = SchedulingSettings().preemption_cost_seconds
 
 
 @given(st.floats(0, DELAY - 1), st.floats(THRESHOLD, 1e12))
@@ -393,7 +393,7 @@ def test_service_stops_nobody_before_the_delay_and_what_is_stated_does(
         assert found["long"] < shrinks, "an elastic one shrinks at once"
 
 
-@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-FINISH, 2 * FINISH), st.booleans())
+@given(st.floats(1, 1e5), st.floats(THRESHOLD, 1e6), st.floats(-COST, 2 * COST), st.booleans())
 def test_service_stops_none_that_should_end_soon(
     ran: float, earlier: float, left: float, is_group: bool
 ) -> None:
@@ -411,7 +411,7 @@ def test_service_stops_none_that_should_end_soon(
     orderer = CombinedPriority()
     found = claims_of(orderer.order([new, gang, lower], running))
     assert gang.estimated_seconds is not None
-    ends_soon = 0 < gang.estimated_seconds - running.attained_seconds(gang) <= FINISH
+    ends_soon = 0 < gang.estimated_seconds - running.attained_seconds(gang) <= COST
     assert (found["long"] < found["new"]) != ends_soon
     assert found["lower"] < found["new"], "what is stated still does"
     assert orderer.lowest_preemption_priority([gang], running) == found["long"]

@@ -99,7 +99,7 @@ def test_a_score_is_a_claim_only_where_the_card_says_so(
 
 @pytest.mark.parametrize(
     ("stops", "arrived", "stopped"),
-    [(False, 0.0, []), (True, 9700.0, ["low"]), (True, 9701.0, [])],
+    [(False, 0.0, []), (True, 9100.0, ["low"]), (True, 9101.0, [])],
 )
 def test_only_an_orderer_with_claims_stops_what_runs_and_after_the_delay(
     tmp_path: Path, stops: bool, arrived: float, stopped: list[str]

@@ -42,7 +42,7 @@ HURRIED = SchedulingSettings(
     eviction_backoff_seconds=4,
     service_threshold=4,
     service_preemption_delay_seconds=4,
-    service_preemption_finish_seconds=2,
+    preemption_cost_seconds=2,
 )
 DISTURBED = Physics(
     per_neighbour=0.5,
