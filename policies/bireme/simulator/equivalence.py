@@ -147,7 +147,9 @@ class WaitingGangs:
 
 
 def _age(gang: Gang) -> tuple[float, str]:
-    return gang.arrived, gang.uid
+    # By its wait while it is parked, as are all of its class: so it stands when they line up again.
+    since = gang.arrived if gang.parked is None else gang.arrived - gang.parked
+    return since, gang.uid
 
 
 def _class_key(gang: Gang) -> Hashable:
