@@ -94,11 +94,13 @@ def test_waiting_job_says_what_it_asks_what_is_free_and_what_is_missing(tenant: 
     tenant.await_phase("first", "Running")
     tenant.create(training_job("second", task(replicas=6), task("ps")))
     status = tenant.await_reason("second", "WaitingForCapacity")
-    assert status["message"] == (
+    text, _, moment = status["message"].rpartition("; may preempt more gangs from ")
+    assert text == (
         "asks 7 nvidia.com/gpu as 6 worker + 1 ps; 4 nvidia.com/gpu free on nodes it may use; "
         "3 nvidia.com/gpu missing; 0 ahead; kept for it: node gpu-00, as soon as what runs there "
         "ends"
     )
+    assert moment.endswith("Z on")
     assert (status["queuePosition"], status["ready"], status["gpus"]) == (1, "0/7", 7)
     assert tenant.pods("second") == []
     tenant.delete("TrainingJob", "first")
