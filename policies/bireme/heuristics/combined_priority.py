@@ -220,7 +220,7 @@ class _Scores:
         return _level(_served(gang, self._snapshot), self._settings)
 
     def _stops_from(self, gang: Gang) -> float | None:
-        """Return from when on service stops others for ``gang``; None for now, or for ever."""
+        """Return when service begins to stop others for ``gang``; None where it has no delay."""
         settings = self._settings
         if not settings.service_threshold:
             return None

@@ -60,10 +60,10 @@ def tie(gang: Gang) -> tuple[bool, float, str]:
 
 
 def stops_from(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> float | None:
-    """Return from when on its order stops others for ``gang``, POSIX seconds; None for now.
+    """Return when the delay of ``gang`` ends, POSIX seconds; None where it has none, or no more.
 
     That is when it has waited for ``delay_seconds`` in all, or for its wait bound, past which it
-    goes before all others: never while it is parked. One that lost a node has no delay.
+    goes before all others; infinite while it is parked. One that lost a node has no delay.
     """
     if not delay_seconds or gang.displaced or gang.uid in snapshot.running_by_uid:
         return None
