@@ -1,12 +1,10 @@
 """The publishers' own files, where they are at hand: every row is accounted for."""
 
-import csv
-import gzip
+import cProfile
 import json
+import pstats
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from time import process_time
 
 import pytest
 
@@ -73,23 +71,14 @@ def test_philly_has_thirteen_virtual_clusters_in_71_days() -> None:
     assert 71 * 86_400 < trace.jobs[-1].submitted < 72 * 86_400
 
 
-def test_the_whole_philly_trace_is_read_in_a_few_times_what_its_rows_alone_take() -> None:
-    path = file("philly/philly_2017-09-04_2017-11-14.csv.gz")
-
-    def rows_alone() -> None:
-        with gzip.open(path, "rt") as rows:
-            assert sum(1 for _ in csv.DictReader(rows)) == 64_483
-
-    def seconds(work: Callable[[], object]) -> float:
-        begun = process_time()
-        work()
-        return process_time() - begun
-
-    def times_its_rows() -> float:
-        return seconds(lambda: read_trace(f"philly:{path}")) / seconds(rows_alone)
-
-    # 4 to 5 times on an idle machine. Each pair is timed in one go: others only add to one of both.
-    assert min(times_its_rows() for _ in range(5)) < 10
+def test_reading_the_whole_philly_trace_takes_a_few_calls_per_row() -> None:
+    source = f"philly:{file('philly/philly_2017-09-04_2017-11-14.csv.gz')}"
+    read_trace(source)  # what only a first reading imports and compiles
+    profile = cProfile.Profile()
+    profile.runcall(read_trace, source)
+    # Calls instead of seconds: how much slower than a bare loop over the rows this is depends on
+    # the caches and on the collector's passes, so on what else the machine and the process do.
+    assert pstats.Stats(profile).total_calls < 20 * 64_483  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
