@@ -7,6 +7,9 @@ changes only when service crosses a boundary, or gangs would stop each other wit
 one level running gangs stay ahead in the order of their start, the others follow by arrival.
 
 Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI'19, section 3.2.
+
+The paper lets a gang stop others as soon as it arrives. A stop loses the work since the last
+checkpoint, so a delay can be given to both rules.
 """
 
 import bisect
@@ -23,7 +26,7 @@ from bireme.core.parameters import check_parameters
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortedOrderer, SortKey, device_seconds, devices
+from bireme.heuristics.ranking import SortedOrderer, SortKey, device_seconds, devices, stops_from
 
 _YARN_COUNTS = (
     *(43, 613, 664, 1631, 1805, 1753, 987, 712, 347, 374),
@@ -36,6 +39,8 @@ Counted from the 9999 samples in ``simulator/yarn-gput10000.csv`` of SymbioticLa
 """
 _YARN_QUANTUM = 128.0
 _MOST_LEVELS = 64
+
+_Delay = Annotated[int, Within(0), "wait from which a gang stops others, 0 for any"]
 
 
 class TiresiasLas(SortedOrderer):
@@ -58,6 +63,7 @@ class TiresiasLas(SortedOrderer):
             Above(0),
             "a gang that waited so many times as long as it ran goes back to the first queue",
         ] = math.inf,
+        preemption_delay_seconds: _Delay = 0,
     ) -> None:
         """``promote_knob`` is the paper's PROMOTEKNOB: what goes back counts its service from zero.
 
@@ -65,12 +71,16 @@ class TiresiasLas(SortedOrderer):
         promotion. A promotion does not raise the preemption priority: it comes by waiting alone.
 
         Raises:
-            SettingError: a parameter is not above 0.
+            SettingError: a parameter is out of its range.
         """
         check_parameters(
-            type(self), threshold_device_seconds=threshold_device_seconds, promote_knob=promote_knob
+            type(self),
+            threshold_device_seconds=threshold_device_seconds,
+            promote_knob=promote_knob,
+            preemption_delay_seconds=preemption_delay_seconds,
         )
         self._threshold, self._promote_knob = threshold_device_seconds, promote_knob
+        self._delay_seconds = preemption_delay_seconds
 
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """First queue before second, running before waiting, then by start or arrival."""
@@ -80,7 +90,8 @@ class TiresiasLas(SortedOrderer):
         queue = is_demoted
         if is_demoted and self._is_promoted(gang, running, snapshot.now):
             queue = served - gang.attained_seconds * devices(gang) >= self._threshold
-        return SortKey((queue, *_since(gang, running)), -served, -float(is_demoted))
+        key = (queue, *_since(gang, running))
+        return _delayed(key, -served, -float(is_demoted), gang, snapshot, self._delay_seconds)
 
     def _is_promoted(self, gang: Gang, running: RunningGang | None, now: float) -> bool:
         """Return whether it had waited long enough before this start, or has so far."""
@@ -110,6 +121,7 @@ class TiresiasGittins(SortedOrderer):
         levels: Annotated[
             int, Within(1, _MOST_LEVELS), "changes at most; beyond the last the index is 0"
         ] = _MOST_LEVELS,
+        preemption_delay_seconds: _Delay = 0,
     ) -> None:
         """``samples`` are the whole service of past gangs, device-seconds; the default is the
         distribution that the paper's authors published.
@@ -121,7 +133,12 @@ class TiresiasGittins(SortedOrderer):
         Raises:
             SettingError: a parameter is out of its range.
         """
-        check_parameters(type(self), quantum_device_seconds=quantum_device_seconds, levels=levels)
+        check_parameters(
+            type(self),
+            quantum_device_seconds=quantum_device_seconds,
+            levels=levels,
+            preemption_delay_seconds=preemption_delay_seconds,
+        )
         if quantum_device_seconds == math.inf:
             raise SettingError("quantum_device_seconds is inf; use a finite number above 0")
         if samples is None:
@@ -133,13 +150,15 @@ class TiresiasGittins(SortedOrderer):
         bounds = quantum_device_seconds * np.exp2(np.arange(len(counts), dtype=np.float64))
         self._bounds: list[float] = bounds.tolist()
         self._indices = [*(gittins_indices(bounds, counts) * 1e6).tolist(), 0.0]
+        self._delay_seconds = preemption_delay_seconds
 
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By index, running before waiting, then by start or arrival."""
         served = device_seconds(gang, snapshot)
         index = self._indices[bisect.bisect_right(self._bounds, served)]
         running = snapshot.running_by_uid.get(gang.uid)
-        return SortKey((-index, *_since(gang, running)), index, index)
+        key = (-index, *_since(gang, running))
+        return _delayed(key, index, index, gang, snapshot, self._delay_seconds)
 
 
 def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
@@ -181,3 +200,16 @@ def _since(gang: Gang, running: RunningGang | None) -> tuple[bool, float]:
     """Return the key for first started first, then those that wait by arrival."""
     # No start within a level stops one, so gangs do not stop each other without end.
     return (running is None, gang.arrived if running is None else running.started)
+
+
+def _delayed(
+    key: tuple[float, ...],
+    score: float,
+    priority: float,
+    gang: Gang,
+    snapshot: ClusterSnapshot,
+    delay_seconds: int,
+) -> SortKey:
+    """Return the sort key of ``gang``, which stops nobody before its delay ends."""
+    begins = stops_from(gang, snapshot, delay_seconds)
+    return SortKey(key, score, priority, None if begins is None else -math.inf, begins)

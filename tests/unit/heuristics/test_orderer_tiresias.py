@@ -97,6 +97,24 @@ def test_impossible_queues_are_refused_by_name(value: float) -> None:
         TiresiasLas(promote_knob=value)
 
 
+@pytest.mark.parametrize("rule", [TiresiasLas, TiresiasGittins])
+def test_within_the_delay_a_gang_keeps_its_place_and_stops_nobody(
+    rule: type[TiresiasLas | TiresiasGittins],
+) -> None:
+    new, running = job("new", arrived=20.0), {job("old", gpus=8): 0.0}
+    at_once = ranked(rule(), new, running=running, now=5000.0)
+    assert [entry.stop_priority for entry in at_once] == [None, None]
+
+    policy = rule(preemption_delay_seconds=4990)
+    waits = ranked(policy, new, running=running, now=5000.0)
+    assert uids(waits) == uids(at_once) == ["new", "old"]
+    assert [(entry.stop_priority, entry.stop_priority_until) for entry in waits] == [
+        (-math.inf, 5010.0),
+        (None, None),
+    ]
+    assert ranked(policy, new, running=running, now=5010.0)[0].stop_priority is None
+
+
 # --- Gittins index ----------------------------------------------------------------------------
 
 
