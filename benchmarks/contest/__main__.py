@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks import RESULTS, machine
-from benchmarks.contest.page import command_of, markdown, name_of
+from benchmarks.contest.page import command_of, in_table, markdown, name_of
 from bireme.contest.benchmark import FamilyResult
 from bireme.onnx.cards import CARD_FILE, Benchmark, BenchmarkRow, encode
 from bireme.onnx.checkpoints import read_card
@@ -107,12 +107,12 @@ def into_cards(
 ) -> None:
     """Write the rows of every learned policy that has a card in ``folder`` into that.
 
-    Only of results that skipped no blocks, one a family. ``commits`` has that of the sources that
+    Only of those in one table, one a family. ``commits`` has that of the sources that
     measured a family, or the rows of a policy, where it is not that of ``made``.
     """
     rows: dict[str, list[BenchmarkRow]] = {}
     for each in found:
-        for row in each.rows if not each.skipped else ():
+        for row in each.rows if in_table(each) else ():
             if row.kind == "learned" and (folder / row.name).is_dir():
                 made_by = commits.get(row.name) or commits.get(each.family)
                 card_row = replace(_card_row(each, row.name), commit=made_by)

@@ -1,5 +1,6 @@
 """The page: a table for each family, what was tuned, how much was played, and how to play more."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -30,7 +31,7 @@ def markdown(
     commits: Mapping[str, str],
     again: Sequence[FamilyResult] = (),
 ) -> str:
-    """Return the page of ``found``; what skipped blocks has a section, and no column in one table.
+    """Return the page of ``found``: a section each, and a column of one table (:func:`in_table`).
 
     ``commits`` has that of the sources that measured a result (:func:`name_of`), where it is not
     that of ``made``, or the rows of a policy. Rows that were played later are those of ``again``.
@@ -52,7 +53,7 @@ def markdown(
         "",
         "Mean completion time over that of the best tuned rule, with 95 % intervals.",
         "",
-        *_overview([each for each in found if not each.skipped]),
+        *_overview([each for each in found if in_table(each)]),
         "",
     ]
     for each in found:
@@ -76,23 +77,30 @@ def markdown(
     return "\n".join(lines) + "\n"
 
 
+def in_table(found: FamilyResult) -> bool:
+    """Return whether ``found`` says what policies are worth: it is of the first test blocks."""
+    return found.part == "test" and not found.skipped
+
+
 def name_of(found: FamilyResult) -> str:
-    """Return the name of a result: its family, and how many blocks it skipped."""
-    return f"{found.family}-after-{found.skipped}" if found.skipped else found.family
+    """Return the name of a result: its family, its part, and how many blocks it skipped."""
+    part = "" if found.part == "test" else f"-{found.part}"
+    return f"{found.family}{part}" + (f"-after-{found.skipped}" if found.skipped else "")
 
 
 def command_of(found: FamilyResult) -> str:
     """Return the command that measures ``found`` again."""
-    scope = f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
+    scope = "" if found.part == "test" else f"--part {found.part} "
+    scope += f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
     scope += f" --skip-blocks {found.skipped}" if found.skipped else ""
     asked = dict.fromkeys(
-        row.name if row.kind == "learned" else row.kind
+        row.name if row.kind in {"learned", "candidate"} else row.kind
         for row in found.rows[1:]
         if row.kind != "learned" or row.name in _SHIPPED
     )
     learned = LEARNED_ELASTIC if find(found.family).is_elastic else LEARNED
     is_all = asked.keys() == {DEFAULT, *learned, CEILING}
-    policies = "" if is_all else f" --policies {','.join(asked)}"
+    policies = "" if is_all else f" --policies {shlex.quote(','.join(asked))}"
     tuned = [each.rule for each in found.tunings]
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
@@ -142,15 +150,16 @@ def _short(kind: str, name: str) -> str:
 def _family(found: FamilyResult) -> list[str]:
     head, rows = table(found)
     few, many = found.nodes
+    part = "" if found.part == "test" else f", {found.part} part"
     again = f", {blocks(found)}" if found.skipped else ""
     tuned = [[t.rule, f"`{t.best}`", str(t.tried), f"{t.loss:.4f}"] for t in found.tunings]
     played = (
         f"{found.says[0].upper()}{found.says[1:]}. Split: {found.split}. Played: "
-        f"{blocks(found)}, {found.worlds} test worlds, {found.jobs:,} jobs, {few} "
+        f"{blocks(found)}, {found.worlds} {found.part} worlds, {found.jobs:,} jobs, {few} "
         f"to {many} nodes."
     )
     return [
-        f"## {found.family.capitalize()}{again}",
+        f"## {found.family.capitalize()}{part}{again}",
         "",
         played,
         "",

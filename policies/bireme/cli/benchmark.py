@@ -9,7 +9,9 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
+from bireme import registry
 from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, write_results
 from bireme.contest.benchmark import (
     CEILING,
@@ -20,12 +22,12 @@ from bireme.contest.benchmark import (
     Scope,
     judge,
 )
-from bireme.contest.candidates import parts_at
+from bireme.contest.candidates import Candidate, parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
 from bireme.contest.runs import Runs
 from bireme.contest.verdicts import Verdict
+from bireme.contest.worlds import Part
 from bireme.core.errors import SettingError, nearest
-from bireme.registry import CHECKPOINT
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
@@ -56,19 +58,25 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     """Add what is played of each family, and who plays it."""
     add = parser.add_argument
     add(
+        "--part",
+        choices=get_args(Part),
+        default=Scope().part,
+        help="part of a family that is played: test is for judging what was chosen on the others; "
+        "default: %(default)s",
+    )
+    add(
         "--blocks",
         type=whole,
-        default=Scope().test_blocks,
+        default=Scope().blocks,
         metavar="N",
-        help="test the first N blocks of a family, each at three loads; default: %(default)s",
+        help="play the first N blocks of that part, each at three loads; default: %(default)s",
     )
     add(
         "--skip-blocks",
         type=partial(whole, least=0),
         default=0,
         metavar="N",
-        help="leave out the first N test blocks, such as those that were looked at before; "
-        "default: 0",
+        help="leave out the first N of them, such as those that were looked at before; default: 0",
     )
     add(
         "--training-blocks",
@@ -86,8 +94,10 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     add(
         "--policies",
         metavar="NAMES",
-        help=f"judge only these, with commas between: {DEFAULT}, {CEILING} (run times known), and "
-        "learned policies that come with Bireme; default: all",
+        help=f"judge only these, with commas between: {DEFAULT}, {CEILING} (run times known), "
+        "learned policies that come with Bireme, and ORDERER[/PLACER[/SIZER]] with parameters, as "
+        "in 'tiresias-las?promote_knob=8', whose other parts are the baseline's; default: all but "
+        "the last",
     )
     add(
         "--checkpoint",
@@ -144,9 +154,9 @@ def _scope(options: argparse.Namespace) -> Scope:
     folders: dict[str, list[Path]] = {}
     for name, folder in options.checkpoint:  # here, not after hours of playing
         with naming("--checkpoint"):
-            parts = parts_at(f"{CHECKPOINT}{folder}")
+            parts = parts_at(f"{registry.CHECKPOINT}{folder}")
             seeds = folders.setdefault(name, [])
-            first = parts_at(f"{CHECKPOINT}{seeds[0]}") if seeds else parts
+            first = parts_at(f"{registry.CHECKPOINT}{seeds[0]}") if seeds else parts
             if set(parts) != set(first):
                 raise SettingError(
                     f"{name}={folder} decides {', '.join(parts)}, and {name}={seeds[0]} "
@@ -154,14 +164,20 @@ def _scope(options: argparse.Namespace) -> Scope:
                 )
         seeds.append(Path(folder))
     policies = None if options.policies is None else _names(options.policies)
-    known = sorted({DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC})
+    known = {DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC}
+    orderers = registry.names("orderer")
     with naming("--policies"):
         for name in policies or ():
-            if name not in known:
-                raise SettingError(f"no policy is called {name!r}; {nearest(name, known)}")
+            if name in known:
+                continue
+            if name not in orderers and not {"?", "/"} & set(name):
+                near = nearest(name, sorted({*known, *orderers}))
+                raise SettingError(f"no policy is called {name!r}; {near}")
+            Candidate.read(name).policy()
     return Scope(
         training_blocks=options.training_blocks,
-        test_blocks=options.blocks,
+        part=options.part,
+        blocks=options.blocks,
         skipped_blocks=options.skip_blocks,
         rules=_names(options.rules),
         policies=policies,
@@ -176,7 +192,7 @@ def _names(text: str) -> list[str]:
 def _text(found: FamilyResult) -> str:
     title = (
         f"{found.family}: {found.says}\n  {found.split}\n  {found.jobs:,} jobs in "
-        f"{terminal.plural(found.worlds, 'test world')} of {blocks(found)}"
+        f"{terminal.plural(found.worlds, f'{found.part} world')} of {blocks(found)}"
     )
     head, rows = table(found)
     return "\n".join([title, "", *aligned([head, *rows])])

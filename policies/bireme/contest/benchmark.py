@@ -2,6 +2,8 @@
 
 Per family: the constants of every rule are tuned on training worlds, the best rule there becomes
 the baseline, and all play the test worlds. Stops are charged for everywhere.
+
+Constants of one's own are chosen on the training and validation parts, which can be played too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +18,13 @@ from bireme.contest.families import LOADS, Family, tuning_worlds
 from bireme.contest.sealed import test_worlds
 from bireme.contest.tuning import PlayAll, tune
 from bireme.contest.verdicts import Verdict, verdict
-from bireme.contest.worlds import World
+from bireme.contest.worlds import Part, World
 from bireme.core.errors import SettingError
 from bireme.core.policy import PARTS, PartName
+from bireme.core.settings import SchedulingSettings
 from bireme.registry import CHECKPOINT
 
-Kind = Literal["baseline", "default", "learned", "ceiling"]
+Kind = Literal["baseline", "default", "learned", "ceiling", "candidate"]
 
 DEFAULT: Final = "default"
 CEILING: Final = "ceiling"
@@ -47,18 +50,21 @@ class Scope:
     """How much of each family is played.
 
     Attributes:
-        training_blocks, test_blocks: Blocks, each at three loads.
-        skipped_blocks: Test blocks that come before them and are not played.
+        training_blocks: Blocks that the rules are tuned on, each at three loads.
+        part: What is played then; on any but the test, the rules may have been tuned on the same.
+        blocks: Blocks of that, each at three loads.
+        skipped_blocks: Those that come before them and are not played.
         rules: Orderers that are tuned; empty for all of the family.
         policies: What is judged: :data:`DEFAULT`, :data:`CEILING`, learned policies that come with
-            Bireme; None for all.
+            Bireme, candidates as :meth:`Candidate.read` takes them; None for all but candidates.
         checkpoints: Folders of trainings by name. Those of a learned policy that comes with Bireme
             are judged in its place, so name all seeds, the shipped one too; any other name gets a
             row of its own in any case, and decides the parts that its first checkpoint has.
     """
 
     training_blocks: int = 4
-    test_blocks: int = 12
+    part: Part = "test"
+    blocks: int = 12
     skipped_blocks: int = 0
     rules: Sequence[str] = ()
     policies: Sequence[str] | None = None
@@ -99,9 +105,10 @@ class FamilyResult:
     """The benchmark's table of one family; the first of ``rows`` is the baseline.
 
     Attributes:
-        skipped: Test blocks before those that were played.
-        jobs: In all test worlds.
-        nodes: Fewest and most of a test world.
+        part: What was played.
+        skipped: Blocks of that before those that were played.
+        jobs: In all worlds that were played.
+        nodes: Fewest and most of one of them.
     """
 
     family: str
@@ -115,6 +122,7 @@ class FamilyResult:
     nodes: tuple[int, int]
     rows: Sequence[Row]
     skipped: int = 0
+    part: Part = "test"
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, with what each verdict finds."""
@@ -134,7 +142,7 @@ def judge(
     """Return the table of ``family``; ``on_stage`` is told what is played next.
 
     Raises:
-        SettingError: a file of the family is missing, all its test blocks are skipped, or a
+        SettingError: a file of the family is missing, all blocks of the part are skipped, or a
             checkpoint cannot be used.
         SimulationError: a run failed.
     """
@@ -148,12 +156,12 @@ def judge(
             )
         family = replace(family, rules=rules)
     # before hours of tuning, which it has no part in
-    worlds = _test_worlds(data, family.name, scope)
+    worlds = _worlds(data, family.name, scope)
     training = tuning_worlds(data, family.name, "training", scope.training_blocks)
     on_stage(f"{family.name}: {len(family.rules)} rules on {len(training)} training worlds")
     tunings, best = _tuned(family, training, players)
     contenders = _contenders(family, best, scope)
-    on_stage(f"{family.name}: {len(contenders)} policies on {len(worlds)} test worlds")
+    on_stage(f"{family.name}: {len(contenders)} policies on {len(worlds)} {scope.part} worlds")
     baseline = list(players([(best, world) for world in worlds]))
     rows = []
     for name, kind, seeds in contenders:
@@ -182,16 +190,22 @@ def judge(
         nodes=(min(len(w.nodes) for w in worlds), max(len(w.nodes) for w in worlds)),
         rows=rows,
         skipped=scope.skipped_blocks,
+        part=scope.part,
     )
 
 
-def _test_worlds(data: Path, family: str, scope: Scope) -> list[World]:
-    worlds = test_worlds(data, family, scope.skipped_blocks + scope.test_blocks)
+def _worlds(data: Path, family: str, scope: Scope) -> list[World]:
+    most = scope.skipped_blocks + scope.blocks
+    if scope.part == "test":
+        worlds = test_worlds(data, family, most)
+    else:
+        worlds = tuning_worlds(data, family, scope.part, most)
     blocks = list(dict.fromkeys(world.block for world in worlds))
     left = blocks[scope.skipped_blocks :]
     if not left:
         raise SettingError(
-            f"all {len(blocks)} test blocks of family {family} are skipped; skip fewer than that"
+            f"all {len(blocks)} {scope.part} blocks of family {family} are skipped; skip fewer "
+            "than that"
         )
     return [world for world in worlds if world.block in left]
 
@@ -236,7 +250,12 @@ def _contenders(
     if scope.policies is None:
         return found
     asked = {*scope.policies, *own}
-    return [row for row in found if row[1] == "baseline" or asked & {row[0], row[1]}]
+    found = [row for row in found if row[1] == "baseline" or asked & {row[0], row[1]}]
+    others = best.settings(SchedulingSettings())  # the parts that a candidate leaves out
+    for text in scope.policies:
+        if text not in {DEFAULT, CEILING, *shipped}:
+            found.append((text, "candidate", [Candidate.read(text, others)]))
+    return found
 
 
 def _replaced(best: Candidate, parts: Sequence[PartName], name: str) -> Candidate:

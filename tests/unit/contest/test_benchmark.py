@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,41 @@ def test_skipped_blocks_and_policies_are_not_played(
     assert "all 50 test blocks of family tiny are skipped" in capsys.readouterr().err
 
 
+def test_constants_of_ones_own_are_tried_on_the_training_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played, play = set[str](), tuning.play
+
+    def noted(candidate: Candidate, world: World) -> SimulationMetrics:
+        played.add(world.part)
+        return play(candidate, world)
+
+    monkeypatch.setattr(runs, "play", noted)
+    mine = "tiresias-las?threshold_device_seconds=30000&preemption_delay_seconds=20000"
+    rules = replace(FAMILIES["tiny"], rules=[replace(RULES[1], placers=["best-fit"])])
+    monkeypatch.setitem(FAMILIES, "tiny", rules)
+    found = benchmark(tmp_path, "--part", "training", "--policies", f"{mine},fifo/fgd")
+    assert played == {"training"}
+    assert (found["part"], found["blocks"]) == ("training", 5)
+    rows = [(row["kind"], row["name"], row["policy"]) for row in found["rows"]]
+    assert rows[1:] == [
+        ("candidate", mine, f"{mine}/best-fit"),
+        ("candidate", "fifo/fgd", "fifo/fgd"),
+    ], "what a candidate leaves out is the baseline's"
+    assert found["rows"][0]["overall"]["stops"] > found["rows"][1]["overall"]["stops"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
         (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
         (["--family", "tiny", "--policies", "dsa"], "argument --policies: no policy is called"),
+        (["--family", "tiny", "--policies", "fifo/fdg"], "argument --policies: no placer is"),
+        (
+            ["--family", "tiny", "--policies", "tiresias-las?knob=3"],
+            "argument --policies: orderer 'tiresias-las?knob=3': no parameter is called 'knob'",
+        ),
         (["--family", "tiny", "--checkpoint", "dsa=x"], "argument --checkpoint: x/card.json"),
         (
             [

@@ -97,6 +97,29 @@ def test_blocks_after_those_of_the_table_have_a_section_of_their_own(results: Pa
     assert f"{command} {options} --json rigid-after-5.json" in page
 
 
+def test_what_was_tried_on_the_training_part_is_no_verdict(results: Path) -> None:
+    mine = "tiresias-las?preemption_delay_seconds=300&promote_knob=8"
+    tried = replace(
+        RESULT,
+        part="training",
+        rows=[
+            row(LAS, "baseline", LEVEL),
+            row("default", "default", WORSE),
+            row(mine, "candidate", WORSE),
+        ],
+    )
+    second = results.parent / "second.json"
+    second.write_text(json.dumps({"families": [tried.to_json()]}))
+    write([str(results), str(second), "--out", str(results.parent), "--commit", "a" * 40])
+    page = (results.parent / "benchmark.md").read_text()
+    table, _, sections = page.partition("## Rigid\n")
+    assert mine not in table, "the table in one is of the test part"
+    assert "## Rigid, training part\n" in sections
+    assert "5 blocks, 15 training worlds, 450 jobs" in sections
+    command = "--family rigid --part training --blocks 5 --training-blocks 2 --rules tiresias-las"
+    assert f"{command} --policies 'default,{mine}' --json rigid-training.json" in sections
+
+
 def test_rows_that_were_played_again_take_the_place_of_those_before(results: Path) -> None:
     before = replace(
         RESULT, rows=[*RESULT.rows[:1], row("default", "default", WORSE), *RESULT.rows[1:]]
