@@ -164,7 +164,7 @@ def _scope(options: argparse.Namespace) -> Scope:
                 )
         seeds.append(Path(folder))
     policies = None if options.policies is None else _names(options.policies)
-    known = {DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC}
+    known = {DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC, *folders}
     orderers = registry.names("orderer")
     with naming("--policies"):
         for name in policies or ():

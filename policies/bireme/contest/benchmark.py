@@ -253,7 +253,7 @@ def _contenders(
     found = [row for row in found if row[1] == "baseline" or asked & {row[0], row[1]}]
     others = best.settings(SchedulingSettings())  # the parts that a candidate leaves out
     for text in scope.policies:
-        if text not in {DEFAULT, CEILING, *shipped}:
+        if text not in {DEFAULT, CEILING, *shipped, *own}:
             found.append((text, "candidate", [Candidate.read(text, others)]))
     return found
 

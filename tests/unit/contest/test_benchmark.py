@@ -98,12 +98,15 @@ def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
     tmp_path: Path,
 ) -> None:
     small = "--blocks", "1", "--training-blocks", "1", "--rules", "fifo"
-    found = benchmark(tmp_path, *small, "--checkpoint", f"mine={SHIPPED / 'das'}")
+    mine = "--checkpoint", f"mine={SHIPPED / 'das'}"
+    found = benchmark(tmp_path, *small, *mine)
     rows = {row["name"]: row for row in found["rows"] if row["kind"] == "learned"}
     assert list(rows) == ["learned-index", "mine"]
     assert rows["mine"]["policy"] == f"checkpoint:{SHIPPED / 'das'}"
     assert rows["mine"]["seeds"] == 1
     assert rows["mine"]["overall"]["jct"] != rows["learned-index"]["overall"]["jct"]
+    only = benchmark(tmp_path, *small, *mine, "--policies", "mine")
+    assert only["rows"] == [found["rows"][0], rows["mine"]]
 
 
 def test_skipped_blocks_and_policies_are_not_played(
