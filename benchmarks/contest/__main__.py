@@ -166,7 +166,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--commit-of",
         action="append",
         default=[],
-        type=lambda text: tuple(text.split("=", 1)),
+        type=lambda text: tuple(text.rsplit("=", 1)),
         metavar="NAME=ID",
         help="of the sources that measured NAME.json, or policy NAME with --again",
     )

@@ -111,7 +111,8 @@ def command_of(found: FamilyResult) -> str:
 
 
 def _file_again(found: FamilyResult) -> str:
-    return "-".join([name_of(found), *(row.name for row in found.rows[1:])]) + ".json"
+    names = (row.name.partition("?")[0] for row in found.rows[1:])
+    return "-".join([name_of(found), *names]) + ".json"
 
 
 def _trained(found: FamilyResult) -> dict[str, int]:
@@ -125,7 +126,9 @@ def _trained(found: FamilyResult) -> dict[str, int]:
 
 def _overview(found: Sequence[FamilyResult]) -> list[str]:
     columns = ["policy", *(each.family for each in found)]
-    names = dict.fromkeys(_short(r.kind, r.name) for f in found for r in f.rows)
+    # Constants of one's own are those of one family.
+    every = [row for each in found for row in each.rows if row.kind != "candidate"]
+    names = dict.fromkeys(_short(row.kind, row.name) for row in every)
     rows = []
     for name in names:
         cells = [name]

@@ -127,12 +127,15 @@ def test_rows_that_were_played_again_take_the_place_of_those_before(results: Pat
     results.write_text(json.dumps({"families": [before.to_json()]}))
     better = replace(LEVEL, jct=Estimate(0.8, 0.7, 0.9))
     later = [row("default", "default", better), replace(row("das", "learned", better), seeds=3)]
-    files = [results.parent / "later.json", results.parent / "learned.json"]
+    mine = "fifo?limit=3"
+    later.append(row(mine, "candidate", better))
+    files = [results.parent / f"{name}.json" for name in ("later", "learned", "mine")]
     for file, each in zip(files, later, strict=True):
         played = replace(RESULT, rows=[RESULT.rows[0], each])
         file.write_text(json.dumps({"families": [played.to_json()]}))
     out = ("--out", str(results.parent), "--commit", "a" * 40)
-    commits = ("--commit-of", f"default={'b' * 40}", "--commit-of", f"das={'c' * 40}")
+    made = {"default": "b" * 40, "das": "c" * 40, mine: "d" * 40}
+    commits = [f"--commit-of={name}={commit}" for name, commit in made.items()]
     write([str(results), *out, *commits, "--again", *map(str, files)])
     page = (results.parent / "benchmark.md").read_text()
     assert "| default | 0.80 [0.70, 0.90] |" in page
@@ -142,7 +145,13 @@ def test_rows_that_were_played_again_take_the_place_of_those_before(results: Pat
     assert f"(default by {'b' * 40}) (das by {'c' * 40})" in page
     assert "--policies default --json rigid-default.json" in page
     assert "--policies das $(das 3) --json rigid-das.json" in page
-    assert "rigid.json --again rigid-default.json rigid-das.json --into-cards" in page
+    again = "rigid-default.json rigid-das.json rigid-fifo.json"
+    assert f"rigid.json --again {again} --into-cards" in page
+    table, _, sections = page.partition("## Rigid\n")
+    assert mine not in table, "its constants are those of one family"
+    assert f"| {mine} | - | 0.800 [0.700, 0.900] |" in sections
+    assert f"({mine} by {'d' * 40})" in sections
+    assert f"--policies '{mine}' --json rigid-fifo.json" in sections
 
     # The page's own JSON can be continued.
     own = results.parent / "benchmark.json"
