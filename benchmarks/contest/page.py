@@ -94,12 +94,12 @@ def command_of(found: FamilyResult) -> str:
     scope += f"--blocks {found.blocks} --training-blocks {found.training_worlds // len(LOADS)}"
     scope += f" --skip-blocks {found.skipped}" if found.skipped else ""
     asked = dict.fromkeys(
-        row.name if row.kind in {"learned", "candidate"} else row.kind
-        for row in found.rows[1:]
-        if row.kind != "learned" or row.name in _SHIPPED
+        row.name if row.kind in {"learned", "candidate"} else row.kind for row in found.rows[1:]
     )
     learned = LEARNED_ELASTIC if find(found.family).is_elastic else LEARNED
-    is_all = asked.keys() == {DEFAULT, *learned, CEILING}
+    # Beside everything, candidates come from commands of their own.
+    others = {row.name for row in found.rows if row.kind in {"learned", "candidate"}}
+    is_all = asked.keys() - (others - set(_SHIPPED)) == {DEFAULT, *learned, CEILING}
     policies = "" if is_all else f" --policies {shlex.quote(','.join(asked))}"
     tuned = [each.rule for each in found.tunings]
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]

@@ -62,7 +62,7 @@ def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) 
     assert "| das | 1 | 1.300 [1.200, 1.400] |" in page
     assert f"`{LAS}`" in page
     command = "bireme benchmark --data $DATA --family rigid --blocks 5 --training-blocks 2"
-    policies = "--policies das,rlpto,learned-index"
+    policies = "--policies das,rlpto,learned-index,mine"
     assert f"{command} --rules tiresias-las {policies} $(mine 1) --json rigid.json" in page
     assert "Of mine, which does not come with Bireme" in page
     numbers = (results.parent / "benchmark.json").read_text()
