@@ -152,7 +152,7 @@ DEFAULT_RULE: Final = Rule(
     {
         "service_threshold": (None, 900, 14_400),
         "parallelism_weight": (None, 0.0),
-        "service_preemption_delay_seconds": (None, 0),
+        "service_preemption_delay_seconds": (None, 0, 900),
     },
 )
 """The default order, with the constants that a cluster of its own may want otherwise."""
