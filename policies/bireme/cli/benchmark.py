@@ -16,11 +16,10 @@ from bireme.cli.arguments import UsageError, check_target, naming, pair, whole, 
 from bireme.contest.benchmark import (
     CEILING,
     DEFAULT,
-    LEARNED,
-    LEARNED_ELASTIC,
     FamilyResult,
     Scope,
     judge,
+    known,
 )
 from bireme.contest.candidates import Candidate, parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
@@ -164,16 +163,15 @@ def _scope(options: argparse.Namespace) -> Scope:
                 )
         seeds.append(Path(folder))
     policies = None if options.policies is None else _names(options.policies)
-    known = {DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC, *folders}
+    names = known(folders)
     orderers = registry.names("orderer")
     with naming("--policies"):
         for name in policies or ():
-            if name in known:
-                continue
-            if name not in orderers and not {"?", "/"} & set(name):
-                near = nearest(name, sorted({*known, *orderers}))
+            if name not in {*names, *orderers} and not {"?", "/", ":"} & set(name):
+                near = nearest(name, sorted({*names, *orderers}))
                 raise SettingError(f"no policy is called {name!r}; {near}")
-            Candidate.read(name).policy()
+            if name not in names:
+                Candidate.read(name).policy()
     return Scope(
         training_blocks=options.training_blocks,
         part=options.part,

@@ -6,7 +6,7 @@ the baseline, and all play the test worlds. Stops are charged for everywhere.
 Constants of one's own are chosen on the training and validation parts, which can be played too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -132,6 +132,11 @@ class FamilyResult:
         return found
 
 
+def known(checkpoints: Collection[str]) -> set[str]:
+    """Return the names of policies, with those of ``checkpoints``; others are candidates."""
+    return {DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC, *checkpoints}
+
+
 def judge(
     data: Path,
     family: Family,
@@ -253,7 +258,7 @@ def _contenders(
     found = [row for row in found if row[1] == "baseline" or asked & {row[0], row[1]}]
     others = best.settings(SchedulingSettings())  # the parts that a candidate leaves out
     for text in scope.policies:
-        if text not in {DEFAULT, CEILING, *shipped, *own}:
+        if text not in known(scope.checkpoints):
             found.append((text, "candidate", [Candidate.read(text, others)]))
     return found
 

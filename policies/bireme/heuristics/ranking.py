@@ -59,6 +59,14 @@ def tie(gang: Gang) -> tuple[bool, float, str]:
     return (not gang.interrupted, gang.arrived, gang.uid)
 
 
+def delayed(place: SortKey, gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> SortKey:
+    """Return ``place`` of ``gang``, which stops nobody before :func:`stops_from`."""
+    begins = stops_from(gang, snapshot, delay_seconds)
+    if begins is None:
+        return place
+    return place._replace(stop_priority=-math.inf, stop_priority_until=begins)
+
+
 def stops_from(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> float | None:
     """Return when the delay of ``gang`` ends, POSIX seconds; None where it has none, or no more.
 

@@ -26,7 +26,7 @@ from bireme.core.parameters import check_parameters
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortedOrderer, SortKey, device_seconds, devices, stops_from
+from bireme.heuristics.ranking import SortedOrderer, SortKey, delayed, device_seconds, devices
 
 _YARN_COUNTS = (
     *(43, 613, 664, 1631, 1805, 1753, 987, 712, 347, 374),
@@ -90,8 +90,8 @@ class TiresiasLas(SortedOrderer):
         queue = is_demoted
         if is_demoted and self._is_promoted(gang, running, snapshot.now):
             queue = served - gang.attained_seconds * devices(gang) >= self._threshold
-        key = (queue, *_since(gang, running))
-        return _delayed(key, -served, -float(is_demoted), gang, snapshot, self._delay_seconds)
+        place = SortKey((queue, *_since(gang, running)), -served, -float(is_demoted))
+        return delayed(place, gang, snapshot, self._delay_seconds)
 
     def _is_promoted(self, gang: Gang, running: RunningGang | None, now: float) -> bool:
         """Return whether it had waited long enough before this start, or has so far."""
@@ -157,8 +157,8 @@ class TiresiasGittins(SortedOrderer):
         served = device_seconds(gang, snapshot)
         index = self._indices[bisect.bisect_right(self._bounds, served)]
         running = snapshot.running_by_uid.get(gang.uid)
-        key = (-index, *_since(gang, running))
-        return _delayed(key, index, index, gang, snapshot, self._delay_seconds)
+        place = SortKey((-index, *_since(gang, running)), index, index)
+        return delayed(place, gang, snapshot, self._delay_seconds)
 
 
 def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
@@ -200,16 +200,3 @@ def _since(gang: Gang, running: RunningGang | None) -> tuple[bool, float]:
     """Return the key for first started first, then those that wait by arrival."""
     # No start within a level stops one, so gangs do not stop each other without end.
     return (running is None, gang.arrived if running is None else running.started)
-
-
-def _delayed(
-    key: tuple[float, ...],
-    score: float,
-    priority: float,
-    gang: Gang,
-    snapshot: ClusterSnapshot,
-    delay_seconds: int,
-) -> SortKey:
-    """Return the sort key of ``gang``, which stops nobody before its delay ends."""
-    begins = stops_from(gang, snapshot, delay_seconds)
-    return SortKey(key, score, priority, None if begins is None else -math.inf, begins)

@@ -21,7 +21,7 @@ from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQu
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
-from bireme.heuristics.ranking import SortKey, ranked, stops_from
+from bireme.heuristics.ranking import SortKey, delayed, ranked
 from bireme.onnx.cards import Card
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
@@ -79,9 +79,7 @@ class ScoredOrderer(ABC):
             score = scores[id(gang)]
             if not self.stops_others:
                 return SortKey((-score,), score)
-            begins = stops_from(gang, snapshot, delay_seconds)
-            stop = None if begins is None else -math.inf
-            return SortKey((-score,), score, score, stop, begins)
+            return delayed(SortKey((-score,), score, score), gang, snapshot, delay_seconds)
 
         return ranked(gangs, sort_key)
 

@@ -44,6 +44,19 @@ def _only_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEARNED", {"learned-index": ("orderer",)})
 
 
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[World]:
+    """Return the worlds that are played, filled as they are."""
+    found, play = list[World](), tuning.play
+
+    def noted(candidate: Candidate, world: World) -> SimulationMetrics:
+        found.append(world)
+        return play(candidate, world)
+
+    monkeypatch.setattr(runs, "play", noted)
+    return found
+
+
 def benchmark(folder: Path, *arguments: str) -> dict[str, Any]:
     """Return the numbers of the one family."""
     folder.mkdir(exist_ok=True)
@@ -110,21 +123,15 @@ def test_a_checkpoint_of_ones_own_has_a_row_beside_those_that_come_with_bireme(
 
 
 def test_skipped_blocks_and_policies_are_not_played(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, played: list[World], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    played, play = set[str](), tuning.play
-
-    def noted(candidate: Candidate, world: World) -> SimulationMetrics:
-        played.add(world.block)
-        return play(candidate, world)
-
-    monkeypatch.setattr(runs, "play", noted)
     small = "--training-blocks", "1", "--rules", "fifo"
     found = benchmark(
         tmp_path, *small, "--blocks", "2", "--skip-blocks", "3", "--policies", "default"
     )
     assert (found["blocks"], found["skipped"]) == (2, 3)
-    assert played == {"seed 0", "seed 103", "seed 104"}, "the training's, and the last two"
+    blocks = {world.block for world in played}
+    assert blocks == {"seed 0", "seed 103", "seed 104"}, "the training's, and the last two"
     assert {row["kind"] for row in found["rows"]} == {"baseline", "default"}
 
     all_of_it = ["--family", "tiny", "--skip-blocks", "50", "--out", str(tmp_path)]
@@ -133,20 +140,13 @@ def test_skipped_blocks_and_policies_are_not_played(
 
 
 def test_constants_of_ones_own_are_tried_on_the_training_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, played: list[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played, play = set[str](), tuning.play
-
-    def noted(candidate: Candidate, world: World) -> SimulationMetrics:
-        played.add(world.part)
-        return play(candidate, world)
-
-    monkeypatch.setattr(runs, "play", noted)
     mine = "tiresias-las?threshold_device_seconds=30000&preemption_delay_seconds=20000"
     rules = replace(FAMILIES["tiny"], rules=[replace(RULES[1], placers=["best-fit"])])
     monkeypatch.setitem(FAMILIES, "tiny", rules)
     found = benchmark(tmp_path, "--part", "training", "--policies", f"{mine},fifo/fgd")
-    assert played == {"training"}
+    assert {world.part for world in played} == {"training"}
     assert (found["part"], found["blocks"]) == ("training", 5)
     rows = [(row["kind"], row["name"], row["policy"]) for row in found["rows"]]
     assert rows[1:] == [
