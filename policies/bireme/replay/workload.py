@@ -36,8 +36,9 @@ class GangHistory:
     Attributes:
         gang: As it waited when it was last seen before its first start; as it ran, for one that
             was never seen to wait before.
-        came: When its wait begins to count: its arrival, but neither before the record and the
-            last cycle without it nor after the first with it.
+        came: When its wait begins to count: its arrival, but neither before the record nor after
+            the first cycle with it; midway between that one and the last without it where it
+            would have come before both.
         started: Its first start, not before the last cycle without it; None when there was none.
         ran_seconds: In the record, at the size it asks for.
         found: It ran when the record begins, and so: places, the node a shrink empties last, and
@@ -252,7 +253,7 @@ class WorkloadBuilder:
         waiting = [gang for gang in snapshot.waiting if self._takes(gang.uid, now)]
         for gang in waiting:
             if gang.uid not in self._gangs:
-                self._gangs[gang.uid] = GangHistory(gang, min(max(gang.arrived, self._now), now))
+                self._gangs[gang.uid] = GangHistory(gang, self._came(gang, now))
             self._gangs[gang.uid].seen_waiting(gang)
         self._waiting = frozenset(gang.uid for gang in waiting)
         self._now, self._last = now, snapshot
@@ -265,6 +266,16 @@ class WorkloadBuilder:
             running.gang.uid in self._gangs for running in self._last.running
         )
         return self._now > self._until and not (self._waiting or self._running or is_leaving)
+
+    def _came(self, gang: Gang, now: float) -> float:
+        """Return when a gang came that the cycle ``now`` is the first to see."""
+        if self._last is None:
+            return now
+        if gang.arrived <= self._now:
+            # The API server gives whole seconds, and this one began before the last cycle, which
+            # did not see it. At that very time a simulation would decide on it in that cycle.
+            return (self._now + now) / 2
+        return min(gang.arrived, now)
 
     def _takes(self, uid: str, now: float) -> bool:
         return now <= self._until or uid in self._gangs

@@ -90,8 +90,18 @@ def test_whole_seconds_of_the_api_server_make_no_wait() -> None:
     """By them it came before a cycle without it, and started before one in which it waited."""
     job = gang(arrived=3.0)
     found = seen(at(3.8), at(3.9, [job]), at(4.0, running=[held(job, 4, started=3.0)]), at(9))
-    assert found.waits["job"] == pytest.approx(0.1, abs=1e-6)
+    assert found.waits["job"] == pytest.approx(0.05, abs=1e-6)
     assert job_of(found).duration_seconds == pytest.approx(5.1, abs=1e-6)
+
+
+def test_gang_of_the_same_second_as_a_cycle_without_it_comes_after_that_cycle() -> None:
+    """Else a simulation decides on both together, and none stops the other."""
+    early, late = gang("early", arrived=3.0), gang("late", arrived=3.0)
+    runs = held(early, 4, started=3.0)
+    found = seen(at(3.2, [early]), at(3.6, [late], [runs]), at(9, [], [runs, held(late, 4, 4.0)]))
+    assert job_of(found, "early").submitted == 0.0
+    assert job_of(found, "late").submitted == pytest.approx(0.2, abs=1e-6)
+    assert found.trace.treatments[treatments.BEFORE] == 1
 
 
 def test_gang_that_left_without_having_run_is_left_out() -> None:
