@@ -18,14 +18,14 @@ from tools.controlplane.stack import BiremeStack
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("records")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def stack(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    """Sixteen GPUs on two nodes."""
+    """Sixteen GPUs on two nodes, anew for each try: the test ends its operator."""
     env = {"BIREME_MIN_RUNTIME_SECONDS": "0", "BIREME_RECORD_DIRECTORY": str(records)}
     with gpu_stack("records", tmp_path_factory.mktemp("stack"), env) as stack:
         yield stack

@@ -161,8 +161,7 @@ def test_interrupted_gang_goes_before_jobs_that_came_after_it(tenant: Tenant) ->
 
 
 def test_gang_that_lost_a_node_owns_the_hole_whatever_else_waits_for_it(tenant: Tenant) -> None:
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    tenant.cluster.api.post(classes, priority_class("above-all", 1000))
+    tenant.create(priority_class("above-all", 1000))
     tenant.create(training_job("beside", task(replicas=8)), training_job("hit", task(replicas=16)))
     for name in ("beside", "hit"):
         tenant.await_phase(name, "Running")

@@ -6,6 +6,7 @@ A ``Process`` dies with the Python program that started it, however that ends; t
 
 import atexit
 import ctypes
+import fcntl
 import http.client
 import os
 import random
@@ -14,6 +15,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -317,22 +319,40 @@ class Component:
 FIRST: Final = 20000
 LAST: Final = 31999
 TRIES: Final = 1000
+_claims: Final[dict[int, int]] = {}
+"""Descriptors of the locks that this interpreter holds, by port."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` different ports that nothing listens on."""
-    found: dict[int, None] = {}
+    """Return ``count`` different ports that nothing listens on and nobody else has chosen."""
+    found: list[int] = []
     generator = random.SystemRandom()
     for _ in range(TRIES):
         port = generator.randint(FIRST, LAST)
-        if is_free(port):
-            found[port] = None
+        if is_free(port) and _claim(port):
+            found.append(port)
         if len(found) == count:
-            return list(found)
+            return found
     raise ControlPlaneError(
         f"found {len(found)} of {count} free ports in {FIRST}-{LAST}: stop unused clusters "
         "(python -m tools.controlplane list)"
     )
+
+
+def _claim(port: int) -> bool:
+    """Claim ``port`` until this interpreter ends; return False where it is claimed already."""
+    if port in _claims:
+        return False
+    folder = Path(tempfile.gettempdir()) / f"bireme-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    _claims[port] = lock
+    return True
 
 
 def is_free(port: int) -> bool:

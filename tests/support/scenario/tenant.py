@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.support.scenario.manifests import Manifest
@@ -52,6 +52,12 @@ CLUSTER_PLURALS: Final = {
 ENDED: Final = ("Succeeded", "Failed")
 
 
+def is_shared(made: Manifest) -> bool:
+    """Return whether other tests could meet ``made``, and no installation needs it."""
+    kind, name = str(made["kind"]), str(made["metadata"]["name"])
+    return kind == "PriorityClass" or (kind == "Queue" and name != "default")
+
+
 @dataclass(frozen=True)
 class Tenant:
     """A namespace of ``cluster``; ``explain`` adds to every failed wait."""
@@ -59,6 +65,9 @@ class Tenant:
     cluster: Cluster
     namespace: str
     explain: Callable[[], str] = str
+    _shared: list[Manifest] = field(default_factory=list, repr=False)
+    """Queues and PriorityClasses that it made. They go with it: a test that is run again would be
+    refused a second one, or find at once what it waits for."""
 
     @classmethod
     @contextmanager
@@ -78,6 +87,8 @@ class Tenant:
     def leave(self) -> None:
         self.clear()
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        for made in self._shared:
+            self.delete(made["kind"], made["metadata"]["name"])
 
     def clear(self) -> None:
         """Delete what the tenant has, and return when none of its pods is left."""
@@ -110,6 +121,8 @@ class Tenant:
         created: Manifest = {}
         for manifest in manifests:
             created = self.cluster.api.post(self.path(manifest["kind"]), manifest)
+            if is_shared(created):
+                self._shared.append(created)
         return created
 
     def refusal(self, manifest: Manifest) -> str:

@@ -1,5 +1,6 @@
 """Local programs that a test starts, freezes and kills, and that never outlive it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,11 +10,13 @@ import pytest
 
 from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.process import (
+    FIRST,
     Process,
     answers,
     command_line,
     ended,
     free_ports,
+    is_free,
     processes_from,
 )
 from tools.controlplane.waiting import wait_until
@@ -133,3 +136,36 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: Path) -> N
         assert processes_from(tmp_path / "bi") == {}
         sleeper.kill()
     assert command_line(sleeper.pid) == []
+
+
+CHOOSER = """
+import sys
+from tools.controlplane import process
+
+process.FIRST, process.LAST = int(sys.argv[1]), int(sys.argv[1]) + 3
+print(*process.free_ports(2), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_ports_that_another_interpreter_chose_are_not_chosen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither listens yet, as between the choice of a cluster's ports and the start of it."""
+    # Below what anybody else chooses from.
+    first = next(n for n in range(FIRST - 4, 1024, -4) if all(map(is_free, range(n, n + 4))))
+    other = subprocess.Popen(
+        [sys.executable, "-c", CHOOSER, str(first)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with other, monkeypatch.context() as patch:
+        assert other.stdout is not None
+        theirs = {int(port) for port in other.stdout.readline().split()}
+        patch.setattr("tools.controlplane.process.FIRST", first)
+        patch.setattr("tools.controlplane.process.LAST", first + 3)
+        assert theirs | set(free_ports(2)) == set(range(first, first + 4))
+        with pytest.raises(ControlPlaneError, match="found 0 of 1 free ports"):
+            free_ports(1)
