@@ -27,6 +27,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "tapfinger-no-attention": "bireme.training.tapfinger.recipe:NoAttention",
     "tapfinger-no-pointer": "bireme.training.tapfinger.recipe:NoPointer",
     "tapfinger-paper": "bireme.training.tapfinger.recipe:PaperRecipe",
+    "tapfinger-paper-small": "bireme.training.tapfinger.recipe:SmallPaperRecipe",
     "tapfinger-vanilla": "bireme.training.tapfinger.recipe:Vanilla",
     "tapfinger-whole": "bireme.training.tapfinger.recipe:Ablation",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",

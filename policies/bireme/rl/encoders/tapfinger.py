@@ -389,23 +389,29 @@ def question(seen: Seen) -> tuple[dict[str, Array], int]:
 
 
 def decided(
-    seen: Seen, sizes: Array, logits: FloatArray, *, turns: int = 1
+    seen: Seen,
+    sizes: Array,
+    logits: FloatArray,
+    *,
+    turns: int = 1,
+    draws: np.random.Generator | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Return slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
 
     Sizes count from 1. ``sizes`` is the array of :func:`question`. With more ``turns``, pools that
     lost choose again from what is left, by the same answer; training asks the network anew instead.
+    With ``draws`` both are drawn by their probabilities, as in training.
     """
     kind, pools = seen["kind"], np.arange(len(seen["kind"]))
     scores = logits.reshape(*kind.shape, -1)
     fits = sizes[..., 0] > 0
     may_void = np.full((*kind.shape, 1), seen["can_void"])
     allowed = np.concatenate([may_void, fits], axis=-1)
-    best = np.where(allowed, scores[..., 1:], -np.inf).argmax(-1)
+    best = _choice(np.where(allowed, scores[..., 1:], -np.inf), draws)
     is_open = fits[..., 0] & (kind != NONE)
     slot, size = np.zeros(len(pools), np.int64), np.full(len(pools), LOST)
     for _ in range(turns):
-        chosen, won = _won(seen, scores[..., 0], is_open, best)
+        chosen, won = _won(seen, scores[..., 0], is_open, best, draws)
         slot[won], size[won] = chosen[won], best[pools, chosen][won]
         taken = seen["job"][pools, chosen][won & (size > VOID)]
         is_open = is_open & ~won[:, None] & ~np.isin(seen["job"], taken)
@@ -415,7 +421,11 @@ def decided(
 
 
 def _won(
-    seen: Seen, scores: FloatArray, is_open: BoolArray, best: IntArray
+    seen: Seen,
+    scores: FloatArray,
+    is_open: BoolArray,
+    best: IntArray,
+    draws: np.random.Generator | None,
 ) -> tuple[IntArray, BoolArray]:
     """Return the open slot that each pool chooses, and whether it wins its job, (pools,) each.
 
@@ -423,13 +433,20 @@ def _won(
     """
     pools, is_busy = np.arange(len(scores)), np.asarray(is_open.any(-1))
     wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
-    slot = wanted.argmax(-1)
+    slot = _choice(wanted, draws)
     shares = np.exp(wanted - wanted.max(-1, keepdims=True))  # softmax, as training samples
     chance = (shares / shares.sum(-1, keepdims=True))[pools, slot]
     voids = best[pools, slot] == VOID
     job = np.where(is_busy & ~voids, seen["job"][pools, slot], NONE)
     room = seen["room"][pools, slot]
     return slot, winners(job[None], chance[None], room[None])[0] | (is_busy & voids)
+
+
+def _choice(scores: FloatArray, draws: np.random.Generator | None) -> IntArray:
+    """Return the largest of the last axis, or with ``draws`` one drawn from its softmax."""
+    # With Gumbel noise the largest is such a draw (Maddison et al., A* sampling, NeurIPS 2014).
+    noise = 0.0 if draws is None else draws.gumbel(size=scores.shape)
+    return np.asarray((scores + noise).argmax(-1))
 
 
 # --- 5. the encoder ---------------------------------------------------------------------------

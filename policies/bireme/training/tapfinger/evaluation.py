@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
+import torch
 
 from bireme.core.errors import SettingError
 from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.encoders.tapfinger import decided, question
 from bireme.training.evaluation import check_finished, session_of
-from bireme.training.networks import ActorCritic, predict
+from bireme.training.networks import arrays, predict, tensors
 from bireme.training.rollouts import play
 from bireme.training.tapfinger import environment
 from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, expert_for, rules
@@ -30,6 +31,7 @@ from bireme.training.tapfinger.environment import (
     TapFingerEnvConfig,
     TapFingerPools,
 )
+from bireme.training.tapfinger.networks import TapAgents
 from bireme.training.vec_env import Actions, Array, Observation, take
 
 PRIMARY: Final = ("mean_jct_steps", True)
@@ -111,13 +113,17 @@ class Conditions:
     Attributes:
         retries: Pools that lost a job to another choose again in the same step; the paper's do not.
         knows_speeds: They see how fast jobs are; the paper's see types alone.
+        draws: They draw jobs and sizes by the probabilities that they learned with, as the paper's
+            draw jobs (after equation 10), instead of taking the likeliest. Equal pools that see the
+            same jobs would all take the same one, and all but one of them lose it.
     """
 
     retries: bool = True
     knows_speeds: bool = True
+    draws: bool = False
 
 
-PAPER: Final = Conditions(retries=False, knows_speeds=False)
+PAPER: Final = Conditions(retries=False, knows_speeds=False, draws=True)
 
 
 def learned_policies(
@@ -147,13 +153,15 @@ def look_ahead(
 def _play_network(
     session: Session, conditions: Conditions, config: TapFingerEnvConfig, seeds: Sequence[int]
 ) -> TapFingerPools:
+    draws = np.random.default_rng(seeds) if conditions.draws else None
+
     def choose(seen: Observation) -> dict[str, Array]:
         chosen = []
         for env in range(len(seen["job"])):  # one after the other, as a cluster asks
             one = take(seen, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
-            chosen.append(decided(one, arrays["sizes"], logits))
+            chosen.append(decided(one, arrays["sizes"], logits, draws=draws))
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
         return {environment.SLOT: slot, environment.SIZE: size}
 
@@ -193,16 +201,19 @@ class TapFingerValidation:
 
     def __init__(
         self,
-        policy: ActorCritic,
+        policy: TapAgents,
         envs: Mapping[str, TapFingerAgentEnv],
         note: Callable[[str, float], None],
         experts: Mapping[str, TapFingerAgentEnv] | None = None,
+        *,
+        draws: bool = False,
     ) -> None:
         """``envs`` are those of each config; ``note`` gets every mean.
 
-        ``experts`` are the same with an expert; None: ``envs`` have one.
+        ``experts`` are the same with an expert; None: ``envs`` have one. ``draws`` as in
+        :class:`Conditions`, every time the same.
         """
-        self._policy, self._envs, self._note = policy, envs, note
+        self._policy, self._envs, self._note, self._draws = policy, envs, note, draws
         self._of_expert = {
             name: _mean_steps(env, environment.expert_actions)
             for name, env in (experts or envs).items()
@@ -212,10 +223,22 @@ class TapFingerValidation:
         """Return the geometric mean of all ratios; 1 is the experts'."""
         logs = []
         for name, env in self._envs.items():
-            found = _mean_steps(env, partial(predict, self._policy))
+            found = _mean_steps(env, self._act())
             self._note(f"{name}_jct_steps", found)
             logs.append(np.log(found / self._of_expert[name]))
         return float(np.exp(np.mean(logs)))
+
+    def _act(self) -> Callable[[Observation], Actions]:
+        if not self._draws:
+            return partial(predict, self._policy)
+        generator = torch.Generator().manual_seed(VALIDATION_SEED)
+
+        @torch.no_grad()
+        def act(seen: Observation) -> Actions:
+            found = self._policy.distribution(tensors(seen, self._policy.device))
+            return arrays(found.sample(generator))
+
+        return act
 
 
 def _mean_steps(env: TapFingerAgentEnv, act: Callable[[Observation], Actions]) -> float:

@@ -72,6 +72,19 @@ def test_a_policy_is_scored_as_a_ratio_to_the_rule_that_it_starts_from() -> None
     assert notes["multi-3_jct_steps"] > 2
 
 
+def test_agents_that_draw_are_scored_alike_every_time_and_not_as_if_they_did_not() -> None:
+    """Else the weights that are kept would be those with the luckiest draws."""
+    setting = make_config("single-3", jobs=20)
+    agents, beside = TapAgents(), {"single-3": TapFingerAgentEnv(TapFingerEnv(2, setting))}
+    experts = {"single-3": TapFingerAgentEnv(TapFingerEnv(2, setting), expert_for(setting))}
+    scores = []
+    for draws in (True, True, False):
+        score = TapFingerValidation(agents, beside, lambda *_: None, experts, draws=draws)
+        scores += [score(), score()]
+    assert len(set(scores[:4])) == 1
+    assert scores[4] == scores[5] != scores[0]
+
+
 def test_by_the_papers_rules_agents_see_types_and_nothing_of_speeds() -> None:
     """Jobs of both kinds look alike but for their type, whatever the law says of them."""
     config = make_config("single-3-noisy", jobs=30)
