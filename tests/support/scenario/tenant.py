@@ -126,8 +126,9 @@ class Tenant:
         return created
 
     def refusal(self, manifest: Manifest) -> str:
-        """Return the API server's refusal of ``manifest``; empty when it took it."""
-        reply = self.cluster.api.request("POST", self.path(manifest["kind"]), manifest)
+        """Return the API server's refusal of ``manifest``, which is not made; empty without one."""
+        path = f"{self.path(manifest['kind'])}?dryRun=All"
+        reply = self.cluster.api.request("POST", path, manifest)
         return str(reply.json()["message"]) if reply.status >= 400 else ""
 
     def get(self, kind: str, name: str) -> Manifest:
