@@ -55,11 +55,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A table: ``variants`` are Bireme's, ``own`` is the recipe by the paper's own rules."""
+    """A table: ``variants`` are Bireme's, ``own`` are the recipes by the paper's own rules."""
 
     title: str
     variants: tuple[str, ...]
-    own: str
+    own: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
@@ -116,7 +116,7 @@ PAPERS: Final = (
     Paper(
         "A2cScheduler",
         ("a2c", "a2c-cnn"),
-        "a2c-paper",
+        ("a2c-paper",),
         tuple(
             Row(f"rate-{rate}", metric, bar, to=to)
             for rate, slowdown in (
@@ -132,11 +132,11 @@ PAPERS: Final = (
             )
         ),
     ),
-    Paper("RLPTO", ("rlpto",), "rlpto-paper", tuple(_rlpto())),
+    Paper("RLPTO", ("rlpto",), ("rlpto-paper",), tuple(_rlpto())),
     Paper(
         "DAS",
         ("das",),
-        "das-paper",
+        ("das-paper",),
         tuple(
             Row(setting, metric, f"{own / fifo:.3f}", to="fifo/first-fit")
             for setting, pairs in _SLIDES.items()
@@ -148,7 +148,7 @@ PAPERS: Final = (
     Paper(
         "TapFinger",
         ("tapfinger",),
-        "tapfinger-paper",
+        ("tapfinger-paper", "tapfinger-paper-small"),
         tuple(
             Row(setting, "mean_jct_steps", published, rule=rule)
             for setting, figures in (
@@ -207,7 +207,7 @@ def kept(file: Path) -> Columns:
 
 def table(paper: Paper, columns: Columns) -> tuple[list[str], list[list[str]]]:
     """Return head and rows; a cell without a measurement is empty."""
-    trainings = sorted(name for name in columns if name.rpartition("-")[0] == paper.own)
+    trainings = sorted(name for name in columns if name.rpartition("-")[0] in paper.own)
     shown = [*(name for name in paper.variants if name in columns), *trainings]
     head = ["setting", "metric", "", "paper", *shown]
     rows = []

@@ -65,7 +65,7 @@ def test_another_training_joins_those_that_are_on_the_page(
 
 def test_every_paper_has_a_recipe_by_its_own_rules() -> None:
     for paper in PAPERS:
-        assert {paper.own, *paper.variants} <= set(RECIPES)
+        assert {*paper.own, *paper.variants} <= set(RECIPES)
 
 
 def test_no_file_is_no_page() -> None:
