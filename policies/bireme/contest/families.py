@@ -198,9 +198,7 @@ def _muri(data: Path) -> Iterator[tuple[str, Trace, float]]:
     for name, days in _MURI.items():
         file = f"muri/{name}.csv.gz"
         trace = _read(data, file, f"muri:{data / file}")
-        # Half of the jobs have priority 1, drawn at random: nobody has stated that.
-        jobs = tuple(replace(job, priority=0) for job in trace.jobs)
-        yield f"{name}, last {_MURI_DAYS:g} days", replace(trace, jobs=jobs), days - _MURI_DAYS
+        yield f"{name}, last {_MURI_DAYS:g} days", trace, days - _MURI_DAYS
 
 
 def _of(trace: Trace, clusters: frozenset[str]) -> Trace:

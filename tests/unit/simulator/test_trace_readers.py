@@ -204,9 +204,11 @@ def muri_table(folder: Path) -> Path:
     return table(folder, header, *rows)
 
 
-def test_muri_counts_in_milliseconds_and_has_priorities(tmp_path: Path) -> None:
+def test_muri_counts_in_milliseconds_and_draws_priorities_that_nobody_stated(
+    tmp_path: Path,
+) -> None:
     job = read_muri(muri_table(tmp_path)).jobs[1]
-    assert (job.submitted, job.duration_seconds, job.priority) == (1534.5, 281.0, 1)
+    assert (job.submitted, job.duration_seconds, job.priority) == (1534.5, 281.0, 0)
 
 
 def test_a_muri_file_is_not_read_as_tiresias(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_a_muri_file_is_not_read_as_tiresias(tmp_path: Path) -> None:
 
 
 def test_a_tiresias_file_is_not_read_as_muri(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no column 'iteration_time', 'priority' among"):
+    with pytest.raises(TraceError, match="no column 'iteration_time' among"):
         read_muri(table(tmp_path, TIRESIAS, "0,1,0,606,vgg19,164,30"))
 
 

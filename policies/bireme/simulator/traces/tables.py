@@ -303,7 +303,7 @@ class JobColumns:
         run_seconds: NaN where the job never started or never ended.
         tasks: What each job asks for.
         gpus: Of the whole job; None keeps jobs without GPUs.
-        users, queues, applications, priorities: None where the table has none.
+        users, queues, applications: None where the table has none.
     """
 
     names: Sequence[str]
@@ -314,7 +314,6 @@ class JobColumns:
     users: Sequence[str] | None = None
     queues: Sequence[str] | None = None
     applications: Sequence[str] | None = None
-    priorities: Sequence[int] | None = None
 
 
 def trace_of(
@@ -341,7 +340,6 @@ def trace_of(
             duration_seconds=columns.run_seconds[row],
             user=columns.users[row] if columns.users else "",
             queue=columns.queues[row] if columns.queues else "default",
-            priority=columns.priorities[row] if columns.priorities else 0,
             application=columns.applications[row] if columns.applications else "",
         )
         for row in kept
