@@ -46,7 +46,7 @@ def test_what_is_drawn_when_served_is_as_likely_as_in_training() -> None:
     with torch.no_grad():  # a network that nobody trained finds all choices about as good
         for last in (agents.network.pointer.score, agents.network.size_head.inner[-1]):
             for weight in last.parameters():
-                weight.mul_(20)
+                weight.mul_(60)
     served = ServedPools(agents.network)
     env = agent_env(1, make_config("single-3-noisy", jobs=30), PAPER)
     starts = map(env.reset, ([seed] for seed in range(1000)))

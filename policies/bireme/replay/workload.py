@@ -269,13 +269,11 @@ class WorkloadBuilder:
 
     def _came(self, gang: Gang, now: float) -> float:
         """Return when a gang came that the cycle ``now`` is the first to see."""
-        if self._last is None:
-            return now
-        if gang.arrived <= self._now:
+        if self._last is not None and gang.arrived <= self._now:
             # The API server gives whole seconds, and this one began before the last cycle, which
             # did not see it. At that very time a simulation would decide on it in that cycle.
             return (self._now + now) / 2
-        return min(gang.arrived, now)
+        return min(max(gang.arrived, self._now), now)
 
     def _takes(self, uid: str, now: float) -> bool:
         return now <= self._until or uid in self._gangs

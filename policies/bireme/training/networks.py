@@ -88,9 +88,12 @@ def arrays(actions: Action) -> Actions:
 
 
 @torch.no_grad()
-def predict(policy: ActorCritic, observation: Observation) -> Actions:
-    """Return what ``policy`` deems best in each row of ``observation``."""
-    return arrays(policy.distribution(tensors(observation, policy.device)).mode())
+def predict(
+    policy: ActorCritic, observation: Observation, draws: torch.Generator | None = None
+) -> Actions:
+    """Return what ``policy`` deems best in each row of ``observation``, or what it draws."""
+    found = policy.distribution(tensors(observation, policy.device))
+    return arrays(found.mode() if draws is None else found.sample(draws))
 
 
 # --- layers that several families share; padding changes nothing in them ------------------------

@@ -52,7 +52,7 @@ CLUSTER_PLURALS: Final = {
 ENDED: Final = ("Succeeded", "Failed")
 
 
-def is_shared(made: Manifest) -> bool:
+def _is_shared(made: Manifest) -> bool:
     """Return whether other tests could meet ``made``, and no installation needs it."""
     kind, name = str(made["kind"]), str(made["metadata"]["name"])
     return kind == "PriorityClass" or (kind == "Queue" and name != "default")
@@ -65,7 +65,7 @@ class Tenant:
     cluster: Cluster
     namespace: str
     explain: Callable[[], str] = str
-    _shared: list[Manifest] = field(default_factory=list, repr=False)
+    _shared: list[Manifest] = field(default_factory=list, repr=False, compare=False)
     """Queues and PriorityClasses that it made. They go with it: a test that is run again would be
     refused a second one, or find at once what it waits for."""
 
@@ -121,7 +121,7 @@ class Tenant:
         created: Manifest = {}
         for manifest in manifests:
             created = self.cluster.api.post(self.path(manifest["kind"]), manifest)
-            if is_shared(created):
+            if _is_shared(created):
                 self._shared.append(created)
         return created
 

@@ -89,11 +89,3 @@ def test_training_sees_neither_later_days_of_philly_nor_clusters_that_are_held_o
 def test_a_folder_without_the_trace_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"there is no philly/.*name the folder"):
         tuning_worlds(tmp_path, "philly", "training", 1)
-
-
-@needs_data
-def test_nobody_states_a_priority() -> None:
-    """The default order obeys stated ones, and the rules beside it do not."""
-    worlds = sealed.test_worlds(DATA, "philly", 4)
-    assert any("muri" in world.name for world in worlds), "whose trace has a column of them"
-    assert {job.priority for world in worlds for job in world.trace.jobs} == {0}

@@ -204,9 +204,7 @@ def muri_table(folder: Path) -> Path:
     return table(folder, header, *rows)
 
 
-def test_muri_counts_in_milliseconds_and_draws_priorities_that_nobody_stated(
-    tmp_path: Path,
-) -> None:
+def test_muri_counts_in_milliseconds_and_its_drawn_priorities_are_not_read(tmp_path: Path) -> None:
     job = read_muri(muri_table(tmp_path)).jobs[1]
     assert (job.submitted, job.duration_seconds, job.priority) == (1534.5, 281.0, 0)
 

@@ -22,7 +22,7 @@ from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.encoders.tapfinger import decided, question
 from bireme.training.evaluation import check_finished, session_of
-from bireme.training.networks import arrays, predict, tensors
+from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import play
 from bireme.training.tapfinger import environment
 from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, expert_for, rules
@@ -31,7 +31,6 @@ from bireme.training.tapfinger.environment import (
     TapFingerEnvConfig,
     TapFingerPools,
 )
-from bireme.training.tapfinger.networks import TapAgents
 from bireme.training.vec_env import Actions, Array, Observation, take
 
 PRIMARY: Final = ("mean_jct_steps", True)
@@ -201,7 +200,7 @@ class TapFingerValidation:
 
     def __init__(
         self,
-        policy: TapAgents,
+        policy: ActorCritic,
         envs: Mapping[str, TapFingerAgentEnv],
         note: Callable[[str, float], None],
         experts: Mapping[str, TapFingerAgentEnv] | None = None,
@@ -223,22 +222,11 @@ class TapFingerValidation:
         """Return the geometric mean of all ratios; 1 is the experts'."""
         logs = []
         for name, env in self._envs.items():
-            found = _mean_steps(env, self._act())
+            draws = torch.Generator().manual_seed(VALIDATION_SEED) if self._draws else None
+            found = _mean_steps(env, partial(predict, self._policy, draws=draws))
             self._note(f"{name}_jct_steps", found)
             logs.append(np.log(found / self._of_expert[name]))
         return float(np.exp(np.mean(logs)))
-
-    def _act(self) -> Callable[[Observation], Actions]:
-        if not self._draws:
-            return partial(predict, self._policy)
-        generator = torch.Generator().manual_seed(VALIDATION_SEED)
-
-        @torch.no_grad()
-        def act(seen: Observation) -> Actions:
-            found = self._policy.distribution(tensors(seen, self._policy.device))
-            return arrays(found.sample(generator))
-
-        return act
 
 
 def _mean_steps(env: TapFingerAgentEnv, act: Callable[[Observation], Actions]) -> float:
