@@ -258,9 +258,8 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
         if (pod is not None and pod.is_leaving and bound) or (
             job.phase == "Running" and (pod is None or pod.is_leaving)
         ):
-            message = f"replica {member.index} of {member.task} on node {where} was deleted"
-            if pod is not None and pod.disruption:
-                message += f" ({pod.disruption[:600]})"
+            replica = f"replica {member.index} of {member.task} on node {where}"
+            message = f"{replica} {_was_deleted(view, member, pod)}"
             return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
         if not (bound or is_open) and (why := at.taken_node(where)):
             message = f"replica {member.index} of {member.task} on node {where}: {why}"
@@ -268,6 +267,11 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
     if not view.unbound or view.plan.spec_hash != job.spec_hash:
         return None
     return _unschedulable(job, view, at) or _unbound(job, view, at)
+
+
+def _was_deleted(view: GangView, member: Member, pod: PodFacts | None) -> str:
+    words = view.disruptions.get(member, "") if pod is None else pod.disruption
+    return f"was deleted ({words[:600]})" if words else "was deleted"
 
 
 def _unschedulable(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
@@ -547,9 +551,9 @@ def _verdict(
     """Return why a replica that does not go on is given up; empty while it may still come."""
     plan = view.plan
     if pod is not None and pod.node:
-        return at.lost_node(pod.node) or pod.failure or "it was deleted"
+        return at.lost_node(pod.node) or pod.failure or f"it {_was_deleted(view, member, pod)}"
     if pod is not None and pod.is_leaving:
-        return "it was deleted"
+        return f"it {_was_deleted(view, member, pod)}"
     if words := refusal(job.key, plan, member, pod, at):
         return f"kube-scheduler cannot bind it: {words[:600]}"
     waited = at.seconds_since(job.key, max(plan.planned, plan.resized))

@@ -21,6 +21,7 @@ from tests.support.scenario.manifests import (
     training_job,
 )
 from tests.support.scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.waiting import eventually
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
@@ -149,14 +150,19 @@ def test_a_gang_whose_room_is_taken_says_what_it_lacks_and_jumps_no_line(
     tenant.await_phase("late", "Running")
 
 
-@pytest.mark.usefixtures("stack")
 def test_a_replica_that_another_scheduler_preempts_is_an_interruption_that_names_it(
-    tenant: Tenant,
+    stack: BiremeStack, tenant: Tenant
 ) -> None:
     tenant.create(job("ring", "gpu-02", "gpu-03", gpus=8, runPolicy={"backoffLimit": 0}))
     tenant.await_phase("ring", "Running")
     there = {"kubernetes.io/hostname": "gpu-02"}
-    tenant.create(pod("thief", 8, nodeSelector=there, priorityClassName="urgent"))
+    # An operator that is busy sees the pod only when it has gone.
+    stack.operator().pause()
+    try:
+        tenant.create(pod("thief", 8, nodeSelector=there, priorityClassName="urgent"))
+        eventually(lambda: len(tenant.pods("ring")), lambda left: left == 1, WITHIN_SECONDS)
+    finally:
+        stack.operator().resume()
     tenant.await_reason("ring", "WaitingForCapacity")
     status = tenant.status("ring")
     assert (status["phase"], status["restarts"]) == ("Restarting", 0)

@@ -34,7 +34,9 @@ class Rivals:
         """The one of the two that holds the lease; empty when neither does."""
         path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/bireme-operator"
         reply = self.stack.cluster.api.request("GET", path)
-        identity = reply.json().get("spec", {}).get("holderIdentity") or "_"
+        identity = reply.json().get("spec", {}).get("holderIdentity")
+        if not identity:
+            return ""
         leads = [n for n in "ab" if identity in self.stack.operator(n).log_path.read_text()]
         return leads[0] if leads else ""
 

@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,8 @@ class GangView:
     members: tuple[tuple[Member, PodFacts | None], ...]
     leftovers: tuple[PodFacts, ...]
     """Pods of the same owner that the plan does not name, or that are of an earlier attempt."""
+    disruptions: Mapping[Member, str] = field(default_factory=dict)
+    """Why the pods of members that have none now were taken from them, as far as that was said."""
 
     def count(self, task: str) -> dict[str, int]:
         """Return the number of replicas of ``task`` by state, as in ``status.tasks``."""
@@ -201,8 +203,17 @@ class AssumedPlan:
     plan: PlanFacts
 
 
-def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
-    """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller."""
+def view_of(
+    key: Key,
+    job_uid: str,
+    plan: PlanFacts,
+    pods: Iterable[PodFacts],
+    disruptions: Mapping[str, str] | None = None,
+) -> GangView:
+    """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller.
+
+    ``disruptions`` says by name of pods that are gone what they were deleted for.
+    """
     if not job_uid:
         # A member whose pod is gone is dropped: its controller creates another pod with another
         # uid, which waits for a place of its own.
@@ -211,6 +222,7 @@ def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -
         return GangView(plan, there, ())
     own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
     members: list[tuple[Member, PodFacts | None]] = []
+    taken: dict[Member, str] = {}
     for member in plan.members:
         name = names.pod_name(key[1], member.task, member.index)
         pod = own.get(name)
@@ -219,7 +231,9 @@ def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -
             members.append((member, pod))
         else:
             members.append((member, None))
-    return GangView(plan, tuple(members), tuple(own.values()))
+            if disruptions and name in disruptions:
+                taken[member] = disruptions[name]
+    return GangView(plan, tuple(members), tuple(own.values()), taken)
 
 
 def in_the_way(

@@ -300,6 +300,9 @@ class ClusterState:
         self.tenancy.on_namespaces = self._namespaces_changed
         self.tenancy.on_default_queue = self._default_queue_changed
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
+        # Of the plan that a job follows: what was said of pods that are gone, by their names. A pod
+        # may have gone before its job is reconciled, and its last words with it.
+        self._disruptions: dict[Key, dict[str, str]] = {}
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
@@ -421,6 +424,7 @@ class ClusterState:
         self.members[key] = facts
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
         self._members_of.setdefault(group, {})[key] = None
+        self._disruptions.get(group, {}).pop(key[1], None)
         self._touch(group)
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._put_task(key, pod, facts)
@@ -448,7 +452,10 @@ class ClusterState:
             self._unreadable[key] = f"pod {key[1]}: {error}"
 
     def delete_member(self, key: Key) -> None:
-        if key in self.members:
+        if (facts := self.members.get(key)) is not None:
+            group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
+            if facts.disruption and group in self._job_plans:
+                self._disruptions.setdefault(group, {})[key[1]] = facts.disruption
             self._forget_member(key)
             self._rules.delete_pod(key)
             self._rules.put_wishes(key, ())
@@ -581,6 +588,7 @@ class ClusterState:
         if before is None or planned is None or before.plan is not planned.plan:
             self._views.pop(key, None)
             self._assumed_views.pop(key, None)
+            self._disruptions.pop(key, None)
             self._plan_changed(key)
         self.requeue(key)
 
@@ -616,7 +624,9 @@ class ClusterState:
         """Return the plan of a gang with its pods; None if it has no plan."""
         view, planned = self._views.get(key), self.planned(key)
         if view is None and planned is not None:
-            view = allocations.view_of(key, planned.job_uid, planned.plan, self.members_of(key))
+            disruptions = self._disruptions.get(key)
+            found = self.members_of(key)
+            view = allocations.view_of(key, planned.job_uid, planned.plan, found, disruptions)
             self._views[key] = view
         return view
 

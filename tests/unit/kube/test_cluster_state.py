@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,33 @@ def test_an_impostor_takes_room_but_no_place_in_the_gang() -> None:
     assert view is not None
     assert len(view.missing) == 2
     assert cluster.gpus() == [4, 2]
+
+
+def test_what_a_pod_was_deleted_for_is_known_until_another_takes_its_place() -> None:
+    """It may be gone before its job is reconciled."""
+    words = {"reason": "PreemptionByScheduler", "message": "room for a thief"}
+    target = {"type": "DisruptionTarget", "status": "True", **words}
+
+    def disruptions() -> list[str]:
+        view = cluster.state.view(("default", "job"))
+        return [] if view is None else list(view.disruptions.values())
+
+    def lose(**status: Any) -> None:
+        cluster.member(own_pod(0, status=status))
+        cluster.gone(own_pod(0))
+
+    cluster = ClusterStateFeed()
+    cluster.job(plan=PLAN)
+    lose()
+    assert disruptions() == []
+    lose(conditions=[target])
+    cluster.job(plan=PLAN, status={"phase": "Running"})
+    assert disruptions() == ["PreemptionByScheduler: room for a thief"]
+    lose()
+    assert disruptions() == []
+    lose(conditions=[target])
+    cluster.replan(replace(PLAN, planned=CREATED + 1))
+    assert disruptions() == []
 
 
 def test_usage_without_one_gang_leaves_out_its_promise_and_not_its_pods() -> None:
