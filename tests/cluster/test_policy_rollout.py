@@ -194,7 +194,7 @@ def test_a_policy_whose_valid_answers_make_jobs_later_is_rolled_back_by_its_outc
     tenant.eventually(
         lambda: condition(tenant, "order", "RolledBack"),
         lambda found: found == "True OutcomeWorse",
-        300.0,
+        600.0,  # what plays is niced: of a busy machine it gets little
     )
     assert compared()["stage"] == "RolledBack"
     conditions = {c["type"]: c for c in compared()["conditions"]}
