@@ -89,10 +89,11 @@ class Promise:
 
     def watch(self, before: ClusterSnapshot, decision: Decision) -> None:
         """Look at a decision on ``before``."""
+        # A gang that can never fit stands in line until a cycle has found that out.
+        first = first_in_line(before, self.hopeless)
         told = {h.gang.uid for h in decision.held if h.reason is Reason.NEVER_FITS}
         # What a cycle does not reach keeps its verdict.
         self.hopeless = self.hopeless & {gang.uid for gang in decision.unreached} | told
-        first = first_in_line(before, self.hopeless)
         runs = frozenset((r.gang.uid, r.started) for r in before.running)
         waits = frozenset(gang.uid for gang in before.waiting)
         if first != self.first:
@@ -104,8 +105,8 @@ class Promise:
             self.first, self.ran, self.last_ran = first, runs, before.now
         self.ran &= runs
         self.running = frozenset(uid for uid, _ in runs)
-        if not self.first or self.first in started(decision):
-            self.kept += bool(self.first)
+        if not self.first or self.first in started(decision) | told:
+            self.kept += self.first in started(decision)
             self.first = ""
         elif self.ran:
             self.last_ran = before.now
