@@ -60,6 +60,7 @@ GUARDRAILS: Final[Mapping[str, Guardrails]] = {
     "bound": Guardrails("reservation, backfill, wait bound of a day", _NO_STOPS),
     "preemption": Guardrails("reservation, backfill, preemption", _NO_BOUND),
     "all": Guardrails("all, wait bound of a day (default)"),
+    "all-alike": Guardrails("all, bound of a day whatever ran", {"wait_bound_run_factor": 0}),
     "all-week": Guardrails("all, wait bound of a week", {"wait_bound_seconds": 7 * int(DAY)}),
 }
 
@@ -147,5 +148,6 @@ def _finding(orderer: str, runs: Mapping[str, Sequence[Run]]) -> str:
     return (
         f"{orderer}, load {LOAD}: where all that fit start, waits are {waits('greedy')}; with "
         f"reservation and backfill {waits('backfill')}; with all guardrails and a bound of a day "
-        f"{waits('all')}, of a week {waits('all-week')}."
+        f"{waits('all')}, of a week {waits('all-week')}; with one of a day whatever ran "
+        f"{waits('all-alike')}."
     )

@@ -148,7 +148,7 @@ class GangMetrics:
             "queue_oldest_wait_seconds", "Longest wait of those that still wait", "queue"
         )
         self._overdue = make.gauge(
-            "queue_overdue_seconds", "How far the longest wait is past the queue's bound", "queue"
+            "queue_overdue_seconds", "The most that a wait is past its bound", "queue"
         )
         meaning = "Gangs that are pending or admitted, as in Queue.status"
         self._in_queue = make.gauge("queue_gangs", meaning, "queue", "state")
@@ -219,6 +219,7 @@ class GangMetrics:
     def show_waiting(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
         """Show the gangs that wait; one with a configuration fault counts only as a reason."""
         reasons, oldest, first = Counts[str](), dict[str, Hold](), None
+        overdue = dict[str, float]()
         for hold in held:
             reasons[hold.reason] += 1
             if hold.position is None:
@@ -227,11 +228,14 @@ class GangMetrics:
             if queue not in oldest or hold.gang.arrived < oldest[queue].gang.arrived:
                 oldest[queue] = hold
             first = first or hold
+            if snapshot.now - hold.gang.arrived > snapshot.wait_bound_seconds(hold.gang):
+                late = snapshot.overdue_seconds(hold.gang)
+                overdue[queue] = max(late, overdue.get(queue, 0.0))
         self._head.set(snapshot.wait_seconds(first.gang) if first is not None else 0.0)
         _show(self._waiting, {(reason,): count for reason, count in reasons.items()})
         gangs = {queue: hold.gang for queue, hold in oldest.items()}
         _show(self._oldest, {(q,): snapshot.wait_seconds(gang) for q, gang in gangs.items()})
-        _show(self._overdue, {(q,): snapshot.overdue_seconds(gang) for q, gang in gangs.items()})
+        _show(self._overdue, {(q,): overdue.get(q, 0.0) for q in gangs})
 
     def show_devices(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
         """Show what the devices of all nodes do, with what is kept for the gangs ``held``.

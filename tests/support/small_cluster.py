@@ -164,6 +164,6 @@ class SmallCluster:
 
 def _waiting_again(running: RunningGang, stopped: float) -> Gang:
     """Return the gang as it waits again: only waiting counts as waited, not what it has run."""
-    gang = running.gang
-    arrived = gang.arrived + max(0.0, stopped - running.started)
-    return replace(gang, arrived=arrived, interrupted=True)
+    gang, ran = running.gang, max(0.0, stopped - running.started)
+    attained = gang.attained_seconds + ran
+    return replace(gang, arrived=gang.arrived + ran, attained_seconds=attained, interrupted=True)

@@ -290,7 +290,7 @@ class _World:
 
     def _wake_at_bound(self, gang: Gang) -> None:
         if self._is_timed:
-            self._wake(moment_past(gang.arrived, self._base.wait_bound_seconds(gang)))
+            self._wake(moment_past(gang.arrived, self._base.overdue_after_seconds(gang)))
 
     def _wake_of(self, running: RunningGang) -> None:
         """Decide again when ``running`` may be stopped, and when its last resize has settled."""

@@ -713,7 +713,7 @@ def _places_and_priorities(table: RunningTable, order: TotalOrder) -> tuple[IntA
 
 def _overdue_at_start(snapshot: ClusterSnapshot) -> FloatArray:
     table = snapshot.running_table
-    bounds = [snapshot.wait_bound_seconds(held.gang) for held in table.gangs]
+    bounds = [snapshot.overdue_after_seconds(held.gang) for held in table.gangs]
     late = np.maximum(0.0, table.started - table.arrived - np.array(bounds, dtype=np.float64))
     return np.where(table.is_leaving, 0.0, late)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bireme.core.errors import require
+from bireme.core.gangs import Gang
 from bireme.core.resources import Amounts
 from bireme.core.settings import SchedulingSettings
 
@@ -57,9 +58,24 @@ class Queue:
 def wait_bound_seconds(
     queue: str, queues: Mapping[str, Queue], settings: SchedulingSettings
 ) -> int:
-    """After how long a wait a gang of ``queue`` goes before all others: its own, or the general."""
+    """Return the wait bound of ``queue``: its own, or the general one."""
     known = queues.get(queue)
     return (known.wait_bound_seconds if known else None) or settings.wait_bound_seconds
+
+
+def overdue_after_seconds(
+    gang: Gang, queues: Mapping[str, Queue], settings: SchedulingSettings
+) -> float:
+    """Return after how long a wait ``gang`` goes before all others.
+
+    That is the wait bound of its queue. Of a gang that has run before, at least as many times its
+    run time as the settings say: long gangs that are stopped for short ones, as most orders have
+    it, would else go before all short ones after a day in all, and make these wait for a day too.
+    """
+    bound_seconds = wait_bound_seconds(gang.queue, queues, settings)
+    if not gang.attained_seconds:
+        return bound_seconds
+    return max(bound_seconds, settings.wait_bound_run_factor * gang.attained_seconds)
 
 
 def max_min_runtime_seconds(

@@ -67,6 +67,11 @@ class SchedulingSettings:
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""
 
+    wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
+    """A gang that has run before, and was stopped, is past its wait bound only when it has also
+    waited for so many times as long as it has run: long ones would else go before all short ones.
+    0: the bound alone counts."""
+
     preemption: bool = True
     """Running gangs may be stopped for those that come before them."""
 

@@ -16,7 +16,12 @@ from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Key, PodKind, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, shape_alone
-from bireme.core.queues import Queue, max_min_runtime_seconds, wait_bound_seconds
+from bireme.core.queues import (
+    Queue,
+    max_min_runtime_seconds,
+    overdue_after_seconds,
+    wait_bound_seconds,
+)
 from bireme.core.quotas import Quota
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
@@ -65,8 +70,12 @@ class ClusterSnapshot:
             raise SnapshotError(f"two growable pools have the same name, {twice!r}")
 
     def wait_bound_seconds(self, gang: Gang) -> int:
-        """Return the wait, in seconds, after which ``gang`` goes before all others."""
+        """Return the wait bound of the queue of ``gang``, in seconds."""
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
+
+    def overdue_after_seconds(self, gang: Gang) -> float:
+        """Return the wait, in seconds, after which ``gang`` goes before all others."""
+        return overdue_after_seconds(gang, self.queues, self.settings)
 
     def max_min_runtime_seconds(self, gang: Gang) -> int:
         """Return the most seconds that count of the minimum run time of ``gang``."""
@@ -96,7 +105,7 @@ class ClusterSnapshot:
 
     def overdue_seconds(self, gang: Gang) -> float:
         """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""
-        return max(0.0, self.wait_seconds(gang) - self.wait_bound_seconds(gang))
+        return max(0.0, self.wait_seconds(gang) - self.overdue_after_seconds(gang))
 
     @cached_property
     def memo(self) -> dict[object, object]:

@@ -75,7 +75,7 @@ def stops_from(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> flo
     """
     if not delay_seconds or gang.displaced or gang.uid in snapshot.running_by_uid:
         return None
-    least = min(delay_seconds, snapshot.wait_bound_seconds(gang))
+    least = min(delay_seconds, snapshot.overdue_after_seconds(gang))
     if snapshot.wait_seconds(gang) >= least:
         return None
     # From the arrival, so that it is the same in every snapshot.

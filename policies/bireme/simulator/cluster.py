@@ -14,7 +14,12 @@ from bireme.core.finished_runs import NO_RUNS
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU, read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
-from bireme.core.queues import Queue, max_min_runtime_seconds, wait_bound_seconds
+from bireme.core.queues import (
+    Queue,
+    max_min_runtime_seconds,
+    overdue_after_seconds,
+    wait_bound_seconds,
+)
 from bireme.core.resources import IntArray, add
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
@@ -159,8 +164,12 @@ class SimulatedCluster:
         return replace(node, is_ready=False) if node.name in self._down else node
 
     def wait_bound_seconds(self, gang: Gang) -> int:
-        """Return after how long a wait ``gang`` goes before all others."""
+        """Return the wait bound of the queue of ``gang``."""
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
+
+    def overdue_after_seconds(self, gang: Gang) -> float:
+        """Return after how long a wait ``gang`` goes before all others."""
+        return overdue_after_seconds(gang, self.queues, self.settings)
 
     def min_runtime_seconds(self, gang: Gang) -> float:
         """Return for how long after its start ``gang`` is not stopped for others."""

@@ -168,13 +168,13 @@ class SimulationState:
         self._wake_at_bound(job.gang)
 
     def _wake_at_bound(self, gang: Gang) -> None:
-        bound_seconds = self.active[gang.uid].wait_bound_seconds
-        overdue = max(self.now, moment_past(gang.arrived, bound_seconds))
+        after_seconds = self.cluster.overdue_after_seconds(gang)
+        overdue = max(self.now, moment_past(gang.arrived, after_seconds))
         self.events.push(Event(overdue, EventKind.WAKE, gang.uid))
 
     def is_overdue(self, gang: Gang) -> bool:
         """Return whether ``gang``, which waits, is past its wait bound."""
-        return gang.wait_seconds(self.now) > self.active[gang.uid].wait_bound_seconds
+        return gang.wait_seconds(self.now) > self.cluster.overdue_after_seconds(gang)
 
     def set_parked(self, uid: str, *, is_parked: bool) -> None:
         """Let a gang that waits stand in line from now on, or in none."""

@@ -39,7 +39,7 @@ class DecisionCase:
 
     def overdue_seconds(self, name: str) -> float:
         """Return how far a job is past its wait bound; of one with places, when it started."""
-        return max(0.0, self.waited_seconds(name) - self._bound_seconds(name))
+        return max(0.0, self.waited_seconds(name) - self._overdue_after_seconds(name))
 
     def waited_seconds(self, name: str) -> float:
         """Return how long a job has waited, over all its times in the queue."""
@@ -68,7 +68,8 @@ class DecisionCase:
 
         Service stops nobody for one that has not waited for long, unless it lost a node.
         """
-        delay = min(self.settings.service_preemption_delay_seconds, self._bound_seconds(name))
+        rules = self.settings
+        delay = min(rules.service_preemption_delay_seconds, self._overdue_after_seconds(name))
         if self.job(name)["displaced"] or self.waited_seconds(name) >= delay:
             return self.claim(name)
         return round(float(sum(self._fixed_parts(name))), 9) - 0.99e-9
@@ -124,6 +125,11 @@ class DecisionCase:
 
     def _queue_of(self, name: str) -> Thing:
         return self.seen["queue"].get(self.job(name)["queue"], {"priority": 50, "bound": None})
+
+    def _overdue_after_seconds(self, name: str) -> float:
+        """The bound; of a job that has run, at least a multiple of what it had run before."""
+        ran = float(self.job(name)["ran"])
+        return max(self._bound_seconds(name), self.settings.wait_bound_run_factor * ran)
 
     def _bound_seconds(self, name: str) -> float:
         return float(self._queue_of(name)["bound"] or self.settings.wait_bound_seconds)

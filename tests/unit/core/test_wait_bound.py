@@ -1,7 +1,7 @@
 """The wait bound: gangs past it go first, what blocks them blocks the right others, it holds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,15 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
+from bireme.testing import (
+    GPU,
+    a_gang,
+    a_running_gang,
+    a_snapshot,
+    a_task,
+    racks,
+    with_running,
+)
 
 BOUND = SchedulingSettings(wait_bound_seconds=100)
 
@@ -61,6 +69,19 @@ def half_used(nodes: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
 @pytest.mark.parametrize(("now", "late"), [(100.0, 0.0), (100.5, 0.5), (50.0, 0.0)])
 def test_a_gang_is_overdue_only_past_its_bound(now: float, late: float) -> None:
     assert a_snapshot([], now=now, settings=BOUND).overdue_seconds(a_gang()) == late
+
+
+@pytest.mark.parametrize(("factor", "late"), [(8.0, 20.0), (2.0, 100.0), (0.0, 100.0)])
+def test_a_gang_that_has_run_is_overdue_only_past_a_multiple_of_that(
+    factor: float, late: float
+) -> None:
+    settings = replace(BOUND, wait_bound_run_factor=factor)
+    ran = a_gang("ran", arrived=0, attained_seconds=22.5)
+    assert a_snapshot([], ran, now=200, settings=settings).overdue_seconds(ran) == late
+    # While it runs, it is as overdue as when it started.
+    bare = a_snapshot(racks(1, 1), now=500, settings=settings)
+    again = with_running(bare, a_running_gang(ran, bare.nodes, started=200.0))
+    assert again.overdue_seconds(ran) == late
 
 
 def test_an_overdue_gang_goes_before_all_others_whatever_the_policy_says() -> None:
