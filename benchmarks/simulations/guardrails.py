@@ -28,6 +28,8 @@ from bireme.simulator.workload import Trace, with_true_estimates
 ORDERERS: Final = ("combined-priority", "sjf", "smallest-first")
 LOAD: Final = 1.0
 _HOUR: Final = 3600.0
+_FACTORS: Final = (0, 1, 2, 4, 8, 16, 32)
+_WEEK_LOADS: Final = (0.9, 1.1, 1.3)
 _URGENT: Final = 100
 _UNREACHED: Final = 10**9
 
@@ -101,6 +103,7 @@ def build(data: Path, store: Store) -> Page:
         waits = {GUARDRAILS[name].says: pooled(found) for name, found in runs.items()}
         title = f"Waits under {orderer}, load {LOAD}"
         drawings[f"guardrails-{orderer}.svg"] = figures.tails(title, waits)
+    tables.append(_factors(data, store))
     return Page(
         name="guardrails",
         title="The guardrails and the longest waits",
@@ -108,6 +111,34 @@ def build(data: Path, store: Store) -> Page:
         findings=tuple(findings),
         tables=tuple(tables),
         figures=drawings,
+    )
+
+
+def _factors(data: Path, store: Store) -> Table:
+    """The factor of the wait bound, on days that constants may be chosen on."""
+    weeks = {week.number: week for week in windows.training_weeks(data)}
+    settings = {
+        "no bound": SchedulingSettings(wait_bound_seconds=_UNREACHED),
+        **{f"{at}": SchedulingSettings(wait_bound_run_factor=at) for at in _FACTORS},
+    }
+    rows = []
+    for load in _WEEK_LOADS:
+        for name, made in settings.items():
+            play = partial(windows.simulated, load=load, settings=made)
+            found = store.runs("factors", f"{load}-{name}", name, weeks, play)
+            waits = pooled(found) / _HOUR
+            completions = [each / _HOUR for run in found for each in run.completions.values()]
+            hours = (np.mean(completions), waits.mean(), np.percentile(waits, 99), waits.max())
+            cells = (number(float(each)) for each in (*hours, max(completions)))
+            stops = sum(run.metrics.preemptions for run in found)
+            rows.append((number(load), name, *cells, str(stops)))
+    return Table(
+        title="Training weeks of Philly: wait bound of a day and factors of run time, hours",
+        columns=(
+            *("load", "factor", "mean JCT", "mean wait", "p99 wait", "max wait", "max JCT"),
+            "preemptions",
+        ),
+        rows=tuple(rows),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from bireme import registry
+from bireme.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
@@ -48,6 +49,15 @@ def simulated(
 def philly(data: Path) -> list[Window]:
     """Three windows of a day, every tenth job of Philly."""
     return _thinned(data / PHILLY, "philly", (30, 38, 46), 1.0, every=10)
+
+
+def training_weeks(data: Path) -> list[Window]:
+    """Three weeks of the part of Philly that constants may be chosen on, every tenth job."""
+    trace = _read(f"philly:{data / PHILLY}")
+    jobs = tuple(job for job in trace.jobs if job.queue not in HELD_OUT_CLUSTERS)
+    known = replace(trace, jobs=jobs)
+    weeks = enumerate(range(PHILLY_DAYS["training"].stop - 21, PHILLY_DAYS["training"].stop, 7))
+    return [stretch(known, number, float(day), 7.0, slice(0, None, 10)) for number, day in weeks]
 
 
 def muri(data: Path) -> list[Window]:
