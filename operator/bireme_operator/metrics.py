@@ -228,6 +228,7 @@ class GangMetrics:
             if queue not in oldest or hold.gang.arrived < oldest[queue].gang.arrived:
                 oldest[queue] = hold
             first = first or hold
+            # Cheap to ask: of a long line, few have waited for as long.
             if snapshot.now - hold.gang.arrived > snapshot.wait_bound_seconds(hold.gang):
                 late = snapshot.overdue_seconds(hold.gang)
                 overdue[queue] = max(late, overdue.get(queue, 0.0))

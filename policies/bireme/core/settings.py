@@ -68,8 +68,8 @@ class SchedulingSettings:
     """After this wait a gang goes before all others; a Queue may set its own."""
 
     wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
-    """A gang that has run before, and was stopped, is past its wait bound only when it has also
-    waited for so many times as long as it has run: long ones would else go before all short ones.
+    """A gang that has run before is past its wait bound only when it has also waited for so many
+    times as long as it has run: long ones that were stopped would else go before all short ones.
     0: the bound alone counts."""
 
     preemption: bool = True

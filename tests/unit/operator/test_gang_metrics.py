@@ -112,11 +112,17 @@ def test_the_longest_wait_of_every_queue_is_shown_and_how_far_it_is_past_its_bou
     board = Board()
     show_waiting(
         board,
-        [held("c", "quick", 60.0, 1), held("a", "default", 10.0, 2), held("b", "default", 20.0, 3)],
+        [
+            held("c", "quick", 60.0, 1),
+            held("a", "default", 10.0, 2),
+            held("b", "default", 20.0, 3),
+            held("ran", "quick", 5.0, 4, attained_seconds=30.0),
+        ],
     )
     assert board.says("queue_oldest_wait_seconds", queue="default") == 90.0
     assert board.says("queue_overdue_seconds", queue="default") == 0.0
-    assert board.says("queue_overdue_seconds", queue="quick") == 10.0
+    assert board.says("queue_oldest_wait_seconds", queue="quick") == 95.0
+    assert board.says("queue_overdue_seconds", queue="quick") == 10.0, "that one has run before"
     assert board.says("head_wait_seconds") == 40.0, "of the one that is next, not the oldest"
 
 
