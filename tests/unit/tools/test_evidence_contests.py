@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Store:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contests, "contenders", lambda: NAMES)
     monkeypatch.setattr(contests, "SEARCHING", ("rifling",))
-    for source in ("muri", "openb"):
+    for source in ("muri", "openb", "training_weeks"):
         monkeypatch.setattr(windows, source, lambda *_, **__: [a_window(0), a_window(1)])
 
 
@@ -55,7 +55,9 @@ def test_known_run_times_reach_the_order(store: Store) -> None:
 
 def test_a_page_on_rails_compares_each_order_with_itself(store: Store) -> None:
     page = guardrails.build(Path(), store)
-    assert len(page.tables) == len(guardrails.ORDERERS) == len(page.figures)
+    *rails, factors = page.tables
+    assert len(rails) == len(guardrails.ORDERERS) == len(page.figures)
+    assert {row[1] for row in factors.rows} >= {"no bound", "0", "8"}
     assert [row[0] for row in page.tables[0].rows] == [
         one.says for one in guardrails.GUARDRAILS.values()
     ]
