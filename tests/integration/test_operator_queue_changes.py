@@ -111,7 +111,7 @@ async def test_a_closed_queue_says_so_and_admits_what_waited_once_it_is_open_aga
         await until(lambda: admitting(api, "lab")[0] == "False QueueClosed")
         await until(lambda: admitting(api, "wrong")[0] == "False QueueInvalid")
         assert "spec.limit" in admitting(api, "wrong")[1]
-        assert status(api, "a")["reason"] == "QueueClosed"
+        await until(lambda: status(api, "a").get("reason") == "QueueClosed")
         put_queue(api, "lab")
         await until(lambda: status(api, "a").get("phase") == "Running")
         await until(lambda: admitting(api, "lab")[0] == "True Admitting")
