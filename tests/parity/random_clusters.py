@@ -115,10 +115,10 @@ NOW = 1_000_000.0
 SATURATED = 2**47
 """What one pod counts at most on a node, see :mod:`bireme.core.resources`."""
 QUEUES = (
-    Queue("free", wait_bound_seconds=86_400),
+    Queue("free"),
     Queue("small", {"nvidia.com/gpu": 6, "cpu": 9000}, 90, 40),
-    Queue("closed", wait_bound_seconds=86_400, is_open=False),
-    Queue("team", wait_bound_seconds=86_400, namespaces=frozenset({"team"})),
+    Queue("closed", is_open=False),
+    Queue("team", namespaces=frozenset({"team"})),
 )
 CLASSES: Mapping[str, int] = {"low": -5, "high": 1000}
 
@@ -889,7 +889,7 @@ KINDS: Final[tuple[Inhabitant, ...]] = (
 )
 
 
-CONTEST_QUEUES = (Queue("free", {}, 50, 86_400), Queue("small", {GPU: 12}, 90, 86_400))
+CONTEST_QUEUES = (Queue("free"), Queue("small", {GPU: 12}, 90))
 NODES = ("n0", "n1")
 REQUEST = request_of({"pods": 1, "cpu": 1000, GPU: 2})
 

@@ -1,14 +1,21 @@
 """Queues, the namespaces they select, priority classes; and nodes: small manifests to facts."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from bireme import settings_source
 from bireme.core.gangs import Taint
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
 from bireme.kube import nodes, wire
+from bireme.kube.api.queues import QueueSpec
+from bireme.kube.cluster_state import ClusterState
 from bireme.kube.tenancy import Tenancy
+from bireme.testing import a_gang
+from bireme_operator.settings import OperatorSettings
 from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.manifests import GPU, priority_class, queue
 
@@ -40,7 +47,30 @@ class Counted:
 
 
 def test_a_queue_without_a_spec_is_open_to_all_and_unlimited() -> None:
-    assert Counted().queue("q") == Queue("q", wait_bound_seconds=86_400)
+    assert Counted().queue("q") == Queue("q")
+
+
+def test_the_operators_wait_bound_holds_in_a_queue_that_states_none() -> None:
+    settings = settings_source.read(SchedulingSettings, {"BIREME_WAIT_BOUND_SECONDS": "43200"}, {})
+    state = ClusterState(settings)
+    for name, spec in (("plain", {}), ("quick", {"waitBoundSeconds": 60})):
+        state.tenancy.put_queue(
+            ("", name), through_the_wire(queue(name, **spec), wire.CustomObject)
+        )
+    snapshot = state.snapshot(0.0)
+    bounds = {name: snapshot.wait_bound_seconds(a_gang(queue=name)) for name in snapshot.queues}
+    assert bounds == {"plain": 43_200, "quick": 60}
+
+
+def test_no_field_of_a_queue_hides_the_setting_of_its_name_by_a_default() -> None:
+    """The API server writes defaults of the schema into each Queue, so they come before settings.
+
+    ``startTimeoutSeconds`` is a setting of the operator, the others of every decision.
+    """
+    settings = {each.name for of in (SchedulingSettings, OperatorSettings) for each in fields(of)}
+    shared = {name: field for name, field in QueueSpec.model_fields.items() if name in settings}
+    assert {"wait_bound_seconds", "start_timeout_seconds"} <= shared.keys()
+    assert {name: field.default for name, field in shared.items()} == dict.fromkeys(shared)
 
 
 def test_a_queue_is_read_in_the_cores_units_and_never_grants_a_fraction() -> None:
