@@ -19,10 +19,12 @@ from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Change, Object
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
+    GROUPS,
     PODS,
     events_about,
     furnish,
     leading,
+    make,
     pods,
     protect,
     status,
@@ -32,6 +34,7 @@ from tests.support.operator_term.term import (
 from tests.support.scenario.manifests import (
     GPU,
     Manifest,
+    pod_group,
     priority_class,
     queue,
     task,
@@ -425,6 +428,28 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
         )
     stops = [(e["reason"], e["message"]) for e in events_about(api, "TrainingJob")]
     assert [each for each in stops if each[1].startswith("stopped")] == [(reason, words)]
+
+
+async def test_a_pod_group_that_would_not_give_reserved_places_back_waits(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    settled = SchedulingSettings(min_runtime_seconds=3600, service_threshold=0)
+    furnish(api, 2)
+    async with (
+        FakeKubelets(api, runs) as kubelets,
+        leading(api, tmp_path, scheduling=settled),
+    ):
+        submit(api, job("long"))
+        await until(lambda: is_running(api, "long"))
+        submit(api, job("wide", workers=8))
+        await until(lambda: status(api, "wide").get("queuePosition") == 1)
+        submit(api, pod_group("group", 4))
+        make(api, *"abcd")
+        await until(lambda: status(api, "group", GROUPS).get("queuePosition") == 2)
+        assert status(api, "group", GROUPS)["reason"] == "WaitingBehind"
+        for worker in range(4):
+            kubelets.end(f"long-worker-{worker}")
+        await until(lambda: is_running(api, "wide"))
 
 
 # --- what a waiting job says ------------------------------------------------------------------

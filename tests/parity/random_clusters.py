@@ -554,6 +554,7 @@ def _foreign_gang(
         user="default",
         min_available=needed,
         fault=fault,
+        is_preemptible=False,
     )
 
 

@@ -218,6 +218,8 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         kind="PodGroup",
         interrupted=group.status.get("phase") == "Interrupted" and not group.start_failures,
         user=group.key[0],
+        # As once it runs: it would keep the places that are reserved for another gang.
+        is_preemptible=False,
     )
 
 
