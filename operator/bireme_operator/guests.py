@@ -27,6 +27,7 @@ from bireme_operator.writes import Writes
 
 # Of the API server's words, which are 429 like those of an overload.
 _IS_KEPT = "disruption budget"
+_TOO_MANY_REQUESTS = 429
 
 
 class KeptByBudget(Exception):  # noqa: N818  # a state: the stop is tried again
@@ -73,16 +74,20 @@ class Guests:
         # 2. Budgets are asked about all pods before one is touched.
         with_owners = [p for owner in owners for p in owner.pods if p not in (*lost, *others)]
         kept = await self._kept(group.key[0], [*others, *with_owners])
-        if kept and not self._is_overdue(group.uid):
+        if kept:
+            self._kept_since.setdefault(group.uid, self.clock())
+        is_overdue = self._is_overdue(group.uid)
+        if kept and not is_overdue:
             raise KeptByBudget(kept)
 
         # 3. Through their owners, which counts against nobody.
         went = await self._suspend(group.key, owners, notes)
         others = [pod for pod in others if pod.uid not in went]
 
-        # 4. One by one; where a budget is overridden, marked first.
+        # 4. One by one; where a budget is overridden, or the API server has refused evictions for
+        #    as long whatever budgets say, marked first.
         works = [self._delete(pod, "NodeLost", self.lost_node(pod.node), 0) for pod in lost]
-        if kept:
+        if is_overdue:
             reason, message = "PreemptionByScheduler", f"Bireme takes the gang's places back: {why}"
             works += [self._delete(pod, reason, message) for pod in others]
         else:
@@ -117,8 +122,9 @@ class Guests:
         return disruption_budgets.refusal(budgets, pods)
 
     def _is_overdue(self, uid: str) -> bool:
-        since = self._kept_since.setdefault(uid, self.clock())
-        return self.clock() - since >= EVICTING_SECONDS
+        """Return whether pods of the group have been kept for as long as budgets are asked."""
+        since = self._kept_since.get(uid)
+        return since is not None and self.clock() - since >= EVICTING_SECONDS
 
     async def _delete(
         self, pod: PodFacts, reason: str, message: str, grace_seconds: int | None = None
@@ -130,9 +136,12 @@ class Guests:
 
     async def _all(self, uid: str, works: Sequence[Coroutine[Any, Any, None]]) -> None:
         for result in await asyncio.gather(*works, return_exceptions=True):
-            if isinstance(result, ApiError) and _IS_KEPT in result.message:
-                self._kept_since.setdefault(uid, self.clock())  # it has shrunk meanwhile
-                raise KeptByBudget(result.message) from result
+            if isinstance(result, ApiError) and result.status == _TOO_MANY_REQUESTS:
+                # A budget has shrunk meanwhile, or the API server refuses for another reason: it
+                # does not matter to half a gang which.
+                self._kept_since.setdefault(uid, self.clock())
+                if _IS_KEPT in result.message:
+                    raise KeptByBudget(result.message) from result
             if isinstance(result, BaseException):
                 raise result
 

@@ -26,8 +26,9 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts, pause_seconds
 
 ACTIVE = ("Starting", "Running")
-# For so long after a preemption pods are evicted. After that the rest are deleted even where a
-# budget keeps them, which has shrunk since it was read: a gang without some pods does not run.
+# For so long after a stop by eviction its pods are evicted. Whatever the stop was for, the rest are
+# deleted after that although a budget keeps them: it has shrunk since it was read, and a gang
+# without some pods does not run.
 EVICTING_SECONDS = 300.0
 _EVICTING = (Reason.PREEMPTED, *VACATED)
 # kube-scheduler's "no" counts once it is so old: it asks again at once when a pod has left a node.
@@ -112,8 +113,8 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
 
 
 def _overridden(job: JobFacts, view: GangView | None, at: Situation) -> Transition | None:
-    """Give up asking the budgets that keep pods of a gang which was stopped for another one."""
-    if view is None or job.status.get("reason") != Reason.PREEMPTED:
+    """Give up asking the budgets that keep pods of a gang which was stopped, for any cause."""
+    if view is None or job.status.get("reason") not in _EVICTING:
         return None
     kept = [pod for pod in _there(view) if not (pod.is_leaving or pod.is_terminal)]
     if not kept or at.seconds_since(job.key, job.queued) < EVICTING_SECONDS:

@@ -77,9 +77,9 @@ class Reason(StrEnum):
     PREEMPTED = "Preempted"
     """It was stopped to make room for another gang, and waits again."""
     BUDGET_OVERRIDDEN = "BudgetOverridden"
-    """The same, though a PodDisruptionBudget keeps its pods: a queue takes back its guarantee, a
-    gang of budgetOverridePriority needs the room, or the budget has shrunk since it was asked and
-    has kept half a gang for 300 s."""
+    """It was stopped though a PodDisruptionBudget keeps its pods: a queue takes back its guarantee,
+    a gang of budgetOverridePriority needs the room, or a stop for any cause was decided, and the
+    budget, which has shrunk since it was read, has kept pods of it for 300 s."""
     GROWN = "Grown"
     """An elastic gang got replicas, in room that nobody waits for."""
     SHRUNK = "Shrunk"

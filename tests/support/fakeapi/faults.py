@@ -24,6 +24,7 @@ class Fault:
     status: int | None = None
     """Answer with this status instead of doing the work."""
     reason: str = "Injected"
+    message: str = "injected fault"
     retry_after_seconds: int | None = None
     drop: bool = False
     """Hang up without an answer, before the work is done."""

@@ -209,9 +209,7 @@ class FakeApi:
             return web.Response()
         if fault.status is None:
             return None
-        return status_answer(
-            fault.status, fault.reason, "injected fault", fault.retry_after_seconds
-        )
+        return status_answer(fault.status, fault.reason, fault.message, fault.retry_after_seconds)
 
     def _check_access(self, request: web.Request, at: Address) -> None:
         if self.token is not None:
