@@ -56,8 +56,8 @@ class PoolInventory:
     Attributes:
         mask: Which nodes it has, shape (nodes,).
         template: What one more would offer; None where that is not known.
-        unfinished: When its nodes were created that are not ready, or ready and not yet what one
-            more would be: some taints go and some resources come later. POSIX seconds.
+        unfinished: When its nodes were created that stay and are not ready, or ready and not yet
+            what one more would be: some taints go and some resources come later. POSIX seconds.
     """
 
     table: NodeTable
@@ -72,12 +72,13 @@ class PoolInventory:
         """Return the nodes of ``table`` that ``spec`` selects."""
         mask = in_pool(spec.node_selector.match_labels, table)
         all_nodes = [table.nodes[row] for row in np.flatnonzero(mask)]
-        ready = [node for node in all_nodes if node.is_ready]
+        ready = [node for node in all_nodes if node.is_ready and not node.is_leaving]
         model = max(ready, key=lambda n: (*_finished(n), born(n.name) or "", n.name), default=None)
         template = template_of(name, spec, model)
         unfinished = tuple(
             quantities.parse_timestamp(born(node.name)) or 0.0
             for node in all_nodes
+            if not node.is_leaving
             if not node.is_ready or (template is not None and not _offers_what(template, node))
         )
         return cls(table, mask, template, unfinished)
@@ -88,7 +89,7 @@ class PoolInventory:
 
     @property
     def ready(self) -> int:
-        return int((self.mask & self.table.is_ready).sum())
+        return int((self.mask & self.table.accepts).sum())
 
 
 def _finished(node: Node) -> tuple[int, int]:
@@ -274,7 +275,7 @@ class ManagedPool:
         """
         mine = needed & self.nodes.mask
         self.needed = int(mine.sum())
-        self._watch_empty(~needed & self.nodes.mask & self.nodes.table.is_ready, now)
+        self._watch_empty(~needed & self.nodes.mask & self.nodes.table.accepts, now)
         self._count_written(now)
         replicas = self.nodes.count if self.replicas is None else self.replicas
         bare = self._bare(ended, now)

@@ -137,7 +137,10 @@ class NodeHealth:
         self._overfull_since = {n: self._overfull_since.get(n, now) for n in full}
 
     def lost(self, name: str) -> str:
-        """Return why the node is lost; empty when it is not."""
+        """Return why no kubelet will confirm what becomes of pods there; empty when one may.
+
+        A node that is being deleted is not lost: its kubelet works until the node is gone.
+        """
         node = self.state.node(name)
         if node is None:
             return "the node was deleted"
@@ -154,6 +157,8 @@ class NodeHealth:
         node = self.state.node(name)
         if node is None:
             return ""
+        if node.is_leaving:
+            return "the deletion of the node began before the pod was bound"
         taints = node.taints if tolerations is not None else ()
         for taint in (*taints, *((CORDON,) if node.is_cordoned else ())):
             if any(toleration.tolerates(taint) for toleration in tolerations or ()):

@@ -300,6 +300,31 @@ async def test_a_pod_keeps_its_grace_until_its_node_is_lost(api: FakeApi, tmp_pa
         await until(lambda: not pods(api))
 
 
+async def test_a_gang_runs_on_while_its_node_is_deleted_and_nobody_new_comes(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """A finalizer keeps the node, as Karpenter's does, and its kubelet works."""
+    furnish(api, 1)
+    leaving = node_manifest(a_node("n0", 8, is_leaving=True))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, node_lost_seconds=0.5):
+        submit(api, training_job("a", TEAM))
+        await until(lambda: phase(api, "a") == "Running")
+        api.put("/api/v1/nodes/n0", leaving)
+        submit(api, training_job("b", TEAM))
+        await until(lambda: "being deleted" in status(api, "b").get("message", ""))
+        await silence(api)
+        assert phase(api, "a") == "Running"
+        assert status(api, "a").get("interruptions", 0) == 0
+        assert "plan" not in status(api, "b")
+        api.store.lingers = lambda stored: bool(stored.get("spec", {}).get("nodeName"))
+        edited = copy.deepcopy(job(api, "a"))
+        edited["spec"]["runPolicy"] = {"suspend": True}
+        api.store.update(JOBS, ("default", "a"), edited)
+        await until(lambda: all("deletionTimestamp" in p["metadata"] for p in pods(api)))
+        await silence(api)
+        assert len(pods(api)) == 4, "their kubelet confirms their end, within their own grace"
+
+
 async def test_a_pod_that_seems_to_be_on_no_node_keeps_its_grace(
     api: FakeApi, tmp_path: Path
 ) -> None:

@@ -290,6 +290,7 @@ def _node(name: str) -> st.SearchStrategy[Node]:
         soft_taints=st.sampled_from(((), (), (soft,))),
         is_ready=st.sampled_from((True, True, True, False)),
         is_cordoned=st.sampled_from((False, False, False, True)),
+        is_leaving=st.sampled_from((False, False, False, True)),
     )
 
 

@@ -62,6 +62,7 @@ def assert_same(found: ClusterSnapshot, expected: ClusterSnapshot) -> None:
     pairs = [
         (found.nodes.allocatable, expected.nodes.allocatable),
         (found.nodes.is_ready, expected.nodes.is_ready),
+        (found.nodes.accepts, expected.nodes.accepts),
         (found.nodes.taint_codes, expected.nodes.taint_codes),
         (found.used, expected.used),
         *zip(found.nodes.domains, expected.nodes.domains, strict=True),

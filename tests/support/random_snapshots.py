@@ -140,6 +140,7 @@ def _node(draw: st.DrawFn, name: str) -> Node:
         soft_taints=draw(st.sampled_from(((), (), (), (SLOW,)))),
         is_ready=draw(st.sampled_from((True, True, True, False))),
         is_cordoned=draw(st.sampled_from((False, False, False, True))),
+        is_leaving=draw(st.sampled_from((False, False, False, True))),
     )
     slots = draw(st.sampled_from((2, 1, 0)))
     return replace(made, allocatable={**made.allocatable, SLOTS: slots})

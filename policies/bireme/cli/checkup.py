@@ -275,15 +275,22 @@ def _unknown_models(nodes: Sequence[Json], facts: Installation) -> Iterator[Find
 
 
 def _takes(node: Json) -> bool:
-    is_cordoned = bool((node.get("spec") or {}).get("unschedulable"))
-    return not is_cordoned and condition(node, "Ready").get("status") == "True"
+    is_closed = bool((node.get("spec") or {}).get("unschedulable")) or _is_leaving(node)
+    return not is_closed and condition(node, "Ready").get("status") == "True"
+
+
+def _is_leaving(node: Json) -> bool:
+    return "deletionTimestamp" in node["metadata"]
 
 
 def _closed_pool(pool: str, nodes: Sequence[Json]) -> Finding:
     cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes)
     unready = sum(condition(node, "Ready").get("status") != "True" for node in nodes)
+    leaving = sum(map(_is_leaving, nodes))
     which = f"pool {cleaned(pool)}" if pool else "all nodes without a pool"
-    counts = f"of {len(nodes)}, {cordoned} are cordoned, {unready} not ready"
+    counts = (
+        f"of {len(nodes)}, {cordoned} are cordoned, {unready} not ready, {leaving} being deleted"
+    )
     message = f"{which}: no node takes pods; {counts}"
     first = nodes[0]["metadata"]["name"]
     does = f"kubectl uncordon {first}" if cordoned else f"kubectl describe node {first}"

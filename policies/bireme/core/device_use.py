@@ -68,8 +68,8 @@ def device_uses(snapshot: ClusterSnapshot, kept: IntArray) -> Iterator[DeviceUse
 
 
 def open_nodes(nodes: NodeTable) -> BoolArray:
-    """Return which nodes are ready and not cordoned, shape (nodes,)."""
-    return nodes.is_ready & ~np.array([node.is_cordoned for node in nodes.nodes], dtype=np.bool_)
+    """Return which nodes are ready, stay, and are not cordoned, shape (nodes,)."""
+    return nodes.accepts & ~np.array([node.is_cordoned for node in nodes.nodes], dtype=np.bool_)
 
 
 def kept_places(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> IntArray:

@@ -249,7 +249,7 @@ def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[
     known = [pool for pool in sorted(pools, key=lambda pool: pool.name) if pool.template]
     # One empty node per pool, under the pool's name.
     nodes = [
-        replace(pool.template, name=pool.name, is_ready=True, is_cordoned=False)
+        replace(pool.template, name=pool.name, is_ready=True, is_cordoned=False, is_leaving=False)
         for pool in known
         if pool.template is not None
     ]

@@ -69,7 +69,10 @@ class Node:
     soft_taints: tuple[Taint, ...] = ()
     """Those that keep no pod away (``PreferNoSchedule``)."""
     is_ready: bool = True
+    """Its kubelet reports that it works; a silent kubelet makes a node lost after a while."""
     is_cordoned: bool = False
+    is_leaving: bool = False
+    """The node is being deleted: it takes no new pods, while those that it has may work on."""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Request of pods that never leave the node (DaemonSets, static pods)."""
     maintenance: Window | None = None
@@ -93,7 +96,9 @@ class NodeTable:
         axis: The columns of ``allocatable``.
         allocatable: int64, shape (nodes, resources); read-only.
         fixed: The part of it that pods that never leave use, same shape; read-only.
-        is_ready: bool, shape (nodes,).
+        is_ready: The kubelet works; bool, shape (nodes,).
+        accepts: The node is ready and not being deleted, so that pods may come unless taints keep
+            them off; bool, shape (nodes,).
         gpu_models: Models of GPUs beside those of :mod:`bireme.core.gpus`, or instead of them.
         memo: Cache of answers that depend on nodes alone, for the life of this table.
     """
@@ -122,6 +127,9 @@ class NodeTable:
         self.allocatable.setflags(write=False)
         self.fixed.setflags(write=False)
         self.is_ready = np.fromiter((node.is_ready for node in nodes), np.bool_, len(nodes))
+        self.accepts = self.is_ready & ~np.fromiter(
+            (node.is_leaving for node in nodes), np.bool_, len(nodes)
+        )
         self.memo: dict[object, object] = {}
         self._columns: dict[str, LabelColumn] = {}
         self._intern_taints(nodes)
@@ -238,7 +246,7 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     known = nodes.memo.get(constraints)
     if isinstance(known, np.ndarray):
         return known
-    mask = nodes.is_ready & _tolerated(constraints, nodes) & selected(constraints, nodes)
+    mask = nodes.accepts & _tolerated(constraints, nodes) & selected(constraints, nodes)
     for demand in constraints.demands:
         mask &= meets(demand, nodes)
     if (least := constraints.least) is not None:
@@ -282,12 +290,18 @@ def closed(constraints: NodeConstraints, nodes: NodeTable) -> dict[str, int]:
         there = wanted & (nodes.taint_codes == code)
         # Taints of a node that is not ready say so; it stays away also from who tolerates them.
         strict = [t for t in taints if not any(c.tolerates(t) for c in constraints.tolerations)]
-        if not strict:
-            there &= ~nodes.is_ready
-        if number := int(np.count_nonzero(there)):
-            word = _described(strict[0]) if strict else "not ready"
-            found[word] = found.get(word, 0) + number
+        groups = {_described(strict[0]): there} if strict else _unavailable(there, nodes)
+        for word, rows in groups.items():
+            if number := int(np.count_nonzero(rows)):
+                found[word] = found.get(word, 0) + number
     return found
+
+
+def _unavailable(rows: BoolArray, nodes: NodeTable) -> dict[str, BoolArray]:
+    return {
+        "not ready": rows & ~nodes.is_ready,
+        "being deleted": rows & nodes.is_ready & ~nodes.accepts,
+    }
 
 
 def _described(taint: Taint) -> str:

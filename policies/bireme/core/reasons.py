@@ -105,8 +105,8 @@ class Reason(StrEnum):
     """It had its places for startTimeoutSeconds and did not run, with the words of its pods in the
     message. It is tried again as after Unschedulable."""
     NODE_LOST = "NodeLost"
-    """A node of its plan is gone or has not been ready for nodeLostSeconds, or was cordoned or
-    tainted before the replica was bound. The whole gang starts again."""
+    """A node of its plan is gone or has not been ready for nodeLostSeconds, or was cordoned,
+    tainted or about to be deleted before the replica was bound. The whole gang starts again."""
     NODE_MAINTENANCE = "NodeMaintenance"
     """The maintenance of a node of its plan has begun. The whole gang starts again elsewhere."""
     FASTER_GPUS = "FasterGpus"

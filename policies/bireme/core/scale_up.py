@@ -409,7 +409,7 @@ def _copy(pool: GrowablePool, index: int, attachable: Amounts) -> Node:
     # A template does not say how many volumes a node can have attached: as many as those there are.
     offer = {**attachable, **pool.template.allocatable}
     fresh = replace(pool.template, name=name, labels=labels, allocatable=offer)
-    return replace(fresh, is_ready=True, is_cordoned=False)
+    return replace(fresh, is_ready=True, is_cordoned=False, is_leaving=False)
 
 
 # --- places for one gang on as few new nodes as possible ---

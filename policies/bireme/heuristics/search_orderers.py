@@ -145,7 +145,7 @@ def _best(problem: Problem, keys: FloatArray, cost: FloatArray) -> list[int]:
 def problem_of(waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> Problem:
     """Return the problem of ``waiting``, in order of arrival, on ready nodes of ``snapshot``."""
     nodes = snapshot.nodes
-    machines = min(MACHINES, max(1, int(nodes.is_ready.sum())))
+    machines = min(MACHINES, max(1, int(nodes.accepts.sum())))
     units = UNITS // machines * machines
     gangs = [*waiting, *(running.gang for running in snapshot.running)]
     known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
@@ -168,7 +168,7 @@ def _estimate(gang: Gang, unknown: float) -> float:
 def _shares(gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> FloatArray:
     """Return dominant shares of the cluster, shape (gangs,); 1 for what no node offers."""
     nodes = snapshot.nodes
-    offered = nodes.allocatable[nodes.is_ready].sum(axis=0)
+    offered = nodes.allocatable[nodes.accepts].sum(axis=0)
     total = dict(zip(nodes.axis.names, offered.tolist(), strict=True))
 
     def dominant_share(demand: Amounts) -> float:

@@ -82,7 +82,7 @@ class CapacityPool:
         snapshot: ClusterSnapshot,
         is_settling: Callable[[RunningGang], bool] | None = None,
     ) -> None:
-        names, ready = snapshot.nodes.axis.names, snapshot.nodes.is_ready
+        names, ready = snapshot.nodes.axis.names, snapshot.nodes.accepts
         offered = snapshot.nodes.allocatable[ready]
         left = (offered - snapshot.used[ready]).sum(axis=0)
         self.total: dict[str, int] = dict(zip(names, offered.sum(axis=0).tolist(), strict=True))
@@ -106,10 +106,10 @@ class CapacityPool:
         self.allotments = [allotment for allotment in candidates if allotment.sizes]
 
     def _give_back(self, running: RunningGang, snapshot: ClusterSnapshot) -> None:
-        """Count what ``running`` holds on ready nodes as free."""
+        """Count what ``running`` holds on nodes that take pods as free."""
         requests = {task.name: task.request for task in running.gang.tasks}
         for task in running.placement.tasks:
-            held = int(task.counts[snapshot.nodes.is_ready[task.rows]].sum())
+            held = int(task.counts[snapshot.nodes.accepts[task.rows]].sum())
             self._release(requests[task.task], held)
 
     def _release(self, request: Request, times: int) -> None:

@@ -58,7 +58,7 @@ def template_of(pool: str, spec: NodePoolScalerSpec, newest: Node | None) -> Nod
         return None
     # Not ready, unreachable and the like belong to the node it is read from.
     taints = tuple(taint for taint in newest.taints if not taint.key.startswith(_CONDITION_TAINTS))
-    return replace(newest, name=name, taints=taints, is_cordoned=False)
+    return replace(newest, name=name, taints=taints, is_cordoned=False, is_leaving=False)
 
 
 def _stated(name: str, template: NodeTemplate, labels: Mapping[str, str]) -> Node:

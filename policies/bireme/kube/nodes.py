@@ -22,8 +22,9 @@ def from_manifest(node: wire.V1Node) -> Node:
         labels={**labels, **features} if features else labels,
         taints=tuple(t for t in given if t.effect in ("NoSchedule", "NoExecute")),
         soft_taints=tuple(t for t in given if t.effect == "PreferNoSchedule"),
-        is_ready=is_ready(node),
+        is_ready=_is_ready(node),
         is_cordoned=bool(node.spec.unschedulable),
+        is_leaving=node.metadata.deletion_timestamp is not None,
         maintenance=window_of(node.metadata.annotations),
     )
 
@@ -40,8 +41,6 @@ def window_of(annotations: wire.NodeAnnotations | None) -> Window | None:
     return Window(begins, ends)
 
 
-def is_ready(node: wire.V1Node) -> bool:
-    """Return whether the node has the condition Ready and is not being deleted."""
-    if node.metadata.deletion_timestamp is not None:
-        return False
+def _is_ready(node: wire.V1Node) -> bool:
+    """Return whether the kubelet reports that it works: a deletion alone does not stop it."""
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())

@@ -247,7 +247,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             seen["times"][slot] = np.minimum(hours, MOST_HOURS)
         offered = snapshot.nodes.allocatable
         free = (offered - play.used) / np.maximum(offered, 1)
-        seen["free"][:] = np.where(snapshot.nodes.is_ready[:, None], np.clip(free, 0, 1), 0)
+        seen["free"][:] = np.where(snapshot.nodes.accepts[:, None], np.clip(free, 0, 1), 0)
         counts = np.array([len(play.candidates), play.running])
         seen["crowd"][:] = counts / len(play.state.jobs)
         return seen

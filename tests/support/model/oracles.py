@@ -39,7 +39,7 @@ def may_use(node: Node, constraints: NodeConstraints) -> bool:
     selected = all(node.labels.get(key) == value for key, value in constraints.node_selector)
     terms = constraints.affinity_terms
     near = terms is None or any(_term_holds(term, node) for term in terms)
-    return node.is_ready and tolerated and selected and near
+    return node.is_ready and not node.is_leaving and tolerated and selected and near
 
 
 def _term_holds(term: SelectorTerm, node: Node) -> bool:
@@ -212,7 +212,9 @@ def _skewed(
         asked = plain if limit.honors_affinity else NodeConstraints(tolerations=plain.tolerations)
         for each in nodes:
             taints = each.taints if limit.honors_taints else ()
-            untainted = replace(each, is_ready=True, is_cordoned=False, taints=taints)
+            untainted = replace(
+                each, is_ready=True, is_cordoned=False, is_leaving=False, taints=taints
+            )
             if may_use(untainted, asked) and all(one.key in each.labels for one in kind.spread):
                 counted.append(each)
         found = Counter({each.labels[limit.key]: 0 for each in counted})

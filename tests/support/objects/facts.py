@@ -166,10 +166,11 @@ def node_manifest(node: Node) -> Manifest:
         for taint in (*node.taints, *node.soft_taints)
         if taint != CORDON
     ]
+    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if node.is_leaving else {}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "metadata": {"name": node.name, "labels": dict(node.labels)} | leaving,
         "spec": {"taints": taints} | ({"unschedulable": True} if node.is_cordoned else {}),
         "status": {
             "allocatable": {

@@ -138,11 +138,12 @@ def test_what_closes_nodes_to_a_gang_that_never_fits_is_named_with_their_number(
         a_node("tainted", taints=[speech]),
         a_node("cordoned", is_cordoned=True),
         a_node("away", is_ready=False),
+        a_node("going", is_leaving=True),
         a_node("elsewhere", taints=[speech], labels={"pool": "b"}),
     ]
     tolerant = replace(a_task().constraints, tolerations=(Toleration("dedicated", "Exists"),))
     in_b = replace(a_task().constraints, node_selector=(("pool", "b"),))
-    shut = "1 node, cordoned; 1 node, not ready"
+    shut = "1 node, being deleted; 1 node, cordoned; 1 node, not ready"
     for constraints, closed in (
         (a_task().constraints, f"{shut}; 2 nodes, taint dedicated=speech:NoSchedule"),
         (tolerant, shut),

@@ -80,7 +80,7 @@ def _values(decision: Decision) -> list[object]:
 def _new(pool: GrowablePool, number: int, first: int) -> list[Node]:
     """Nodes as the provider makes them."""
     names = (f"{pool.name}-{at}" for at in range(first, first + number))
-    made = replace(pool.template, is_ready=True, is_cordoned=False)
+    made = replace(pool.template, is_ready=True, is_cordoned=False, is_leaving=False)
     return [
         replace(made, name=n, labels={**made.labels, "kubernetes.io/hostname": n}) for n in names
     ]

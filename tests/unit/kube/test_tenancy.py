@@ -7,6 +7,7 @@ import pytest
 
 from bireme import settings_source
 from bireme.core.gangs import Taint
+from bireme.core.nodes import NodeTable
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
@@ -211,12 +212,14 @@ def test_a_node_is_ready_only_when_its_kubelet_says_so(value: str, expected: boo
     assert not nodes.from_manifest(a_node()).is_ready
 
 
-def test_a_node_that_is_being_deleted_is_not_ready() -> None:
+def test_a_node_that_is_being_deleted_stays_ready_and_takes_nobody_new() -> None:
     manifest = {
         "metadata": {"name": "n", "deletionTimestamp": "2030-01-01T00:00:00Z"},
         "status": {"conditions": ready("True")},
     }
-    assert not nodes.is_ready(through_the_wire(manifest, wire.V1Node))
+    found = nodes.from_manifest(through_the_wire(manifest, wire.V1Node))
+    assert (found.is_ready, found.is_leaving) == (True, True)
+    assert not NodeTable([found], ()).accepts.any()
 
 
 def test_a_node_never_offers_a_fraction_or_what_nobody_understands() -> None:

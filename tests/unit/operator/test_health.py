@@ -25,8 +25,8 @@ class World:
         self.health = NodeHealth(self.state, self.clock, lost_seconds=40)
         self.put()
 
-    def put(self, *, is_ready: bool = True, is_cordoned: bool = False, gpus: int = 8) -> None:
-        node = a_node("n", gpus, is_ready=is_ready, is_cordoned=is_cordoned)
+    def put(self, *, gpus: int = 8, **facts: bool) -> None:
+        node = a_node("n", gpus, **facts)
         made = through_the_wire(node_manifest(node), wire.V1Node)
         self.state.put_node(("", "n"), made)
 
@@ -65,6 +65,20 @@ def test_a_node_that_came_back_in_between_starts_from_zero() -> None:
         world.put(is_ready=ready)
         world.observe(after=30)
     assert world.health.lost("n") == ""
+
+
+def test_a_node_that_is_being_deleted_is_lost_once_its_kubelet_is_silent() -> None:
+    world = World()
+    world.put(is_leaving=True)
+    for _ in range(3):
+        world.observe(after=100)
+    assert world.health.lost("n") == "", "its kubelet works, and its pods may save and end"
+    for tolerations in ((), None, (Toleration(operator="Exists"),)):
+        assert "deletion of the node began" in world.health.unusable("n", tolerations)
+    world.put(is_leaving=True, is_ready=False)
+    world.observe()
+    world.observe(after=40)
+    assert world.health.lost("n") == "the node has not been ready for 40 s"
 
 
 def test_a_cordoned_node_is_unusable_but_not_lost() -> None:

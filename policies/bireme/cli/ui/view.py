@@ -198,6 +198,7 @@ def node_rows(
         others = max(0, min(used.get(row, 0), there) - sum(of_gangs.values()))
         remarks = [] if node.is_ready else ["not ready"]
         remarks += ["cordoned"] if node.is_cordoned else []
+        remarks += ["being deleted"] if node.is_leaving else []
         remarks += ["maintenance"] if node.maintenance is not None else []
         yield NodeRow(
             name=node.name,

@@ -198,7 +198,7 @@ class PoolCapacity:
         """Sum over the ready nodes of every pool; ``free`` may be written to."""
         nodes, codes = snapshot.nodes, snapshot.node_pools
         count = int(codes.max(initial=0)) + 1
-        ready = np.where(nodes.is_ready, codes, count)  # one more row, which is dropped
+        ready = np.where(nodes.accepts, codes, count)  # one more row, which is dropped
 
         def total(amounts: IntArray) -> IntArray:
             found = np.zeros((count + 1, amounts.shape[1]), dtype=np.int64)
