@@ -24,6 +24,8 @@ from bireme_operator.writes import PrioritySemaphore
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 # First pause after a conflict: another client wrote, and the cache is about to have it.
 _CONFLICT_SECONDS = 0.05
+# From there on the pause after a conflict is that after any other failure.
+_MAX_DOUBLINGS = 10
 # After so many failures in a row, other gangs need not wait for this one any more.
 _PATIENCE = 3
 _log = structlog.get_logger(__name__)
@@ -72,7 +74,7 @@ class BackOffs:
         pause = _PAUSES_SECONDS[min(before, len(_PAUSES_SECONDS) - 1)]
         if isinstance(error, ApiError):
             if error.is_conflict:
-                pause = min(pause, _CONFLICT_SECONDS * 2**before)
+                pause = min(pause, _CONFLICT_SECONDS * 2 ** min(before, _MAX_DOUBLINGS))
             pause = max(pause, error.retry_after_seconds or 0.0)
         self._last[key] = _Failure(self.clock() + pause, before + 1, state)
         return pause

@@ -23,7 +23,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any, SupportsFloat
 from urllib.parse import urlsplit
@@ -31,8 +31,10 @@ from urllib.parse import urlsplit
 EVERY_SECONDS = 10.0
 """The pause between two reports."""
 TIMEOUT_SECONDS = 5.0
-LONGEST_PAUSE_SECONDS = 120.0
+MAX_PAUSE_SECONDS = 120.0
 """Between attempts while reports fail."""
+_MAX_DOUBLINGS = 10
+"""The pause no longer grows after so many failures, and its power of two is a number for ever."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,9 +118,10 @@ class _Reporter:
         with self._changed:
             self._latest = body
             if self._thread is None:
+                thread = threading.Thread(target=self._run, name="bireme-report", daemon=True)
+                thread.start()  # a machine without room for it has nothing to finish either
                 atexit.register(self.finish, TIMEOUT_SECONDS)
-                self._thread = threading.Thread(target=self._run, name="bireme-report", daemon=True)
-                self._thread.start()
+                self._thread = thread
             self._changed.notify_all()
         return True
 
@@ -168,7 +171,8 @@ class _Reporter:
                     # not sent again.
                     self._latest = self._latest or body
                     self._is_urgent = False
-                    pause = min(max(pause, EVERY_SECONDS * 2.0**failures), LONGEST_PAUSE_SECONDS)
+                    doubled = EVERY_SECONDS * 2.0 ** min(failures, _MAX_DOUBLINGS)
+                    pause = min(max(pause, doubled), MAX_PAUSE_SECONDS)
                 self._not_before = time.monotonic() + pause
                 self._changed.notify_all()
 
@@ -187,7 +191,7 @@ class _Reporter:
         """Send a report; return None if it was accepted, else the least pause before the next."""
         try:
             status, text, retry_after = self._post(json.dumps({"trainerStatus": body}).encode())
-        except (OSError, HTTPException, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  # the thread survives anything
             self.warn_once(f"progress could not be reported: {error!r}")
             return 0.0
         if status < 300:
@@ -200,7 +204,10 @@ class _Reporter:
         """Return status, text and Retry-After."""
         # Not urllib: the token must reach this address only, through no proxy and by no redirect.
         at = urlsplit(self._environment["BIREME_PROGRESS_URL"])
-        token = Path(self._environment["BIREME_PROGRESS_TOKEN_FILE"]).read_text(encoding="utf-8")
+        file = self._environment.get("BIREME_PROGRESS_TOKEN_FILE")
+        if not file:
+            raise ValueError("BIREME_PROGRESS_TOKEN_FILE is not set; name the file with the token")
+        token = Path(file).read_text(encoding="utf-8")
         headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
         connection = self._connection(at.scheme, at.hostname or "", at.port)
         try:

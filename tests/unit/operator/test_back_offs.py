@@ -33,7 +33,7 @@ def test_a_gang_that_does_not_move_is_tried_ever_more_slowly() -> None:
 
 
 def test_a_conflict_is_tried_again_soon_and_a_hopeless_one_more_slowly() -> None:
-    found = pauses(BackOffs(ManualClock()), CONFLICT, 12)
+    found = pauses(BackOffs(ManualClock()), CONFLICT, 1100)
     assert found[:4] == [0.05, 0.1, 0.2, 0.4]
     assert found == sorted(found)
     assert found[-1] == 30.0
