@@ -163,6 +163,12 @@ def learned_scorer(
     return cast(Scorer, components.LearnedScorer(found))
 
 
+def imported_class(name: str) -> str:
+    """Return ``module:Class`` where making the policy ``name`` imports it; empty elsewhere."""
+    path = name.partition("?")[0]
+    return path if ":" in path and not path.startswith(CHECKPOINT) else ""
+
+
 def names(part: PartName) -> list[str]:
     """Return the registered names of ``part``."""
     return list(_part(part).known)

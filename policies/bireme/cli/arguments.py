@@ -95,6 +95,20 @@ def add_record(
         help="where the checkpoints lie that decided when it was recorded; those that come with "
         "Bireme are found without",
     )
+    add_policy_class(parser)
+
+
+def add_policy_class(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that lets a record name classes of the user's own."""
+    parser.add_argument(
+        "--policy-class",
+        dest="policy_classes",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="a class of your own that the record may name as a policy, and that is imported then; "
+        "once for each; default: those of Bireme alone",
+    )
 
 
 def add_what_if(parser: argparse.ArgumentParser) -> None:

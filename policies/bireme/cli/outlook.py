@@ -7,8 +7,6 @@ record the last cycle is played forward with the scheduling cycle itself
 
 import argparse
 from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
 
 from bireme.cli import cluster as common
 from bireme.cli import leader, leader_outlook
@@ -57,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("argument --policy: name one policy; it is played alone")
     if not options.record:
         return _run_of_leader(options)
-    settings, cycle = last_cycle(options.record, "RECORD")
+    settings, cycle = last_cycle(options, "RECORD")
     name, policy = _policy(options, settings, cycle)
     snapshot = cycle.snapshot
     # Explained, as only then the first reservation says when it should come true.
@@ -90,10 +88,12 @@ def _policy(
     return policy_that_decided(settings, cycle, options.checkpoints, "RECORD", remedy)
 
 
-def last_cycle(paths: Sequence[Path], argument: str) -> tuple[SchedulingSettings, RecordedCycle]:
+def last_cycle(
+    options: argparse.Namespace, argument: str
+) -> tuple[SchedulingSettings, RecordedCycle]:
     """Return the settings and the last cycle of the record that ``argument`` names."""
     with naming(argument):
-        record = open_record(paths)
+        record = open_record(options.record, options.policy_classes)
         last = deque(record.cycles(), maxlen=1)
     if not last:
         raise UsageError(

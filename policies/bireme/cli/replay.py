@@ -44,7 +44,7 @@ def recorded_name(settings: SchedulingSettings) -> str:
 def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     with naming("RECORD"):
-        record = open_record(options.record)
+        record = open_record(options.record, options.policy_classes)
     recorded = recorded_name(record.settings)
     policies = {recorded: as_set(record.settings, "RECORD", recorded)}
     policies |= contenders(options.policy, record.settings)

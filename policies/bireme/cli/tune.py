@@ -117,7 +117,7 @@ class _Plan(msgspec.Struct, frozen=True):
 def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     with naming("RECORD"):
-        record = open_record(options.record)
+        record = open_record(options.record, options.policy_classes)
         span = record.span()
     with naming("--out"):
         options.out.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,7 @@ def _from_record(options: argparse.Namespace) -> UsageReport:
     if options.label:
         raise UsageError("argument --label: a record has none; leave it out, or name no RECORD")
     with naming("RECORD"):
-        found = usage_of(open_record(options.record), options.since)
+        found = usage_of(open_record(options.record, classes=None), options.since)
     known = tuple(column for column in _COLUMNS if column != Use.RESERVED)
     report = UsageReport(found.begin, found.end, found.known_from, found.known_seconds, known)
     for holder, amount in found.held.items():

@@ -120,7 +120,7 @@ def _of_record(options: argparse.Namespace, asked: Asked) -> Answered:
     from bireme.cli.outlook import last_cycle, policy_that_decided
 
     classes = _classes_of(options)
-    settings, cycle = last_cycle(options.record, "--record")
+    settings, cycle = last_cycle(options, "--record")
     name, policy = policy_that_decided(settings, cycle, options.checkpoints, "--record")
     snapshot = cycle.snapshot
     known = known_of_record(settings, classes, "by --priority-class NAME=VALUE")

@@ -9,7 +9,7 @@
 import gzip
 import math
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +26,7 @@ from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
 from bireme.core.pod_rules import Occupants, PodsOf
+from bireme.core.policy import PARTS
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
 from bireme.core.resources import IntArray
@@ -33,6 +34,7 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed, SpeedLaw
+from bireme.registry import imported_class
 from bireme.replay.record import (
     FORMAT,
     VERSION,
@@ -203,6 +205,7 @@ class Record:
     """The files of one record, oldest first.
 
     Attributes:
+        classes: Policy classes that it may name beside Bireme's own; None for all.
         torn: Last lines that were cut off, as far as the files were read.
         place: File and line of the cycle read last.
         run: The operator that wrote it.
@@ -210,6 +213,7 @@ class Record:
     """
 
     files: tuple[tuple[Path, Header], ...]
+    classes: Collection[str] | None = ()
     torn: int = 0
     place: str = ""
     run: str = ""
@@ -256,12 +260,17 @@ class Record:
                             raise RecordError(f"{self.place}: {error}; {_REMEDY}") from error
                         self.torn += 1
                     else:
+                        _check_source(self.place, cycle.source, self.classes)
                         yield cycle
             self.files_read += 1
 
 
-def open_record(paths: Sequence[Path]) -> Record:
+def open_record(paths: Sequence[Path], classes: Collection[str] | None = ()) -> Record:
     """Open the record in ``paths``: files, or folders that hold them, in any order.
+
+    A record may come from a stranger, and names policies: to make one of another class than
+    Bireme's own would import the module that the record names. So it is refused unless ``classes``
+    has it; None lets every class pass, for readers that make no policy.
 
     Raises RecordError when one is no record, they have other settings, or one is missing.
     """
@@ -273,7 +282,26 @@ def open_record(paths: Sequence[Path]) -> Record:
         raise RecordError(f"{paths[0]} line 1: it ends before its first line does; {_REMEDY}")
     for (_, before), (path, header) in pairwise(found):
         _check_follows(path, header, before, torn)
-    return Record(tuple(found), torn=len(torn))
+    path, header = found[0]
+    names = {part: getattr(header.settings, part) for part in PARTS}
+    _check_classes(f"{path} line 1", names, classes)
+    return Record(tuple(found), classes, torn=len(torn))
+
+
+def _check_source(place: str, source: PolicySource, classes: Collection[str] | None) -> None:
+    _check_classes(place, {part: getattr(source, part) for part in PARTS}, classes)
+    for canary in source.canaries:
+        _check_source(place, canary, classes)
+
+
+def _check_classes(place: str, names: Mapping[str, str], classes: Collection[str] | None) -> None:
+    for part, name in names.items():
+        path = imported_class(name)
+        if path and classes is not None and path not in classes:
+            raise RecordError(
+                f"{place}: its {part} is {path!r}, a class that is not Bireme's and would be"
+                f" imported; name it by --policy-class {path} if you trust it"
+            )
 
 
 def _check_follows(path: Path, header: Header, before: Header, torn: Container[int]) -> None:

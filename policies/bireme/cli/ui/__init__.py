@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bireme.cli import cluster as common
 from bireme.cli import leader
-from bireme.cli.arguments import UsageError, naming, whole
+from bireme.cli.arguments import UsageError, add_policy_class, naming, whole
 from bireme.cli.cluster import ConsoleError, Reader, ask
 
 _HIGHEST_PORT = 65_535
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="where the checkpoints lie that decided when it was recorded",
     )
+    add_policy_class(parser)
     add("--port", type=_port, default=0, metavar="N", help="on loopback; default: a free one")
     add("--no-browser", action="store_true", help="only print the address")
     leader.add_leader(parser)
@@ -60,7 +61,7 @@ def _show_record(options: argparse.Namespace) -> int:
     from bireme.cli.ui import recorded
 
     with naming("RECORD"):
-        source = recorded.read(options.record, options.checkpoints)
+        source = recorded.read(options.record, options.checkpoints, options.policy_classes)
         source.view(len(source.times) - 1)  # a policy that cannot be made again is told here
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(options, source))

@@ -7,7 +7,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -150,14 +150,14 @@ class Recorded:
         )
 
 
-def read(paths: Sequence[Path], checkpoints: str) -> Recorded:
-    """Read a whole record once.
+def read(paths: Sequence[Path], checkpoints: str, classes: Collection[str] = ()) -> Recorded:
+    """Read a whole record once, which may name policy ``classes`` beside Bireme's own.
 
     Raises:
         RecordError: it cannot be read.
         UsageError: it has no cycle.
     """
-    record = open_record(paths)
+    record = open_record(paths, classes)
     times: list[float] = []
     ran: list[Span] = []
     before: dict[str, RunningGang] = {}
