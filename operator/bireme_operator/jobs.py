@@ -148,7 +148,7 @@ class JobReconciler:
     ) -> None:
         before = {**job.status, **self.progress.status_update(job, view, at_once=True)}
         wanted = status.moved(before, job, move, now)
-        if view is not None and not move.starts_again:
+        if view is not None and move.phase in (*lifecycle.ACTIVE, *FINISHED):
             wanted = status.counted(wanted, job, view)
         if move.phase in FINISHED and lifecycle.are_over(self.state.pods_of(job)):
             wanted.pop("plan", None)  # else another write would follow, which does only that

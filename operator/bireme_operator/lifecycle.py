@@ -162,7 +162,7 @@ def _failed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
     own = [(m, pod) for m, pod in failed if not (pod.is_disrupted or pod.is_rejected)]
     rejected = [(m, pod) for m, pod in failed if pod.is_rejected]
     member, pod = (own or rejected or failed)[0]
-    what = f"replica {member.index} of {member.task}: {pod.disruption or pod.failure}"[:700]
+    what = f"replica {member.index} of {member.task}: {pod.ending}"[:700]
     if not own and rejected:
         return _rejected(job, member, pod, at)
     if not own:
@@ -361,9 +361,37 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
     return None
 
 
+def starting_message(view: GangView) -> str:
+    """Return how far the replicas of a gang have come that has its places and does not run yet."""
+    total, counts = len(view.members), _counts(view)
+    if not counts["bound"]:
+        return f"{total} replicas planned; their pods are being created and bound"
+    ready = counts["ready"] + counts["succeeded"]
+    return f"{counts['bound']} of {total} replicas are on their nodes, {ready} ready{_hang(view)}"
+
+
 def running_message(view: GangView) -> str:
-    """Return what is said of a gang all of whose replicas run."""
-    return f"all {len(view.members)} replicas run on {len(set(view.nodes))} node(s)"
+    """Return how the replicas of a gang do that has started: the same numbers as its counts."""
+    total, counts = len(view.members), _counts(view)
+    if counts["ready"] == total:
+        return f"all {total} replicas run on {len(set(view.nodes))} node(s)"
+    ended = f", {counts['succeeded']} ended well" if counts["succeeded"] else ""
+    return f"{counts['ready']} of {total} replicas run{ended}{_hang(view)}"
+
+
+def _counts(view: GangView) -> Counter[str]:
+    total = Counter[str]()
+    for task in view.plan.replicas:
+        total.update(view.count(task))
+    return total
+
+
+def _hang(view: GangView) -> str:
+    """Return, as the end of a message, which replica hangs and why; empty where none says it."""
+    for member, pod in view.members:
+        if words := trouble(pod):
+            return f"; replica {member.index} of {member.task}: {words[:600]}"
+    return ""
 
 
 def _late(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
@@ -552,7 +580,8 @@ def _verdict(
     """Return why a replica that does not go on is given up; empty while it may still come."""
     plan = view.plan
     if pod is not None and pod.node:
-        return at.lost_node(pod.node) or pod.failure or f"it {_was_deleted(view, member, pod)}"
+        failure = pod.failure and pod.ending
+        return at.lost_node(pod.node) or failure or f"it {_was_deleted(view, member, pod)}"
     if pod is not None and pod.is_leaving:
         return f"it {_was_deleted(view, member, pod)}"
     if words := refusal(job.key, plan, member, pod, at):

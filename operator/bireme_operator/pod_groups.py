@@ -120,6 +120,7 @@ class PodGroups:
     troubles: NodeTroubles
     clock: Callable[[], float]
     _broken_since: dict[str, float] = field(default_factory=dict)
+    _reported_failures: dict[str, set[str]] = field(default_factory=dict)
 
     def admit(self, group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> None:
         """Write the plan, extended by the pods already placed, and release the gang."""
@@ -196,7 +197,23 @@ class PodGroups:
         ):
             self.work.start(group.key, self._write(group, wanted))
             return True
-        return False
+        return self._report_failures(group, view)
+
+    def _report_failures(self, group: GroupFacts, view: GangView) -> bool:
+        """Say why members failed, once each: their controller may delete them in a moment."""
+        failed = {pod.uid for _, pod in view.members if pod is not None and pod.phase == "Failed"}
+        known = self._reported_failures.setdefault(group.uid, set())
+        if failed <= known:
+            return False
+        known |= failed
+        self.work.start(group.key, self._write_failures(group, view))
+        return True
+
+    async def _write_failures(self, group: GroupFacts, view: GangView) -> None:
+        message = running_message(view)
+        if group.status.get("reason") == Reason.GANG_RUNNING.value:
+            await self._write(group, {**group.status, "message": message})
+        await self.events.post("PodGroup", group.key, group.uid, Reason.POD_FAILED, message)
 
     def _joins(self, group: GroupFacts, view: GangView) -> bool:
         """Return whether pods without a place wait to join, as the status of the group has it."""
@@ -236,6 +253,9 @@ class PodGroups:
         """Drop what is remembered of groups that are gone; ``uids`` are those that exist."""
         self._broken_since = {
             uid: since for uid, since in self._broken_since.items() if uid in uids
+        }
+        self._reported_failures = {
+            uid: pods for uid, pods in self._reported_failures.items() if uid in uids
         }
         self.guests.forget(uids)
 
@@ -452,22 +472,42 @@ def progress_status(
     if not alive:
         for stale in ("plan", "queuePosition", *_OF_FAILURES, *_OF_WAIT):
             wanted.pop(stale, None)
-        wanted |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
-        wanted["message"] = "all members have ended"
+        failure = _failure(view)
+        reason = Reason.POD_FAILED if failure else Reason.SUCCEEDED
+        wanted |= {"phase": "Completed", "reason": reason.value}
+        wanted["message"] = cleaned(f"all members have ended{failure}")
         _set_not_running(wanted, now)
         return wanted
     needed = group.spec.min_member if group.spec is not None else 1
-    started = sum(pod is not None and _has_started(pod) for _, pod in view.members)
+    started = _started(view)
     is_reported = wanted.get("phase") == "Running" and (
         joins or wanted.get("reason") == Reason.GANG_RUNNING.value
     )
     if not is_reported and started >= min(needed, len(view.members)):
         for over in ("queuePosition", *_OF_FAILURES, *_OF_WAIT):
             wanted.pop(over, None)
-        message = f"{started} members have started"
+        message = running_message(view)
         wanted |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
         with_condition(wanted, "Running", True, Reason.GANG_RUNNING, message, now)
     return wanted
+
+
+def running_message(view: GangView) -> str:
+    """Return how many members have started, and how many failed and why the first did."""
+    return cleaned(f"{_started(view)} members have started{_failure(view)}")
+
+
+def _started(view: GangView) -> int:
+    return sum(pod is not None and _has_started(pod) for _, pod in view.members)
+
+
+def _failure(view: GangView) -> str:
+    """Return how many members failed and why the first did, as the end of a message."""
+    failed = [pod for _, pod in view.members if pod is not None and pod.phase == "Failed"]
+    if not failed:
+        return ""
+    first = failed[0]
+    return f"; {len(failed)} of {len(view.members)} failed, pod {first.key[1]}: {first.ending}"
 
 
 def _set_not_running(wanted: dict[str, Any], now: float) -> None:

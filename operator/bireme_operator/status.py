@@ -28,7 +28,13 @@ from bireme.kube.allocations import GangView
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import PlanFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import ACTIVE, Transition, retry_time
+from bireme_operator.lifecycle import (
+    ACTIVE,
+    Transition,
+    retry_time,
+    running_message,
+    starting_message,
+)
 
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
@@ -163,8 +169,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     _end_pause(status, job, since)
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
-    words = f"{len(plan.members)} replicas planned; their pods are being created and bound"
-    words += messages.left_to_scheduler(admit.gang)
+    words = starting_message(view) + messages.left_to_scheduler(admit.gang)
     _set_phase(status, "Starting", Reason.ADMITTED, words)
     status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
@@ -213,20 +218,21 @@ def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
 
 
 def counted(status: Status, job: JobFacts, view: GangView) -> Status:
-    """Return ``status`` with the counts of ``view``."""
+    """Return ``status`` with the counts of ``view``, and with a message of the same numbers."""
     tasks = _task_counts(job, view)
     ready = sum(task["ready"] + task["succeeded"] for task in tasks)
-    return {**status, "tasks": tasks, "ready": f"{ready}/{len(view.members)}"}
+    counts: Status = {"tasks": tasks, "ready": f"{ready}/{len(view.members)}"}
+    if status.get("reason") == Reason.ADMITTED and status.get("phase") == "Starting":
+        remark = str(status.get("message") or "").partition(messages.LEFT_TO_SCHEDULER)
+        counts["message"] = cleaned(starting_message(view) + "".join(remark[1:]))
+    elif status.get("reason") == Reason.GANG_RUNNING and status.get("phase") == "Running":
+        counts["message"] = cleaned(running_message(view))
+    return {**status, **counts}
 
 
 def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
     """Return ``status`` with the size that an elastic gang has now."""
-    status = {**status, "placement": _placement(view, nodes)}
-    status["gpus"] = view.plan.demand.get(GPU, 0)
-    if view.is_ready:
-        count = status["placement"]["nodes"]
-        status["message"] = f"all {len(view.members)} replicas run on {count} node(s)"
-    return status
+    return {**status, "placement": _placement(view, nodes), "gpus": view.plan.demand.get(GPU, 0)}
 
 
 def in_place(status: Status, view: GangView, nodes: NodeTable) -> Status:
@@ -255,6 +261,9 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
             status["runSeconds"] = int(job.attained + max(0.0, now - began))
         for stale in ("placement", "admittedTime", "queuePosition", "estimatedStart"):
             status.pop(stale, None)
+        # It is being stopped, and what still runs of it is no gang.
+        status["tasks"] = _task_counts(job, None)
+        status["ready"] = f"0/{sum(task.replicas for task in job.tasks)}"
         with_condition(status, "Admitted", False, move.reason, status["message"], now)
     if move.phase == "Running":
         status.setdefault("startTime", stamp)

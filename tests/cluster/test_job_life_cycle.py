@@ -46,7 +46,7 @@ def test_gang_that_keeps_failing_stops_at_its_backoff_limit(tenant: Tenant) -> N
     done = tenant.await_phase("hopeless", "Failed")
     assert (done["reason"], done["restarts"]) == ("BackoffLimitExceeded", 1)
     assert done["message"] == (
-        "replica 0 of worker: container train exited with 1: CUDA out of memory; "
+        "replica 0 of worker: container train exited with 1 (Error): CUDA out of memory; "
         "it was restarted 1 of at most 1 times (backoffLimit)"
     )
     conditions = {c["type"]: c["status"] for c in done["conditions"]}

@@ -158,6 +158,27 @@ async def test_logs_stand_behind_task_and_index_in_their_order(
     assert "j is Running and has no such pod" in err
 
 
+async def test_logs_of_a_failed_gang_are_of_its_failed_init_container_or_say_why_it_failed(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "j", "Failed")
+    why = {"reason": "BackoffLimitExceeded", "message": "init container fetch exited with 3"}
+    api.store.update(JOBS, ("default", "j"), {"status": {"phase": "Failed", **why}}, "status")
+    said = "j is Failed (BackoffLimitExceeded: init container fetch exited with 3)"
+    asked = ("logs", "j", "--kubeconfig", kubeconfig)
+    status, _, err = await output(capsys, *asked)
+    assert (status, f"{said} and has no such pod" in err) == (1, True)
+    waits = {"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}
+    failed = {"name": "fetch", "state": {"terminated": {"exitCode": 3}}}
+    pod(api, "j", "worker", 0, "no dataset\n")
+    key = "default", "j-worker-0"
+    for inits, shown in ([], ""), ([failed], "[worker-0] no dataset\n"):
+        ended = {"initContainerStatuses": inits, "containerStatuses": [waits]}
+        api.store.update("/api/v1/pods", key, {"status": ended}, "status")
+        _, out, err = await output(capsys, *asked, "-f")
+        assert (out, err) == (shown, f"bireme: {said}\n")
+
+
 async def test_followed_logs_end_with_the_job(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

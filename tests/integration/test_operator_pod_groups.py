@@ -209,3 +209,26 @@ async def test_a_pod_on_a_lost_node_goes_whatever_its_budget_says(
         api.put("/api/v1/nodes/n0", dead)
         await until(lambda: status(api, "group", GROUPS)["phase"] == "Interrupted")
     assert ended == dict.fromkeys(rest, "NodeLost: the node has not been ready for 0 s")
+
+
+async def test_why_a_member_failed_stays_known_after_its_pod_is_gone(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    submit(api, pod_group("group", 2))
+    killed = {"exitCode": 137, "reason": "OOMKilled"}
+    container = {"name": "c", "state": {"terminated": killed}}
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        make(api, "a", "b")
+        await until(lambda: status(api, "group", GROUPS).get("phase") == "Running")
+        failed = {"phase": "Failed", "containerStatuses": [container]}
+        api.store.update(PODS, ("default", "a"), {"status": failed}, "status")
+        words = "1 of 2 failed, pod a: container c exited with 137 (OOMKilled, SIGKILL)"
+        await until(lambda: words in status(api, "group", GROUPS)["message"])
+        api.store.delete(PODS, ("default", "a"), {})
+        events = api.store.collection("/api/v1/events").objects
+        await until(lambda: any(e["reason"] == "PodFailed" for e in events.values()))
+        assert [words in e["message"] for e in events.values() if e["reason"] == "PodFailed"] == [
+            True
+        ]
+        assert words in status(api, "group", GROUPS)["message"]

@@ -36,6 +36,7 @@ class GangLine:
         coverage_percent: Of 100 such ranges, so many contain the start, if that is known.
         parked: Since when it stands in no line and does not wait.
         since: Its last admission.
+        last_stop: Reason and message with which its last run ended; empty while it runs.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class GangLine:
     counters: tuple[tuple[str, int], ...]
     nodes: str
     progress: float | None
+    last_stop: str = ""
 
     @property
     def key(self) -> str:
@@ -131,7 +133,16 @@ def line_of(manifest: Json) -> GangLine:
         counters=tuple((name, status[name]) for name in _COUNTERS if status.get(name)),
         nodes=cleaned(placement.get("summary") or ""),
         progress=(status.get("progress") or {}).get("percentage"),
+        last_stop=_last_stop(status),
     )
+
+
+def _last_stop(status: Json) -> str:
+    """Return why it last stopped running, which its message forgets once it waits again."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Running" and condition.get("status") == "False":
+            return cleaned(f"{condition.get('reason', '')}: {condition.get('message', '')}")
+    return ""
 
 
 def _waits(kind: str, phase: str, status: Json) -> bool:

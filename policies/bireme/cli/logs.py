@@ -15,7 +15,7 @@ from typing import Any, Final
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError, whole
 from bireme.cli.cluster import ConsoleError, Reader, ask, refused
-from bireme.cli.gangs import ENDED, line_of
+from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.cli.why import named_gang
 from bireme.kube import names
 from bireme.kube.client import ApiError
@@ -41,7 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only replicas with this index in their task; repeatable",
     )
-    add("-c", "--container", metavar="NAME", help="default: the pod's own choice, or its first")
+    add(
+        "-c",
+        "--container",
+        metavar="NAME",
+        help="default: an init container that failed, the pod's own choice, or its first",
+    )
     common.add_target(parser)
 
 
@@ -74,11 +79,11 @@ class _Logs:
 
     async def show(self, reader: Reader) -> int:
         """Write what there is; return 1 if no replica has a log."""
-        phase = await self._phase(reader)
+        line = await self._line(reader)
         sources = await self._sources(reader)
         if not sources:
             raise ConsoleError(
-                f"{self._name} is {phase} and has no such pod; ask: bireme why {self._options.job}"
+                f"{_state(line)} and has no such pod; ask: bireme why {self._options.job}"
             )
         written = [await self._written(reader, source) for source in sources]
         return int(not any(written))
@@ -89,7 +94,7 @@ class _Logs:
         try:
             while True:
                 # Before the pods, so that none that a phase without an end still adds is missed.
-                phase = await self._phase(reader)
+                line = await self._line(reader)
                 for source in await self._sources(reader):
                     if source.uid not in tasks and source.has_started:
                         tasks[source.uid] = asyncio.create_task(self._written(reader, source))
@@ -102,17 +107,19 @@ class _Logs:
                         f"argument -f: {len(open_now)} replicas run, and at most {_MOST_FOLLOWED}"
                         " are followed at once; choose with --task or --index"
                     )
-                if phase in ENDED and not open_now:
+                if line.phase in ENDED and not open_now:
                     break
                 await asyncio.sleep(_LOOK_SECONDS)
+            if line.phase == "Failed":
+                sys.stderr.write(f"bireme: {_state(line)}\n")
             return int(not any([await task for task in tasks.values()]))
         finally:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _phase(self, reader: Reader) -> str:
-        return line_of(await reader.get(self._plural, self._name, reader.namespace)).phase
+    async def _line(self, reader: Reader) -> GangLine:
+        return line_of(await reader.get(self._plural, self._name, reader.namespace))
 
     async def _sources(self, reader: Reader) -> list[_Source]:
         """Return the chosen replicas' containers, by task and index."""
@@ -151,11 +158,23 @@ class _Logs:
         return True
 
 
+def _state(line: GangLine) -> str:
+    """Return the gang's phase and why it is in it."""
+    reason = ": ".join(filter(None, (line.reason, line.message)))
+    return f"{line.name} is {line.phase}" + (f" ({reason})" if reason else "")
+
+
 def _is_chosen(pod: Json, tasks: Sequence[str] | None, indices: Sequence[int] | None) -> bool:
     labels = pod["metadata"].get("labels") or {}
     has_task = tasks is None or labels.get(names.TASK_LABEL) in tasks
     has_index = indices is None or labels.get(names.INDEX_LABEL) in [str(n) for n in indices]
     return has_task and has_index
+
+
+def _has_failed(init_container: Json) -> bool:
+    """Return whether an init container failed, so that the others have nothing to say."""
+    ended = (init_container.get("state") or {}).get("terminated") or {}
+    return bool(ended.get("exitCode"))
 
 
 def _place(pod: Json) -> tuple[Any, ...]:
@@ -168,12 +187,15 @@ def _source(pod: Json, container: str | None) -> _Source:
     about = pod["metadata"]
     labels = about.get("labels") or {}
     task, index = labels.get(names.TASK_LABEL), labels.get(names.INDEX_LABEL)
+    status: Json = pod.get("status") or {}
+    inits = status.get("initContainerStatuses") or ()
     chosen = (
         container
+        or next((each["name"] for each in inits if _has_failed(each)), None)
         or (about.get("annotations") or {}).get(_DEFAULT_CONTAINER)
         or pod["spec"]["containers"][0]["name"]
     )
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = (*inits, *(status.get("containerStatuses") or ()))
     state: Json = next((s.get("state") or {} for s in statuses if s["name"] == chosen), {})
     return _Source(
         uid=about["uid"],

@@ -139,6 +139,7 @@ class Explanation:
                 {"name": f.name, "value": f.value, "weight": f.weight, "adds": f.contribution}
                 for f in gang.factors
             ],
+            "lastStop": gang.last_stop or None,
             **dict(gang.counters),
         }
         if gang.waits:
@@ -174,6 +175,8 @@ class Explanation:
             yield "", "  Nothing is written on it yet: is the operator running, and leading?"
         yield "", ""
         yield from self._order() if gang.waits else self._life()
+        if gang.last_stop and gang.last_stop != f"{gang.reason}: {gang.message}":
+            yield "last run", gang.last_stop
         if self.queue is not None and gang.phase not in ENDED:
             yield "queue", _holdings(self.queue)
         if gang.counters:

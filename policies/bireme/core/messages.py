@@ -275,10 +275,14 @@ def no_queue(gang: Gang, snapshot: ClusterSnapshot) -> str:
     return f"{queue_of(gang)} does not exist; create it{remedy} set spec.queue to one of: {known}"
 
 
+LEFT_TO_SCHEDULER: Final = "; nodes are left to kube-scheduler, for "
+"""The beginning of the end of a message, see :func:`left_to_scheduler`."""
+
+
 def left_to_scheduler(gang: Gang) -> str:
     """Return what kube-scheduler decides about ``gang``, as the end of a message; mostly empty."""
     words = gang.left_to_scheduler
-    return f"; nodes are left to kube-scheduler, for {words}" if words else ""
+    return f"{LEFT_TO_SCHEDULER}{words}" if words else ""
 
 
 def capped_runtime(gang: Gang, snapshot: ClusterSnapshot) -> str:

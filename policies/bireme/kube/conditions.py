@@ -10,8 +10,13 @@ _MESSAGE_LENGTH = 1000
 
 def cleaned(text: str) -> str:
     """Return ``text`` without control characters, cut to the length of a condition message."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
+    shown = printable(text)
     return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with a space for each newline and other control character."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def disruption_target(reason: str, message: str, now: float) -> dict[str, str]:

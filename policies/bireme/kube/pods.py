@@ -24,6 +24,7 @@ from bireme.core.gangs import (
 )
 from bireme.core.resources import PODS, Request, add, request_of
 from bireme.kube import names, node_features, wire
+from bireme.kube.endings import UNEXPLAINED, describe_ending, describe_last_ending
 from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity, parse_timestamp
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class PodFacts:
     disruption: str
     """Who disrupted it and why, in the words of its condition; empty unless it is disrupted."""
     failure: str
-    """Exit code and message of the first failed container; empty unless the pod failed."""
+    """Why it ended, as :mod:`bireme.kube.endings` says it; empty unless the pod failed."""
     obstacles: Obstacles | None = None
     """None once it runs, and where nothing is known."""
     runs_forever: bool = False
@@ -109,6 +110,16 @@ class PodFacts:
     def is_terminal(self) -> bool:
         """True if its containers have ended for good."""
         return self.phase in TERMINAL
+
+    @property
+    def ending(self) -> str:
+        """Why it ended or is about to go: who disrupted it, and how it failed."""
+        reason, _, words = self.disruption.partition(": ")
+        if not reason or self.failure in ("", UNEXPLAINED):
+            return self.disruption or self.failure
+        if words in self.failure:
+            return f"{reason}: {self.failure}"
+        return f"{self.disruption}; {self.failure}"
 
     @property
     def is_only_kept(self) -> bool:
@@ -144,7 +155,7 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         is_disrupted=is_disrupted,
         is_rejected=not is_disrupted and _is_rejected(status),
         disruption=shared(_words(disrupted)) if _holds(disrupted) else "",
-        failure=_failure(status) if status.phase == "Failed" else "",
+        failure=describe_ending(pod) if status.phase == "Failed" else "",
         obstacles=None if is_ready or status.phase in TERMINAL else _obstacles(pod, conditions),
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
@@ -221,7 +232,9 @@ def _waiting(status: wire.V1PodStatus) -> str:
         waiting = container.state.waiting if container.state else None
         if waiting is not None and waiting.reason and waiting.reason not in _CREATING:
             detail = f": {waiting.message}" if waiting.message else ""
-            return f"container {container.name} is in {waiting.reason}{detail}"
+            ending = describe_last_ending(container)
+            before = f"; it {ending}" if ending else ""
+            return f"container {container.name} is in {waiting.reason}{detail}{before}"
     return ""
 
 
@@ -252,15 +265,6 @@ def _pull(pod: wire.V1Pod, sandbox: wire.V1Condition | None) -> tuple[float, flo
 def never_leaves(pod: wire.V1Pod) -> bool:
     """Return whether the pod lives as long as its node: a DaemonSet's pod or a static one."""
     return any(o.kind in ("DaemonSet", "Node") for o in pod.metadata.owner_references or ())
-
-
-def _failure(status: wire.V1PodStatus) -> str:
-    for container in status.container_statuses or ():
-        ended = container.state.terminated if container.state else None
-        if ended is not None and ended.exit_code != 0:
-            detail = f": {ended.message}" if ended.message else ""
-            return f"container {container.name} exited with {ended.exit_code}{detail}"
-    return status.message or status.reason or "the pod failed"
 
 
 def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:

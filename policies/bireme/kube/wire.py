@@ -288,9 +288,11 @@ class V1ContainerStateRunning(Wire, frozen=True):
 
 class V1ContainerStateTerminated(Wire, frozen=True):
     exit_code: int = 0
+    signal: int | None = None
     reason: str | None = None
     message: str | None = None
     started_at: str | None = None
+    finished_at: str | None = None
 
 
 class V1ContainerState(Wire, frozen=True):
@@ -304,6 +306,7 @@ class V1ContainerStatus(Wire, frozen=True):
     ready: bool = False
     restart_count: int = 0
     state: V1ContainerState | None = None
+    last_state: V1ContainerState | None = None
     allocated_resources: Quantities | None = None
     resources: V1ResourceRequirements | None = None
 

@@ -35,6 +35,18 @@ def test_the_dominant_reason_comes_first_with_what_helps() -> None:
     assert shown[4].startswith("  What helps: time, as others end.")
 
 
+def test_a_gang_that_waits_again_or_failed_says_why_its_last_run_ended() -> None:
+    end = "replica 1 of worker: container train exited with 137 (OOMKilled, SIGKILL)"
+    condition = {"type": "Running", "status": "False", "reason": "PodFailed", "message": end}
+    again = explained(waiting("a", 1, message="asks 8 GPUs", conditions=[condition]))
+    assert f"last run  PodFailed: {end}\n" in again.text()
+    assert again.to_json()["lastStop"] == f"PodFailed: {end}"
+    over = {"phase": "Failed", "reason": "PodFailed", "message": end, "conditions": [condition]}
+    assert explained(job("a", **over)).text().count("OOMKilled") == 1
+    on_again = job("a", phase="Running", conditions=[{**condition, "status": "True"}])
+    assert "last run" not in explained(on_again).text()
+
+
 def test_the_chain_tells_position_factors_and_who_is_ahead() -> None:
     factors = [
         {"name": "job", "value": 0.5, "weight": 0.35, "contribution": 0.175},

@@ -262,30 +262,6 @@ def test_a_condition_counts_only_when_it_is_true() -> None:
         assert not found.is_disrupted
 
 
-def test_a_failure_names_the_container_that_failed_first() -> None:
-    def ended(name: str, code: int, message: str | None = None) -> dict[str, Any]:
-        return {"name": name, "state": {"terminated": {"exitCode": code, "message": message}}}
-
-    statuses = [ended("fine", 0), {"name": "runs"}, ended("bad", 137, "OOM"), ended("worse", 1)]
-    found = facts({"phase": "Failed", "containerStatuses": statuses})
-    assert found.failure == "container bad exited with 137: OOM"
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        ({"phase": "Failed"}, "the pod failed"),
-        ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
-        ({"phase": "Failed", "reason": "Evicted", "message": "low on disk"}, "low on disk"),
-        ({"phase": "Running", "message": "all is well"}, ""),
-    ],
-)
-def test_a_failure_without_a_container_is_described_by_the_pod(
-    status: dict[str, Any], expected: str
-) -> None:
-    assert facts(status).failure == expected
-
-
 def test_owners_gates_and_deletion_are_seen() -> None:
     found = facts(
         ownerReferences=[{"uid": "a"}, {"uid": "b"}], deletionTimestamp="2030-01-01T00:00:00Z"

@@ -68,7 +68,9 @@ def lost(job: JobFacts, view: GangView, at: Situation) -> dict[str, str]:
 LATE = situation(after=100.0)
 LOSSES = [
     pytest.param(becomes(2, **LEAVING), situation(), "it was deleted", id="deleted"),
-    pytest.param(becomes(2, "Failed", status=EVICTED), situation(), "disk pressure", id="evicted"),
+    pytest.param(
+        becomes(2, "Failed", status=EVICTED), situation(), "Evicted: disk pressure", id="evicted"
+    ),
     pytest.param(
         becomes(2, "Pending", node=""), LATE, "not on its node after 100 s", id="never bound"
     ),

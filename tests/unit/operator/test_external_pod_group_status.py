@@ -59,8 +59,8 @@ def test_a_group_runs_once_enough_of_it_runs() -> None:
     assert (status["phase"], status["reason"]) == ("Running", "GangRunning")
     assert status["message"] == "2 members have started"
     assert "startFailures" not in status
-    ended = status_of(a_group(**status), a_view(a=("n0", "Succeeded"), b=("n1", "Failed")))
-    assert ended["phase"] == "Completed"
+    ended = status_of(a_group(**status), a_view(a=("n0", "Succeeded"), b=("n1", "Succeeded")))
+    assert (ended["phase"], ended["reason"]) == ("Completed", "Succeeded")
     (condition,) = ended["conditions"]
     assert (condition["type"], condition["status"]) == ("Running", "False")
     assert condition["message"] == "all members have ended"
@@ -120,14 +120,23 @@ def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> N
 
 
 @pytest.mark.parametrize(
-    "there", [{}, {"a": ("n0", "Succeeded")}, {"a": ("n0", "Failed"), "b": ("n1", "Succeeded")}]
+    ("there", "failure"),
+    [
+        ({}, ""),
+        ({"a": ("n0", "Succeeded")}, ""),
+        (
+            {"a": ("n0", "Failed"), "b": ("n1", "Succeeded")},
+            "; 1 of 2 failed, pod a: the pod failed",
+        ),
+    ],
 )
 def test_a_group_whose_members_have_all_ended_gives_its_plan_back(
-    there: dict[str, tuple[str, str]],
+    there: dict[str, tuple[str, str]], failure: str
 ) -> None:
     group = a_group(phase="Running", plan=plans.to_manifest(PLAN), queuePosition=1)
     status = status_of(group, a_view(**there))
-    assert (status["phase"], status["message"]) == ("Completed", "all members have ended")
+    assert (status["phase"], status["message"]) == ("Completed", f"all members have ended{failure}")
+    assert status["reason"] == ("PodFailed" if failure else "Succeeded")
     assert status.keys().isdisjoint({"plan", "queuePosition"})
 
 

@@ -389,7 +389,7 @@ def test_a_pod_that_its_kubelet_refuses_is_an_interruption(
     assert move is not None
     assert (move.phase, move.reason) == ("Restarting", Reason.POD_REJECTED)
     assert (move.restarts, move.interruptions, move.start_failures) == (0, 1, 0)
-    assert move.message == "node n1 refused replica 1 of worker: no GPU left"
+    assert move.message == f"node n1 refused replica 1 of worker: {reason}: no GPU left"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,8 @@ def test_a_job_fails_once_five_nodes_have_refused_it() -> None:
     move, body = rejected_by("a", "b", "c", "d")
     assert (move.phase, body["reason"]) == ("Failed", "PodRejected")
     assert body["message"] == (
-        "node n1 refused replica 1 of worker: no GPU left; 4 other nodes refused it before"
+        "node n1 refused replica 1 of worker: UnexpectedAdmissionError: no GPU left; "
+        "4 other nodes refused it before"
     )
 
 

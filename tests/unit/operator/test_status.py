@@ -227,6 +227,44 @@ def test_replicas_are_counted_by_how_far_they_have_come() -> None:
     }
 
 
+def counted_in(phase: str, reason: Reason, *pods: str, message: str = "") -> tuple[str, str]:
+    """READY and message of a job of three replicas whose pods are in these phases."""
+    job = a_job(task("worker", 3), status={"phase": phase})
+    plan = a_plan(job)
+    made = [
+        a_pod(job, plan, member, state or "Pending", node="n0" if state else "")
+        for member, state in zip(plan.members, pods, strict=False)
+    ]
+    given = {"phase": phase, "reason": reason.value, "message": message}
+    body = status.counted(given, job, a_view(job, plan, made))
+    return body["ready"], body["message"]
+
+
+def test_the_message_has_the_numbers_of_the_ready_column() -> None:
+    start = "Starting", Reason.ADMITTED
+    created = "3 replicas planned; their pods are being created and bound"
+    assert counted_in(*start, "", "", "") == ("0/3", created)
+    halfway = "2 of 3 replicas are on their nodes, 1 ready"
+    assert counted_in(*start, "Running", "Pending") == ("1/3", halfway)
+    left = "; nodes are left to kube-scheduler, for a volume"
+    assert counted_in(*start, "Running", "Pending", message=created + left)[1] == halfway + left
+    run = "Running", Reason.GANG_RUNNING
+    whole = counted_in(*run, "Running", "Running", "Running", message="runs")
+    assert whole == ("3/3", "all 3 replicas run on 1 node(s)")
+    assert counted_in(*run, "Running", "Running", "Pending", message=whole[1]) == (
+        *("2/3", "2 of 3 replicas run"),
+    )
+    assert counted_in(*run, "Running", "Succeeded", "Running", message=whole[1]) == (
+        *("3/3", "2 of 3 replicas run, 1 ended well"),
+    )
+
+
+def test_a_gang_that_stops_has_no_ready_replicas_beside_the_reason_of_its_stop() -> None:
+    job = a_job(task("worker", 3), status={**HAS_RUN, "ready": "3/3"})
+    move = Transition("Restarting", Reason.POD_FAILED, "it failed", restarts=1)
+    assert status.moved(dict(job.status), job, move, LATER)["ready"] == "0/3"
+
+
 # --- moved ------------------------------------------------------------------------------------
 
 HAS_RUN = {
