@@ -72,7 +72,7 @@ class Actuator:
         wanted = tuple(members)
         if factory.needs_service:
             # The Service comes first, because only missing pods ask for it again.
-            await self._create_service(job, may_exist=len(wanted) < len(plan.members))
+            await self.create_service(job, may_exist=len(wanted) < len(plan.members))
         await self._create_each(job, plan, factory, wanted)
 
     async def _create_each(
@@ -104,7 +104,12 @@ class Actuator:
         for error in (*verdicts, *errors):
             raise error
 
-    async def _create_service(self, job: JobFacts, *, may_exist: bool) -> None:
+    async def create_service(self, job: JobFacts, *, may_exist: bool) -> None:
+        """Create the Service of a job; with ``may_exist`` ask first whether it is there.
+
+        Raises:
+            AdmissionRejected: the API server will not take it, or the name is somebody else's.
+        """
         if may_exist and await self._has_service(job):
             return
         try:

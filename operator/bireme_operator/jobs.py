@@ -17,6 +17,7 @@ from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.events import Events
+from bireme_operator.job_services import ServiceRestorer
 from bireme_operator.lifecycle import Situation, Transition
 from bireme_operator.losses import lost_device_seconds
 from bireme_operator.metrics import GangMetrics, UsageMetrics
@@ -51,6 +52,7 @@ class JobReconciler:
     events: Events
     start_failures: StartFailures
     troubles: NodeTroubles
+    services: ServiceRestorer
     metrics: GangMetrics
     usage: UsageMetrics
     clock: Callable[[], float]
@@ -86,7 +88,10 @@ class JobReconciler:
             plan = view.plan if view is not None else None
             self.work.start(job.key, self.actuator.perform(job, action, plan))
             return
-        # 4. Nothing to do: report counts and progress.
+        # 4. Do its replicas still find each other?
+        if view is not None and self.services.restore(job, view):
+            return
+        # 5. Nothing to do: report counts and progress.
         if view is not None and job.phase in lifecycle.ACTIVE and not self._is_premature(job):
             self._report(job, view, at.now)
 
@@ -100,6 +105,7 @@ class JobReconciler:
         if job.phase == "Running":
             stall = stall_of(job, view, now, self.stalled_after_seconds)
             wanted = with_stall(wanted, view, stall)
+        wanted = self.services.add_obstacle(wanted, job)
         self.reports.submit_job(job, wanted)
 
     def is_free(self, job: JobFacts) -> bool:
@@ -173,5 +179,6 @@ class JobReconciler:
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
         self.progress.forget(uids)
+        self.services.forget(uids)
         self._pods_made = {uid: x for uid, x in self._pods_made.items() if uid in uids}
         self._judged = {uid: x for uid, x in self._judged.items() if uid in uids}

@@ -42,6 +42,7 @@ from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.guests import Guests
+from bireme_operator.job_services import ServiceRestorer
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
@@ -196,6 +197,7 @@ class LeaderTerm:
             *(state, work, actuator, admission, resizes, reports, progress, events),
             start_failures=start_failures,
             troubles=troubles,
+            services=ServiceRestorer(state, work, actuator, events, clock),
             metrics=metrics.gangs,
             usage=metrics.usage,
             clock=clock,

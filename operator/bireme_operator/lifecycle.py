@@ -125,20 +125,43 @@ def _overridden(job: JobFacts, view: GangView | None, at: Situation) -> Transiti
 
 
 def _succeeded(job: JobFacts, view: GangView) -> Transition | None:
-    """All replicas that train have ended well; parameter servers never end by themselves.
+    """End the job well once the replicas have that decide it, by ``successPolicy``.
 
-    Of an elastic gang the first replica is enough: it ends when the training has, and one that was
-    added too late for it never would.
+    Whatever the others do, also in the same moment, a leader that has ended well has the last
+    word. Before it has, a failure of any replica is a failure of the gang.
     """
-    first, pod = view.members[0]
-    is_elastic = job.spec is not None and job.spec.is_elastic
-    if is_elastic and pod is not None and pod.phase == "Succeeded":
-        message = f"replica {first.index} of {first.task}, where the others met, succeeded"
+    leader = _leader(job, view)
+    if leader is not None:
+        member, pod = leader
+        if pod is None or pod.phase != "Succeeded":
+            return None
+        message = f"replica {member.index} of {member.task} succeeded, which decides for the gang"
         return Transition("Succeeded", Reason.SUCCEEDED, message)
+    # Parameter servers never end by themselves.
     training = [pod for m, pod in view.members if view.plan.roles.get(m.task) != Role.PS]
     if not training or any(pod is None or pod.phase != "Succeeded" for pod in training):
         return None
     return Transition("Succeeded", Reason.SUCCEEDED, f"all {len(training)} replicas succeeded")
+
+
+def _leader(job: JobFacts, view: GangView) -> tuple[Member, PodFacts | None] | None:
+    """Return the replica whose success is that of the job; None where all that train decide.
+
+    Of an elastic gang it is the one where the others meet. It ends when the training has, and one
+    that was added too late for it never would.
+    """
+    policy = job.spec.run_policy.success_policy if job.spec is not None else None
+    if policy == "AllReplicas":
+        return None
+    if job.spec is not None and job.spec.is_elastic:
+        return view.members[0]
+    deciding = [
+        task.name
+        for task in job.tasks_by_rank
+        if task.role.is_leading or (policy == "Leader" and task.role is Role.WORKER)
+    ]
+    places = {(member.task, member.index): (member, pod) for member, pod in view.members}
+    return places.get((deciding[0], 0)) if deciding else None
 
 
 def _deadline(job: JobFacts, at: Situation) -> Transition | None:

@@ -13,10 +13,11 @@ from typing import Any
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import pods, wire
+from bireme.kube import names, pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.devices import Devices
+from bireme.kube.job_services import JobServices
 from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.volumes import Volumes
 from bireme.kube.watch import Reflector
@@ -70,6 +71,7 @@ class Watches:
         self._on_demand = (
             _OnDemand(state.volumes, tuple(_of_volumes(mirror, state.volumes))),
             _OnDemand(state.devices, tuple(_of_devices(mirror, state.devices))),
+            _OnDemand(state.services, (_of_services(mirror, state.services),)),
         )
         # Nothing is decided before each of these has been listed.
         self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
@@ -113,7 +115,9 @@ class Watches:
 class _OnDemand:
     """Mirrors of what belongs together, from the moment on that ``cache`` wants them."""
 
-    def __init__(self, cache: Volumes | Devices, reflectors: tuple[Reflector[Any], ...]) -> None:
+    def __init__(
+        self, cache: Volumes | Devices | JobServices, reflectors: tuple[Reflector[Any], ...]
+    ) -> None:
         self._cache, self._reflectors = cache, reflectors
         self._wanted = asyncio.Event()
         cache.on_wanted = self._wanted.set
@@ -125,6 +129,13 @@ class _OnDemand:
             group.create_task(reflector.run())
         await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
         self._cache.all_listed()
+
+
+def _of_services(mirror: Callable[..., Reflector[Any]], services: JobServices) -> Reflector[Any]:
+    """Return a mirror of the Services of jobs, which carry their label."""
+    params = {"labelSelector": names.JOB_LABEL}
+    path, kind = "/api/v1/services", wire.MetadataOnly
+    return mirror(path, kind, services.put, services.delete, params, "services of jobs")
 
 
 def _of_devices(

@@ -100,3 +100,39 @@ async def test_a_quota_that_forbids_the_service_is_shown_on_the_job(
         await until(lambda: "plan" not in status(api))
     assert status(api)["message"] == "injected fault"
     assert pods(api) == []
+
+
+async def test_a_service_that_is_deleted_while_the_gang_runs_comes_back(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, torch_job("job", 2))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: phases(api) == ["Running"])
+        before = {pod["metadata"]["uid"] for pod in pods(api)}
+        api.store.delete(SERVICES, KEY, {})
+        await until(lambda: KEY in api.store.collection(SERVICES).objects)
+        assert owner_of(api) == job(api)["metadata"]["uid"]
+        assert {pod["metadata"]["uid"] for pod in pods(api)} == before
+
+
+async def test_a_stranger_in_the_place_of_a_deleted_service_is_named_and_stops_nobody(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, torch_job("job", 2))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: phases(api) == ["Running"])
+        before = {pod["metadata"]["uid"] for pod in pods(api)}
+        api.faults.add(Fault(status=409, reason="AlreadyExists"), posts("services"), times=None)
+        api.store.delete(SERVICES, KEY, {})
+        put_service(api)
+        words = "its Service is gone, and replicas that look for each other find nobody"
+        await until(lambda: words in status(api)["message"])
+        assert "a Service 'job' exists that is not this job's" in status(api)["message"]
+        assert (status(api)["phase"], len(pods(api))) == ("Running", 3)
+        api.faults.clear()
+        api.store.delete(SERVICES, KEY, {})
+        await until(lambda: words not in status(api)["message"])
+        assert owner_of(api) == job(api)["metadata"]["uid"]
+        assert {pod["metadata"]["uid"] for pod in pods(api)} == before

@@ -374,7 +374,8 @@ def _job(job: Json, given: Mapping[str, Role], notes: Notes) -> list[Json]:
     }
     if rendezvous != "none":
         body["rendezvous"] = rendezvous
-    body |= {"runPolicy": _run_policy(spec, tasks, notes), "tasks": made}
+    policy = {**_run_policy(spec, tasks, notes), **_success_policy(spec, tasks, role, notes)}
+    body |= {"runPolicy": policy, "tasks": made}
     notes.lost_of(spec, _NO_COUNTERPART)
     return [*beside, _made("TrainingJob", _metadata(job), body)]
 
@@ -528,6 +529,23 @@ def _run_policy(spec: Json, tasks: Sequence[Json], notes: Notes) -> Json:
             if why := _unkept(stated):
                 notes.lost(f"{at}.policies[{number}]", why)
     return policy
+
+
+def _success_policy(
+    spec: Json, tasks: Sequence[Json], roles: Mapping[str, Role], notes: Notes
+) -> Json:
+    """Return ``successPolicy`` where a task leads whose end does not end the Job in Volcano."""
+    leader = next((task for task in tasks if roles[task["name"]] in _LEADERS), None)
+    if leader is None:
+        return {}
+    if any(map(_completes, (*(spec.get("policies") or ()), *(leader.get("policies") or ())))):
+        return {}
+    notes.changed(
+        "spec.policies",
+        "the job ends with all that train (runPolicy.successPolicy: AllReplicas); without that"
+        f" field {leader['name']}, which leads, decides",
+    )
+    return {"successPolicy": "AllReplicas"}
 
 
 def _events(policy: Json) -> set[str]:

@@ -323,6 +323,11 @@ class Role(StrEnum):
         """Intra-job order where the task states none: the highest must be up before the others."""
         return _DEFAULT_PRIORITY[self]
 
+    @property
+    def is_leading(self) -> bool:
+        """True for the role of which a job has one replica, which leads the others."""
+        return self in (Role.MASTER, Role.CHIEF)
+
 
 _DEFAULT_PRIORITY = {
     Role.MASTER: 100,

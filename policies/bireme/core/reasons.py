@@ -123,8 +123,9 @@ class Reason(StrEnum):
     POD_LOST = "PodLost"
     """A replica was deleted, evicted or disrupted from outside. The whole gang starts again."""
     POD_FAILED = "PodFailed"
-    """A replica failed by itself; the message has its exit code. The whole gang starts again, which
-    counts against backoffLimit."""
+    """A replica failed by itself; the message says why. The whole gang starts again, which counts
+    against backoffLimit. Of a PodGroup: a member failed, and its controller decides what follows.
+    """
     PODS_CHANGED = "PodsChanged"
     """The API server made pods of its templates that ask for more than was planned, or have labels
     by which rules over pods see them otherwise. The whole gang is planned again with that."""
@@ -136,8 +137,8 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     """spec.runPolicy.suspend is true: it holds no places and stands in no line."""
     SUCCEEDED = "Succeeded"
-    """All replicas that train have ended well, of an elastic job the first; of a PodGroup, all
-    members have ended."""
+    """The replicas have ended well that decide for the job: its leader, where it has one, or all
+    that train (spec.runPolicy.successPolicy). Of a PodGroup, all members have ended well."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     """A replica failed after backoffLimit restarts. The job has failed."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"

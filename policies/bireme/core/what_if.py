@@ -175,7 +175,7 @@ def _workers(gang: Gang) -> tuple[Task, ...]:
 
 def _resized(task: Task, replicas: int) -> Task:
     least, most = max(task.min_replicas, 1), task.max_replicas or math.inf
-    if task.role in (Role.MASTER, Role.CHIEF):
+    if task.role.is_leading:
         most = 1
     if not least <= replicas <= most:
         allowed = f"from {least} to {most}" if most < math.inf else f"at least {least}"

@@ -41,6 +41,7 @@ from bireme.kube import (
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
 from bireme.kube.api.base import MAX_PLANNED_TASKS
 from bireme.kube.devices import Devices
+from bireme.kube.job_services import JobServices
 from bireme.kube.mutations import Mutations
 from bireme.kube.plans import PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
@@ -284,6 +285,7 @@ class ClusterState:
         self.devices = Devices(self._notice)
         self.mutations = Mutations()
         self.quotas = ResourceQuotas(self._notice)
+        self.services = JobServices(self.requeue)
         self.gated: dict[Key, wire.V1Pod] = {}
         self.other_gates: dict[Key, tuple[str, ...]] = {}
         self.node_created: dict[str, str | None] = {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -59,8 +60,7 @@ class Rendezvous:
         self._is_elastic = job.spec is not None and job.spec.is_elastic
         self._job = job
         self._plan = plan
-        leaders = (Role.MASTER, Role.CHIEF)
-        order = sorted(job.tasks, key=lambda task: (task.role not in leaders, -task.priority))
+        order = job.tasks_by_rank
         self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
         self._tasks = {task.name: task for task in order}
 
@@ -235,6 +235,12 @@ class ProgressAccess:
             **{f"KUBEFLOW_TRAINER_SERVER_{kubeflow[key]}": value for key, value in known.items()},
         }
 
+    @property
+    def is_in_cluster(self) -> bool:
+        """True if the address is the name of a Service."""
+        host = urlsplit(self.url).hostname or ""
+        return host.endswith((".svc", ".svc.cluster.local"))
+
     def mounted(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Return the pod ``spec`` with the token mounted; unchanged if it is malformed."""
         volumes, containers = spec.get("volumes") or [], spec["containers"]
@@ -346,6 +352,9 @@ class PodFactory:
         if self._rendezvous.needs_service:
             spec["hostname"] = name
             spec["subdomain"] = self._job.key[1]
+        if self._looks_names_up() and spec.get("hostNetwork"):
+            # By default such a pod asks the resolver of its node, which knows no name of a cluster.
+            spec["dnsPolicy"] = spec.get("dnsPolicy") or "ClusterFirstWithHostNet"
         environment = self._rendezvous.environment(member.task, member.index)
         annotations = (template.get("metadata") or {}).get("annotations") or {}
         if self._progress is not None and annotations.get(ANNOTATION) != "none":
@@ -360,6 +369,12 @@ class PodFactory:
         else:
             spec |= self._kept_together(given, member)
         return spec
+
+    def _looks_names_up(self) -> bool:
+        """Return whether its pods look up names that only the cluster's resolver knows."""
+        return self._rendezvous.needs_service or (
+            self._progress is not None and self._progress.is_in_cluster
+        )
 
     def _kept_together(self, given: dict[str, Any], member: Member) -> dict[str, Any]:
         """Return the affinity that keeps a member without a pin where its role requires it.

@@ -351,6 +351,11 @@ class JobFacts:
     """What its namespace names for jobs that name no queue; empty for ``default``."""
 
     @property
+    def tasks_by_rank(self) -> list[Task]:
+        """Its tasks in the order in which their replicas are numbered: the leader's comes first."""
+        return sorted(self.tasks, key=lambda task: (not task.role.is_leading, -task.priority))
+
+    @property
     def phase(self) -> str:
         """``status.phase``; Pending before the operator has written one."""
         return str(self.status.get("phase") or "Pending")

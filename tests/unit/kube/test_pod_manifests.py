@@ -9,7 +9,7 @@ import pytest
 
 from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
-from bireme.kube.pod_builder import PodFactory
+from bireme.kube.pod_builder import PodFactory, ProgressAccess
 from bireme.kube.training_jobs import JobFacts
 from tests.support.objects.facts import a_job, a_plan
 from tests.support.scenario.manifests import pod_spec, task
@@ -184,6 +184,32 @@ def test_an_environment_that_is_none_is_left_for_the_api_server_to_refuse(rubbis
     spec["containers"][0]["env"] = rubbish
     (pod,) = made(a_job(task(spec=spec), rendezvous="torch"))
     assert pod["spec"]["containers"][0]["env"] == rubbish
+
+
+@pytest.mark.parametrize("kind", ["torch", "tensorflow"])
+def test_replicas_on_the_network_of_their_node_ask_the_resolver_that_knows_their_names(
+    kind: str,
+) -> None:
+    def policy(rendezvous: str, **spec: Any) -> str | None:
+        job = a_job(templated(**spec), rendezvous=rendezvous)
+        return made(job)[0]["spec"].get("dnsPolicy")
+
+    assert policy(kind, hostNetwork=True) == "ClusterFirstWithHostNet"
+    assert policy(kind, hostNetwork=True, dnsPolicy="None") == "None"
+    assert policy(kind, hostNetwork=True, dnsPolicy="ClusterFirst") == "ClusterFirst"
+    assert policy(kind, hostNetwork=False) is None
+    assert policy("none", hostNetwork=True) is None
+
+
+def test_reports_find_the_endpoint_from_the_network_of_the_node_too() -> None:
+    job = a_job(templated(hostNetwork=True))
+    plan = a_plan(job, ("n0",))
+    for url, expected in (
+        ("https://bireme-progress.bireme-system.svc:8082", "ClusterFirstWithHostNet"),
+        ("https://progress.example.com", None),
+    ):
+        factory = PodFactory(job, plan, ProgressAccess(url))
+        assert factory.manifest(plan.members[0])["spec"].get("dnsPolicy") == expected
 
 
 def test_a_job_without_rendezvous_leaves_containers_as_they_are() -> None:

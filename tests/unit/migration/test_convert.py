@@ -170,6 +170,18 @@ def test_a_job_that_stops_at_the_first_failure_is_not_tried_again() -> None:
     assert made["spec"]["runPolicy"]["backoffLimit"] == 0
 
 
+def test_a_leader_decides_in_the_converted_job_where_it_did_before() -> None:
+    ends = [{"event": "TaskCompleted", "action": "CompleteJob"}]
+    plugin = {"tensorflow": []}
+    decided, _ = job(tasks=[task("chief", 1, policies=ends), task("worker", 2)], plugins=plugin)
+    assert "successPolicy" not in decided["spec"]["runPolicy"]
+    every, notes = job(tasks=[task("chief", 1), task("worker", 2)], plugins=plugin)
+    assert every["spec"]["runPolicy"]["successPolicy"] == "AllReplicas"
+    assert "chief, which leads, decides" in text_of(notes, "spec.policies")
+    led_by_nobody, _ = job(tasks=[task("worker", 2)])
+    assert "successPolicy" not in led_by_nobody["spec"]["runPolicy"]
+
+
 def test_tasks_that_others_depend_on_are_placed_first_and_waiting_is_left_to_do() -> None:
     made, notes = job(
         tasks=[

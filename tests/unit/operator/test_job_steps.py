@@ -58,6 +58,7 @@ class Desk:
             events=Mock(post=AsyncMock()),
             start_failures=Mock(),
             troubles=Mock(),
+            services=Mock(restore=Mock(return_value=False), add_obstacle=lambda wanted, _: wanted),
             metrics=Mock(),
             usage=self.usage,
             clock=self.clock,

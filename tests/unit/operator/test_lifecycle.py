@@ -86,7 +86,7 @@ def test_a_gang_runs_once_every_replica_is_ready_or_done(phase: str) -> None:
     move = transition(job, view, situation())
     assert move is not None
     assert (move.phase, move.reason) == ("Running", Reason.GANG_RUNNING)
-    assert move.message == "all 2 replicas run on 2 node(s)"
+    assert move.message == "1 of 2 replicas run, 1 ended well"
 
 
 def test_a_running_gang_that_is_well_stays() -> None:
@@ -107,6 +107,48 @@ def test_a_job_does_not_succeed_while_one_that_trains_runs_or_is_missing() -> No
     assert transition(job, view, situation()) is None
     job, view = gang("Starting", pods=lambda j, p: [a_pod(j, p, p.members[0], "Succeeded")])
     assert transition(job, view, situation()) is None
+
+
+LED = (task("chief", 1, role="chief"), task("ps", 1), task("worker", 2))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "policy", "succeeded", "message"),
+    [
+        pytest.param(LED, None, ("chief_0",), "replica 0 of chief", id="leader-by-default"),
+        pytest.param(LED, "Leader", ("chief_0",), "replica 0 of chief", id="leader"),
+        pytest.param(LED, None, ("worker_0", "worker_1"), None, id="leader-runs-on"),
+        pytest.param(LED, "AllReplicas", ("chief_0",), None, id="all-of-a-led-gang"),
+        pytest.param(
+            LED, "AllReplicas", ("chief_0", "worker_0", "worker_1"), "all 3 replicas", id="all"
+        ),
+        pytest.param(WORKERS, None, ("worker_0",), None, id="no-leader"),
+        pytest.param(WORKERS, "Leader", ("worker_0",), "replica 0 of worker", id="first-worker"),
+        pytest.param(WORKERS, "Leader", ("worker_1",), None, id="another-worker"),
+    ],
+)
+def test_the_success_policy_says_which_replicas_end_the_job_well(
+    tasks: tuple[dict[str, Any], ...],
+    policy: str | None,
+    succeeded: tuple[str, ...],
+    message: str | None,
+) -> None:
+    run_policy = {"successPolicy": policy} if policy else {}
+    phases = dict.fromkeys(succeeded, "Succeeded")
+    job, view = gang(tasks=tasks, pods=lambda j, p: running(j, p, **phases), runPolicy=run_policy)
+    move = transition(job, view, situation())
+    assert (move is None) == (message is None)
+    if move is not None and message is not None:
+        assert (move.phase, move.reason) == ("Succeeded", Reason.SUCCEEDED)
+        assert move.message.startswith(message)
+
+
+def test_a_leader_that_ended_well_has_the_last_word_and_before_it_any_failure_counts() -> None:
+    phases = {"chief_0": "Succeeded", "worker_1": "Failed"}
+    job, view = gang(tasks=LED, pods=lambda j, p: running(j, p, **phases))
+    assert moved(job, view) == ("Succeeded", Reason.SUCCEEDED)
+    job, view = gang(tasks=LED, pods=lambda j, p: running(j, p, worker_1="Failed"))
+    assert moved(job, view) == ("Restarting", Reason.POD_FAILED)
 
 
 # --- failures ---------------------------------------------------------------------------------

@@ -300,6 +300,11 @@ class RunPolicy(ApiModel):
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     """The pods that are deleted when the job finishes. What runs on holds its places, and
     counts in the queue, until it ends."""
+    success_policy: Literal["Leader", "AllReplicas"] | None = None
+    """The replicas that decide that the job has succeeded, by ending well. Leader: the replica of
+    role master or chief; without one, the first worker. AllReplicas: all but those of role ps.
+    Without it: Leader where a task has role master or chief or the job is elastic, else
+    AllReplicas. What then still runs is stopped as cleanPodPolicy says."""
     suspend: bool = False
     """True stops the job and frees its resources; false lets it wait for admission again."""
 

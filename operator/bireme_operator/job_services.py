@@ -1,0 +1,79 @@
+"""Brings the Service of a running TrainingJob back, by whose names its replicas find each other.
+
+A Service that a user deletes, or a GitOps tool prunes, is missed only at the next look-up: by an
+elastic replica that joins, or a process that starts again. One of somebody else in its place is
+left alone, and the job says so: what runs is not stopped for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from bireme.core.reasons import Reason
+from bireme.kube.allocations import GangView
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator.actuator import Actuator
+from bireme_operator.events import Events
+from bireme_operator.lifecycle import ACTIVE
+from bireme_operator.rejections import AdmissionRejected
+from bireme_operator.status import Status
+from bireme_operator.workqueue import WorkQueue
+
+_PAUSE_SECONDS: Final = 5.0
+_CONSEQUENCE: Final = "replicas that look for each other find nobody"
+
+
+@dataclass(slots=True)
+class ServiceRestorer:
+    """Creates Services that are missing; ``clock`` is monotonic seconds."""
+
+    state: ClusterState
+    work: WorkQueue
+    actuator: Actuator
+    events: Events
+    clock: Callable[[], float]
+    _next_try: dict[str, float] = field(default_factory=dict)
+    _obstacles: dict[str, str] = field(default_factory=dict)
+
+    def restore(self, job: JobFacts, view: GangView) -> bool:
+        """Start to create the Service of a job that has pods and lacks it; False if it does not."""
+        has_pods = any(pod is not None for _, pod in view.members)
+        is_current = job.phase in ACTIVE and view.plan.attempt == job.attempt
+        is_named = job.spec is not None and job.spec.rendezvous != "none"
+        if not (has_pods and is_current and is_named):
+            return False
+        if not self.state.services.is_missing(job.key, job.uid):
+            self._obstacles.pop(job.uid, None)
+            return False
+        if self.clock() < self._next_try.get(job.uid, 0.0):
+            return False
+        # The watch may be late with one that was just created, and a stranger's stays for long.
+        self._next_try[job.uid] = self.clock() + _PAUSE_SECONDS
+        asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.state.requeue, job.key)
+        self.work.start(job.key, self._create(job))
+        return True
+
+    async def _create(self, job: JobFacts) -> None:
+        try:
+            await self.actuator.create_service(job, may_exist=True)
+        except AdmissionRejected as rejected:
+            words = f"its Service is gone, and {_CONSEQUENCE}: {rejected}"
+            if self._obstacles.get(job.uid) != words:
+                self._obstacles[job.uid] = words
+                await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, words)
+        else:
+            self._obstacles.pop(job.uid, None)
+
+    def add_obstacle(self, status: Status, job: JobFacts) -> Status:
+        """Return ``status`` with the words that keep the Service away, or without earlier ones."""
+        message = str(status.get("message") or "").partition("; its Service is gone")[0]
+        if words := self._obstacles.get(job.uid):
+            message = f"{message}; {words}"
+        return {**status, "message": message}
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
+        self._next_try = {uid: at for uid, at in self._next_try.items() if uid in uids}
+        self._obstacles = {uid: of for uid, of in self._obstacles.items() if uid in uids}
