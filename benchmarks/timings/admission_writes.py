@@ -19,7 +19,7 @@ _LINE: Final = re.compile(r"(\w+)\{(.*)\} (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _BIND: Final = ("create", "pods/binding")
-_NOT_PER_GANG: Final = ("leases", "queues/status")
+_NOT_PER_GANG: Final = ("leases", "clusterclaims", "queues/status")
 """Written by the clock, whether gangs come or not."""
 
 Writes = Counter[tuple[str, str]]

@@ -255,7 +255,9 @@ class _Spent:
         """Return what an operator has spent since it started."""
         times, counters = psutil.Process(_pid(process)).cpu_times(), _counters(_pid(process))
         counts = writes_of_operator(_metrics(process))
-        writes = sum(n for (_, what), n in counts.items() if what != "leases")
+        writes = sum(
+            n for (_, what), n in counts.items() if what not in ("leases", "clusterclaims")
+        )
         return cls(times.user + times.system, counters["rchar"] / 1e6, writes)
 
     def __sub__(self, other: "_Spent") -> "_Spent":

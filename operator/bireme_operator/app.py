@@ -234,6 +234,8 @@ class Operator:
         """Return the reason not to be ready yet: a standby is, and a leader once it has decided."""
         if self._lease is None:
             return "starting"
+        if self._lease.trouble:
+            return f"no operator of this release can lead: {self._lease.trouble}"
         if self._lease.rival:
             return f"{self._lease.rival} leads in this cluster: uninstall one of the two"
         if self._term is not None and not self._term.watches.are_synced:

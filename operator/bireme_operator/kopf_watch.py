@@ -176,7 +176,8 @@ class KopfWatch:
     def _registry(self, session: "_Session", backlog: "_Backlog") -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, backoff=1.0)(session.login)
-        for plural in names.PLURALS.values():
+        # Leaders write the claim and read it by themselves.
+        for plural in (p for kind, p in names.PLURALS.items() if kind != "ClusterClaim"):
             watches = kopf.on.event(
                 names.GROUP, names.VERSION, plural, registry=registry, id=plural
             )

@@ -1,14 +1,15 @@
-"""Leader election on a coordination.k8s.io Lease, measured with this process's own monotonic clock.
+"""Leader election on two objects, measured with this process's own monotonic clock.
 
-A contender takes the lease over once it has seen it unchanged for a whole duration. The leader
-trusts its own leadership for two thirds of a duration after it *sent* its last successful renewal,
-so it always stops before another can start; wall clocks, which jump, decide nothing. Every write is
-conditional on the version that was read, and every change of holder raises the epoch, which plans
-carry.
+A Lease in the release's own namespace elects among its replicas. All that Bireme acts on belongs to
+the whole cluster, so there is one leader per cluster: the ClusterClaim, which no right in a
+namespace reaches, names the release that leads. A leader holds both. No object of another namespace
+is read.
 
-All that Bireme acts on belongs to the whole cluster, so there is one leader per cluster. Leases of
-the same name in other namespaces are those of other releases: while one of them is held, this one
-is not taken. Two that claim at once each find the other's claim afterwards, and both step back.
+A contender takes an object over once it has seen it unchanged for a whole duration, which has a
+bound whatever stands in it. The leader trusts its own leadership for two thirds of a duration after
+it *sent* its last successful renewal, so it always stops before another can start; wall clocks,
+which jump, decide nothing. Every write is conditional on the version that was read, and every
+change of holder raises the epoch, which plans carry.
 """
 
 import asyncio
@@ -24,36 +25,13 @@ import msgspec
 import structlog
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
-from bireme.kube.wire import V1ObjectMeta
+from bireme.kube.leadership import MAX_TRANSITIONS
+from bireme_operator.leader_records import ClaimRecord, LeaseRecord, observe
 
 # Share of a duration between renewals, as in client-go. The more, the older the last renewal is
 # when an API server stops answering, and the sooner leadership ends.
 _RENEWAL: Final = 2 / 15
-# Share of a duration that a request may take; a leader can ask twice in its time.
-_ANSWER: Final = 4 / 15
-_UNSEEN: Final = "unseen"
-_ABSENT: Final = "absent"
 _log = structlog.get_logger(__name__)
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    lease_transitions: int | None = None
-
-
-class _Record(msgspec.Struct):
-    metadata: V1ObjectMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-    @property
-    def stamp(self) -> str:
-        """Another one after every write."""
-        return f"{self.metadata.uid}/{self.metadata.resource_version}"
-
-
-class _Records(msgspec.Struct):
-    items: tuple[_Record, ...] = ()
 
 
 def _wall_clock() -> datetime:
@@ -62,7 +40,7 @@ def _wall_clock() -> datetime:
 
 @dataclass(slots=True)
 class Lease:
-    """One process's claim on the lease ``name`` in ``namespace``.
+    """One process's claim to lead, by the Lease ``name`` in ``namespace`` and the ClusterClaim.
 
     ``client`` belongs to the lease alone: renewals must neither be fenced by the lease itself nor
     queue for a connection behind the pods of a gang. ``identity`` must be unique to the process
@@ -81,22 +59,26 @@ class Lease:
     epoch: int = 0
     rival: str = ""
     """Leader of another release, and its namespace; empty when there is none."""
-    _rivals: dict[str, tuple[str, float]] = field(default_factory=dict)
+    trouble: str = ""
+    """Sentence that says why nobody of this release can lead; empty when one could."""
     _leads_until: float = -math.inf
     _stamped: datetime | None = None
-    _highest_epoch: int = 0
-    _record: _Record | None = None
-    _seen: str = _UNSEEN
-    _seen_at: float = -math.inf
-    _path: str = field(init=False)
+    _faults: tuple[str, ...] = ()
+    _record: LeaseRecord = field(init=False)
+    _claim: ClaimRecord = field(init=False)
     _log: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.name}"
+        each: dict[str, Any] = {
+            "client": self.client,
+            "namespace": self.namespace,
+            "identity": self.identity,
+            "duration_seconds": self.duration_seconds,
+            "clock": self.clock,
+        }
+        self._record = LeaseRecord(**each, name=self.name)
+        self._claim = ClaimRecord(**each)
         self._log = _log.bind(lease=self.name, identity=self.identity)
-
-    def _answer_seconds(self) -> float:
-        return self.duration_seconds * _ANSWER
 
     def is_leader(self) -> bool:
         """Return whether writing is safe at this moment."""
@@ -117,7 +99,7 @@ class Lease:
             while not await self._try(self.acquire):
                 await self.sleep(self.duration_seconds / 6 * uniform(0.8, 1.2))  # noqa: S311  # spreads contenders
         except asyncio.CancelledError:
-            await self._try(self._hand_back)
+            await self._hand_back()
             raise
         self._log.info("leading", epoch=self.epoch)
         try:
@@ -129,40 +111,100 @@ class Lease:
             self._log.info("no longer leading", epoch=self.epoch)
             on_stopped()
             if was_leading:
-                await self._try(self._hand_back)
+                await self._hand_back()
 
     async def acquire(self) -> bool:
         """Try once to become the leader; return False while another may be leading.
 
         Raises:
-            ApiError: the lease can be neither read nor written.
+            ApiError: one of the two objects can be neither read nor written.
         """
-        await self._observe()
-        if not self._is_free() or await self._meets_rival():
+        try:
+            await observe(self._record, self._claim)
+        except ApiError as error:
+            self._explain(error)
+            raise
+        self._report()
+        if not (self._record.is_free() and self._claim.is_free()):
             return False
-        await self._claim(self._highest_epoch + 1)
-        if not await self._meets_rival():
-            return True
-        self._leads_until = -math.inf
-        await self._hand_back()
-        return False
+        # Counted from before the requests: contenders may see them at any moment after.
+        sent_at, epoch = self.clock(), self._next_epoch()
+        await self._take(epoch)
+        self.epoch, self.trouble = epoch, ""
+        self._leads_until = sent_at + self.duration_seconds * 2 / 3
+        return True
 
     async def renew(self) -> bool:
-        """Try once to stay the leader; return False when another holds the lease.
+        """Try once to stay the leader; return False when another holds one of the two objects.
 
         Raises:
             ApiError: it is not known who holds it (try again while :meth:`is_leader`).
         """
+        sent_at, now = self.clock(), self._now()
+        records = (self._record, self._claim)
+        results = await asyncio.gather(
+            *(record.renew(self.epoch, now) for record in records), return_exceptions=True
+        )
+        if False in results:
+            return False
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        self._leads_until = sent_at + self.duration_seconds * 2 / 3
+        return True
+
+    async def _take(self, epoch: int) -> None:
+        """Write both objects; after a failure this process holds neither.
+
+        Raises:
+            ApiError: somebody else was faster, or one of them cannot be written.
+        """
         try:
-            return await self._claim(self.epoch)
+            # The claim first: in the whole cluster one process alone comes as far as its Lease.
+            await self._claim.claim(epoch, self._now())
+            await self._record.claim(epoch, self._now())
         except ApiError as error:
-            if not (error.is_conflict or error.is_not_found or error.is_already_exists):
-                raise
-        # Another client wrote the lease, or an earlier renewal arrived after its timeout.
-        await self._observe()
-        if self._record is None or self._record.spec.holder_identity == self.identity:
-            return await self._claim(self.epoch)
-        return False
+            self._explain(error)
+            await self._try(self._release_claim)
+            raise
+
+    def _explain(self, error: ApiError) -> None:
+        """Set :attr:`trouble` where an administrator has to help."""
+        trouble = ""
+        if error.is_forbidden:
+            trouble = f"upgrade the roles with the chart of this version: {error.message[:300]}"
+        elif error.is_not_found:  # what is merely absent is created
+            trouble = (
+                "the API server does not serve clusterclaims.bireme.dev, or the namespace"
+                f" {self.namespace} does not exist: apply the CustomResourceDefinitions of this"
+                " version (charts/bireme/files/crds)"
+            )
+        if trouble and trouble != self.trouble:
+            self._log.error("no operator of this release can lead", trouble=trouble)
+        self.trouble = trouble
+
+    def _next_epoch(self) -> int:
+        """Return one more than every leader before had, as far as the two objects say."""
+        statements = (self._record.statement, self._claim.statement)
+        highest = max((s.transitions or 0 for s in statements if s is not None), default=0)
+        # What is past the bound does not count, so that epochs begin anew there.
+        return highest + 1 if highest < MAX_TRANSITIONS else 1
+
+    def _report(self) -> None:
+        """Note another release that leads, and log what is out of bounds, once per content."""
+        claim = self._claim.statement
+        rival = ""
+        if claim is not None and claim.namespace != self.namespace and not self._claim.is_free():
+            rival = f"{claim.holder} of the release in namespace {claim.namespace}"
+        if rival and rival != self.rival:
+            self._log.warning("another release leads in this cluster", rival=rival)
+        self.rival = rival
+        statements = (self._record.statement, claim)
+        faults = tuple(fault for s in statements if s is not None for fault in s.faults)
+        if faults != self._faults:
+            for fault in faults:
+                self._log.warning("ignored a number that no operator writes", fault=fault)
+        self._faults = faults
 
     async def _renew_while_leading(self) -> None:
         pause = self.duration_seconds * _RENEWAL
@@ -186,113 +228,19 @@ class Lease:
             self._log.warning("lease request failed", step=step.__name__, error=str(error))
             return None
 
-    async def _observe(self) -> None:
-        """Read the record, and keep the time by our own clock at which it last changed."""
-        try:
-            raw = await self.client.get(self._path, timeout_seconds=self._answer_seconds())
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            self._see(None)
-        else:
-            self._see(msgspec.json.decode(raw, type=_Record))
-
-    async def _meets_rival(self) -> bool:
-        """Return whether another release leads, by a Lease that it still renews."""
-        raw = await self.client.get(
-            "/apis/coordination.k8s.io/v1/leases",
-            params={"fieldSelector": f"metadata.name={self.name}"},
-            timeout_seconds=self._answer_seconds(),
-        )
-        rival, now = "", self.clock()
-        for record in msgspec.json.decode(raw, type=_Records).items:
-            namespace = record.metadata.namespace
-            if namespace == self.namespace:
-                continue
-            # A release that moved here from there goes on where that one stopped.
-            self._highest_epoch = max(self._highest_epoch, record.spec.lease_transitions or 0)
-            stamp, seen_at = self._rivals.get(namespace, ("", now))
-            if stamp != record.stamp:
-                seen_at = now
-            self._rivals[namespace] = (record.stamp, seen_at)
-            if record.spec.holder_identity and now - seen_at < self._patience(record):
-                rival = f"{record.spec.holder_identity} of the release in namespace {namespace}"
-        if rival and rival != self.rival:
-            self._log.warning("another release leads in this cluster", rival=rival)
-        self.rival = rival
-        return bool(rival)
-
-    def _patience(self, record: _Record) -> int:
-        return max(self.duration_seconds, record.spec.lease_duration_seconds or 0)
-
-    def _see(self, record: _Record | None) -> None:
-        self._record = record
-        if record is not None:
-            self._highest_epoch = max(self._highest_epoch, record.spec.lease_transitions or 0)
-        seen = record.stamp if record else _ABSENT
-        if seen != self._seen:
-            # One that was never there is free at once. One that vanished is not: its holder may
-            # still be writing until its own time is up.
-            first_and_absent = self._seen == _UNSEEN and record is None
-            self._seen = seen
-            self._seen_at = -math.inf if first_and_absent else self.clock()
-
-    def _is_free(self) -> bool:
-        # Released, never there, or unchanged for as long as its holder may still trust it.
-        if self._record is None:
-            return self.clock() - self._seen_at >= self.duration_seconds
-        holder = self._record.spec.holder_identity
-        if not holder or holder == self.identity:
-            return True  # ours: a claim whose answer was lost
-        return self.clock() - self._seen_at >= self._patience(self._record)
-
-    async def _claim(self, epoch: int) -> bool:
-        """Write this process as the holder, if the record has not changed since it was read."""
-        now = self._stamp()
-        spec: dict[str, object] = {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": self.duration_seconds,
-            "leaseTransitions": epoch,
-            "renewTime": now,
-        }
-        if epoch != self.epoch:
-            spec["acquireTime"] = now
-        # Counted from before the request: contenders may see the renewal at any moment after.
-        sent_at = self.clock()
-        await self._write(spec)
-        self.epoch = epoch
-        self._leads_until = sent_at + self.duration_seconds * 2 / 3
-        return True
-
-    def _stamp(self) -> str:
+    def _now(self) -> str:
         # Never the same twice: a renewal that changes nothing would not be seen by contenders.
         now = self.wall_clock()
         self._stamped = now if now != self._stamped else now + timedelta(microseconds=1)
         return self._stamped.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    async def _hand_back(self) -> bool:
-        """Release the lease if it is ours, also by a claim whose answer was not awaited."""
-        await self._observe()
-        if self._record is not None and self._record.spec.holder_identity == self.identity:
-            # The API server refuses a duration of 0; client-go, too, hands back with 1.
-            await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
+    async def _hand_back(self) -> None:
+        await asyncio.gather(self._try(self._release_claim), self._try(self._release_lease))
+
+    async def _release_claim(self) -> bool:
+        await self._claim.hand_back(self._now())
         return True
 
-    async def _write(self, spec: dict[str, object]) -> None:
-        if self._record is None:
-            body = {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": self.name},
-                "spec": spec,
-            }
-            collection = self._path.rpartition("/")[0]
-            raw = await self.client.create(collection, body, timeout_seconds=self._answer_seconds())
-        else:
-            # With the version, the patch is refused if anybody has written since the read.
-            version = {"resourceVersion": self._record.metadata.resource_version}
-            body = {"metadata": version, "spec": spec}
-            raw = await self.client.merge_patch(
-                self._path, body, timeout_seconds=self._answer_seconds()
-            )
-        self._see(msgspec.json.decode(raw, type=_Record))
+    async def _release_lease(self) -> bool:
+        await self._record.hand_back(self._now())
+        return True

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from bireme.core.bounds import Above, OneOf, Within, check_bounds
 from bireme.core.errors import SettingError
+from bireme.kube.leadership import MAX_LEASE_SECONDS
 from bireme.logs import LogLevel
 
 
@@ -21,9 +22,9 @@ class OperatorSettings:
     do beside the scheduler in charge."""
 
     lease_namespace: str = "default"
-    """Namespace of the leader election Lease."""
+    """Namespace of the leader election Lease; releases of a cluster are told apart by it."""
 
-    lease_duration_seconds: Annotated[int, Within(1)] = 15
+    lease_duration_seconds: Annotated[int, Within(1, MAX_LEASE_SECONDS)] = 15
     """Patience with a dead leader. Shorter fails over faster and renews more often."""
 
     metrics_host: str = "127.0.0.1"

@@ -5,6 +5,7 @@ the write, or after it was done but before its author learns of it. Whatever n, 
 finishes the job: no gang stays partial, no replica runs twice, and nothing that runs is touched.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Literal
@@ -44,9 +45,13 @@ def kind_of(write: Write) -> str:
 
 
 def let_the_next_lead_at_once(cluster: Cluster) -> None:
-    """Empties the dead holder's lease, instead of waiting until it expires."""
-    empty = '{"spec":{"holderIdentity":"","leaseDurationSeconds":1}}'
-    cluster.kubectl("patch", "lease", "bireme-operator", "--type=merge", "-p", empty)
+    """Empties the dead holder's lease and claim, instead of waiting until they expire."""
+    for kind, name, holder in (
+        ("lease", "bireme-operator", "holderIdentity"),
+        ("clusterclaim", "bireme", "holder"),
+    ):
+        empty = json.dumps({"spec": {holder: ""}})
+        cluster.kubectl("patch", kind, name, "--type=merge", "-p", empty)
 
 
 class KilledOften:

@@ -22,7 +22,7 @@ RECOVERY_SECONDS = 90.0
 # A kube-scheduler that was killed leads again when its Lease has run out: 15 s from its new start.
 SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "40"}
 SHORT_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "3"}
-LONG_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "120"}
+LONG_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "60"}
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,11 @@ async def test_a_leader_outlives_half_a_duration_without_an_answer(
     request, stall = client.request, clocks.now + 20 + began
 
     async def stalls(*args: Any, timeout_seconds: float, **options: Any) -> bytes:
-        silence = stall + DURATION / 2 - clocks.now
+        asked_at = clocks.now
+        silence = stall + DURATION / 2 - asked_at
         if silence <= DURATION / 2:
-            clocks.now += min(max(silence, 0), timeout_seconds)
+            await asyncio.sleep(0)  # requests that are sent together wait together
+            clocks.now = max(clocks.now, asked_at + min(max(silence, 0), timeout_seconds))
             if silence > timeout_seconds:
                 raise ApiError(0, "Timeout", "no answer in time")
         return await request(*args, timeout_seconds=timeout_seconds, **options)

@@ -21,6 +21,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from bireme.kube import names
 from bireme.kube.credentials import Credentials, CredentialSource
 from tests.support.fakeapi.faults import WRITES, Fault, FaultScript
 from tests.support.fakeapi.server import hang_up, kubeconfig_of, status_answer
@@ -44,7 +45,8 @@ class Write:
 
 def not_lease_nor_event(method: str, path: str) -> bool:
     """Match the writes that are counted by default: those that change what users see."""
-    resources = ("/apis/coordination.k8s.io/", "/apis/events.k8s.io/")
+    claims = names.path("clusterclaims")
+    resources = ("/apis/coordination.k8s.io/", "/apis/events.k8s.io/", claims)
     return method in WRITES and not path.startswith(resources) and "/events" not in path
 
 

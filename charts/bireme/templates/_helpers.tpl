@@ -221,3 +221,32 @@ system:serviceaccount:{{ include "bireme.namespace" (index . 0) }}:{{ include "b
     namespace: {{ include "bireme.namespace" $ }}
 {{- end }}
 {{- end -}}
+
+{{/* Whether a right was given to the caller by its name, in CEL: (list "clusterclaims" "operate"). Only
+cluster administrators give it, as it is asked for in the whole cluster. Whoever has every verb was
+given none by name, so administrators are no programs of Bireme. */}}
+{{- define "bireme.hasRight" -}}
+{{- $resource := printf "authorizer.group('bireme.dev').resource('%s')" (index . 0) -}}
+({{ $resource }}.check('{{ index . 1 }}').allowed()
+&& !{{ $resource }}.check('every-verb').allowed())
+{{- end -}}
+
+{{/* Whether the caller is the operator of any release, in CEL: the one that leads may be another's. */}}
+{{- define "bireme.isOperator" -}}
+{{- include "bireme.hasRight" (list "clusterclaims" "operate") -}}
+{{- end -}}
+
+{{/* The release that owns an object of the whole cluster, unless it is this one: (list $ $manifest).
+Empty where there is none, and where no cluster is asked, as for helm template. */}}
+{{- define "bireme.otherOwner" -}}
+{{- $root := index . 0 -}}
+{{- $manifest := index . 1 -}}
+{{- $there := lookup $manifest.apiVersion $manifest.kind "" $manifest.metadata.name | default dict -}}
+{{- $owner := ($there.metadata | default dict).annotations | default dict -}}
+{{- with get $owner "meta.helm.sh/release-name" -}}
+{{- $namespace := get $owner "meta.helm.sh/release-namespace" -}}
+{{- if or (ne . $root.Release.Name) (ne $namespace $root.Release.Namespace) -}}
+{{ . }} in namespace {{ $namespace }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -27,6 +27,7 @@ from pydantic_core import core_schema
 
 from bireme.kube import names
 from bireme.kube.api.base import Resource
+from bireme.kube.api.cluster_claim import ClusterClaim
 from bireme.kube.api.node_pool_scaler import NodePoolScaler
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import QueueResource
@@ -154,6 +155,17 @@ KINDS: Final = (
             Column("MAX", "integer", ".spec.max", wide=True),
             Column("REPLICAS", "integer", ".status.replicas", wide=True),
             Column("NEEDED", "integer", ".status.needed", wide=True),
+            _AGE,
+        ),
+    ),
+    ServedKind(
+        ClusterClaim,
+        "Cluster",
+        (
+            Column("NAMESPACE", "string", ".spec.namespace"),
+            Column("HOLDER", "string", ".spec.holder"),
+            Column("RENEWED", "date", ".spec.renewTime"),
+            Column("TRANSITIONS", "integer", ".spec.transitions", wide=True),
             _AGE,
         ),
     ),
@@ -302,6 +314,7 @@ def definition(kind: ServedKind) -> Schema:
         source["properties"][name] = {"type": "string", "maxLength": 253}
     singular = kind.name
     selectable = {"selectableFields": [{"jsonPath": path} for path in kind.selectable]}
+    subresources = {"status": {}} if "status" in kind.model.model_fields else {}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -322,7 +335,7 @@ def definition(kind: ServedKind) -> Schema:
                     "name": names.VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    **({"subresources": subresources} if subresources else {}),
                     "additionalPrinterColumns": [c.to_schema() for c in kind.columns],
                     **(selectable if kind.selectable else {}),
                     "schema": {"openAPIV3Schema": structural(source, definitions)},

@@ -58,6 +58,7 @@ PLURALS: Final = {
     "Queue": "queues",
     "SchedulingPolicy": "schedulingpolicies",
     "NodePoolScaler": "nodepoolscalers",
+    "ClusterClaim": "clusterclaims",
 }
 """Plural of each kind, as in API paths."""
 SHORT_NAMES: Final = {
@@ -66,6 +67,7 @@ SHORT_NAMES: Final = {
     "Queue": "bq",
     "SchedulingPolicy": "bsp",
     "NodePoolScaler": "bnps",
+    "ClusterClaim": "bcc",
 }
 GANG_KINDS: Final = ("TrainingJob", "PodGroup")
 

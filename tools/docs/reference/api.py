@@ -46,7 +46,9 @@ def _section(kind: ServedKind) -> str:
         f"{made['scope']}; `kubectl get {kind.plural}` or `{short_name}` shows {columns}.\n",
     ]
     for name, title in (("spec", "Spec of {}"), ("status", "Status of {}, written by Bireme")):
-        part = schema["properties"][name]
+        part = schema["properties"].get(name)
+        if part is None:
+            continue
         heading = title.format(made["names"]["kind"])
         parts += [f"\n### {heading}\n\n", table(_COLUMNS, _rows(part, ""))]
     return "".join(parts)

@@ -91,7 +91,7 @@ def _conditions() -> Iterator[tuple[str, str]]:
     for kind in KINDS:
         made = definition(kind)["spec"]
         schema = made["versions"][0]["schema"]["openAPIV3Schema"]
-        status = schema["properties"]["status"]["properties"]
+        status = schema["properties"].get("status", {}).get("properties", {})
         if "conditions" in status:
             yield code(made["names"]["kind"]), status["conditions"]["description"]
 
