@@ -22,6 +22,7 @@ from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory, ProgressAccess
+from bireme.kube.pod_comparison import against_pin, differences, text_of
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
@@ -146,24 +147,64 @@ class Actuator:
         self, job: JobFacts, plan: PlanFacts, factory: PodFactory, member: Member
     ) -> int:
         namespace, job_name = job.key
+        manifest: dict[str, Any] = {}
+
+        def build() -> dict[str, Any]:
+            manifest.update(factory.manifest(member))
+            return manifest
+
         try:
-            return await self.writes.create_pod(namespace, lambda: factory.manifest(member))
+            answer = await self.writes.create_pod(namespace, build)
         except ApiError as error:
             if error.is_already_exists:
-                name = names.pod_name(job_name, member.task, member.index)
-                return await self._existing_pod(job, plan, (namespace, name))
+                key = (namespace, names.pod_name(job_name, member.task, member.index))
+                return await self._existing_pod(job, plan, key, manifest, member)
             if (rejected := rejection_of(error)) is not None:
                 raise rejected from error
             raise
+        return await self._verified(manifest, answer, member, plan)
 
-    async def _existing_pod(self, job: JobFacts, plan: PlanFacts, key: Key) -> int:
+    async def _verified(
+        self, manifest: dict[str, Any], answer: bytes, member: Member, plan: PlanFacts
+    ) -> int:
+        """Return the version of a created pod, which is deleted if it would not start as planned.
+
+        Raises:
+            AdmissionRejected: admission has changed what its binding depends on.
+        """
+        try:
+            sent = msgspec.convert(manifest, wire.V1Pod)
+            pod = msgspec.json.decode(answer, type=wire.V1Pod)
+            changes = differences(sent, pod)
+            if not changes and plan.mode == "Pinned":
+                changes = against_pin(sent, pod, member.node, self.state.node_table)
+        except (ValueError, msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            return version_of(answer)  # a later Kubernetes has more than is understood here
+        if not changes:
+            return version_of(answer)
+        # Its labels and its owner may be such that nobody else ever would.
+        made = pod.metadata
+        await self.writes.delete_pod((sent.metadata.namespace, made.name), made.uid)
+        raise AdmissionRejected(Reason.PODS_REFUSED, text_of(member.task, changes))
+
+    async def _existing_pod(
+        self,
+        job: JobFacts,
+        plan: PlanFacts,
+        key: Key,
+        manifest: dict[str, Any],
+        member: Member,
+    ) -> int:
         """Return the version of a pod that a leader before a crash created for this very plan."""
-        pod = msgspec.json.decode(await self.writes.get_pod(key), type=wire.V1Pod)
+        answer = await self.writes.get_pod(key)
+        pod = msgspec.json.decode(answer, type=wire.V1Pod)
         if all(owner.uid != job.uid for owner in pod.metadata.owner_references or ()):
             raise _name_taken("pod", key[1])
         if (pod.metadata.labels or {}).get(names.PLAN_LABEL) != plan.label:
             raise ApiError(409, "Conflict", f"pod {key[1]} of an earlier start still exists")
-        return int(pod.metadata.resource_version)
+        if plan.mode == "Score" or pod.spec.node_name == member.node:
+            manifest["spec"]["nodeName"] = pod.spec.node_name  # it is bound by now
+        return await self._verified(manifest, answer, member, plan)
 
     async def perform(self, job: JobFacts, action: PendingAction, plan: PlanFacts | None) -> None:
         """Do what a recorded phase still asks for."""

@@ -23,6 +23,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.mutations import Mutations
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory, ProgressAccess
+from bireme.kube.pod_comparison import differences
 from bireme.kube.training_jobs import JobFacts, PodShape
 from bireme.tasks import Tasks
 from bireme_operator.events import Events
@@ -66,6 +67,13 @@ class DryRuns:
     def _mutations(self) -> Mutations:
         return self.state.mutations
 
+    def is_answered(self, job: JobFacts) -> bool:
+        """Return whether it is known what the API server makes of the pods of ``job``.
+
+        Until then nobody is stopped for it: its pods may be such as would never be bound.
+        """
+        return not self._mutations.unknown(job, self.clock())
+
     async def learn(self, job: JobFacts) -> None:
         """Learn what the API server makes of the pods of ``job``, as far as it is not known.
 
@@ -100,9 +108,11 @@ class DryRuns:
 
     async def _try(self, job: JobFacts, place: int) -> None:
         try:
-            answer = await self.writes.try_pod(job.key[0], lambda: self._manifest(job, place))
+            manifest = self._manifest(job, place)
+            answer = await self.writes.try_pod(job.key[0], lambda: manifest)
             pod = msgspec.json.decode(answer, type=wire.V1Pod)
-            self._mutations.put(job, place, pod, self.clock())
+            changes = differences(msgspec.convert(manifest, wire.V1Pod), pod)
+            self._mutations.put(job, place, pod, self.clock(), changes)
         except ApiError as error:
             if _UNSUPPORTED in error.message:
                 await self._cannot_tell(job, place, error.message)
@@ -114,11 +124,13 @@ class DryRuns:
             await self._cannot_tell(job, place, f"a pod came back from a dry run with {error}")
             return
         self.state.apply_mutations(job.key[0])
+        self.state.requeue(job.key)  # it may stop others from now on
 
     async def _cannot_tell(self, job: JobFacts, place: int, why: str) -> None:
         self._mutations.put_unchanged(job, place, self.clock())
         # An earlier answer no longer counts, which may have said that admission gates the pods.
         self.state.apply_mutations(job.key[0])
+        self.state.requeue(job.key)
         _log.warning("planned without a dry run", gang=job.key, why=why)
         message = f"planned without a dry run of task {job.tasks[place].name}: {why[:700]}"
         reason = Reason.DRY_RUN_UNSUPPORTED
@@ -130,25 +142,28 @@ class DryRuns:
         roles = {task.name: task.role.value for task in job.tasks}
         member = Member(task.name, "", 0)
         # Without a pin, which is not part of what the pod is planned by.
-        plan = PlanFacts(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,))
+        plan = PlanFacts(
+            *(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,)), queue=job.queue
+        )
         return PodFactory(job, plan, self.progress).manifest(member)
 
     def check(self, job: JobFacts, hold: Hold) -> None:
         """Try the pods of a job that waits, if nothing is known of them yet, or not any more."""
-        # Only a dry run shows that admission no longer gates the pods.
-        is_known_fault = hold.gang.fault is not None and job.gated is None
+        # Only a dry run shows that admission no longer changes the pods.
+        is_known_fault = hold.gang.fault is not None and job.altered is None
         if is_known_fault or job.uid in self._checked:
             return
         if len(self._checks) >= _CHECKS_AT_ONCE:
             return  # the next turn asks again
         if self._mutations.unknown(job, self.clock()):
             self._checked.add(job.uid)
-            self._checks.start(self._check(job))
+            # Most jobs are admitted within a moment, and learn it then. The first in line may have
+            # to stop others, which it may only after the answer.
+            self._checks.start(self._check(job, 0.0 if hold.position == 1 else self.check_seconds))
 
-    async def _check(self, job: JobFacts) -> None:
+    async def _check(self, job: JobFacts, pause_seconds: float) -> None:
         try:
-            # Most jobs are admitted within a moment, and learn it then.
-            await asyncio.sleep(self.check_seconds)
+            await asyncio.sleep(pause_seconds)
             current = self.state.jobs.get(job.key)
             if current is not None and current.phase in ("Pending", "Restarting"):
                 await self._learn_waiting(current)

@@ -114,10 +114,10 @@ class Writes:
         self._dry_run_slots = asyncio.Semaphore(_DRY_RUN_SLOTS)
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
-    async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> int:
-        """Create the pod that ``build`` returns; it is built when its turn has come."""
+    async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> bytes:
+        """Create the pod that ``build`` makes when its turn has come; return the answer."""
         async with self._slots:
-            return version_of(await self._client.create(f"{_core(namespace)}/pods", build()))
+            return await self._client.create(f"{_core(namespace)}/pods", build())
 
     async def try_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> bytes:
         """Return the pod that ``build`` returns as the API server would create it, by dry run."""

@@ -70,15 +70,16 @@ def _always(_: Any) -> Any:
 
 
 def _creating_again(original: Any) -> Any:
-    async def create(self: Writes, namespace: str, build: Callable[[], dict[str, Any]]) -> int:
+    async def create(self: Writes, namespace: str, build: Callable[[], dict[str, Any]]) -> bytes:
         try:
-            written: int = await original(self, namespace, build)
+            written: bytes = await original(self, namespace, build)
         except ApiError as error:
             if error.status:
                 raise
             pod = build()
-            again = {**pod["metadata"], "name": pod["metadata"]["name"] + "-again"}
-            written = await original(self, namespace, lambda: {**pod, "metadata": again})
+            # What was sent, too, or the answer would differ from it.
+            pod["metadata"] = {**pod["metadata"], "name": pod["metadata"]["name"] + "-again"}
+            written = await original(self, namespace, lambda: pod)
         return written
 
     return create

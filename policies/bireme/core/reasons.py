@@ -64,9 +64,10 @@ class Reason(StrEnum):
     """Something of its last run, or of an earlier job of its name, is still ending. Of a PodGroup
     also: its pods are to be stopped, and a PodDisruptionBudget keeps them."""
     PODS_REFUSED = "PodsRefused"
-    """The API server refuses its pods, their Service or its PodGroup as things stand, or something
-    of a stranger has one of their names. It is tried again, ever later; for an hour nobody is
-    stopped for it."""
+    """The API server refuses its pods, their Service or its PodGroup as things stand, or admission
+    makes other pods of them than were sent, or something of a stranger has one of their names. The
+    message has its words, or the field before and after. It is tried again within a minute, and
+    holds no places meanwhile; for an hour nobody is stopped for it."""
     OPERATOR_FAILED = "OperatorFailed"
     """The operator's own code failed on this object; its log has the error. It is tried again,
     ever later, and nothing else stops. Of what holds places, an event alone."""

@@ -654,7 +654,7 @@ class ClusterState:
         job = self.jobs[key]
         class_name = job.priority_class
         priority, missing = self.tenancy.priority(class_name)
-        fault = faults.get(job.uid) or missing or job.gated
+        fault = faults.get(job.uid) or missing or job.altered
         fault = fault or allocations.in_the_way(job, self.groups.get(key), self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
         volumes = self._claims_revision(job)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from bireme.core.gangs import NodeConstraints, Toleration
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
+from bireme.kube.pod_comparison import Difference
 from bireme.kube.pods import spec_of_template
 from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
 
@@ -57,8 +58,17 @@ class Mutations:
             seen.add(shape)
         return places
 
-    def put(self, job: JobFacts, place: int, pod: wire.V1Pod, now: float) -> None:
+    def put(
+        self,
+        job: JobFacts,
+        place: int,
+        pod: wire.V1Pod,
+        now: float,
+        changes: tuple[Difference, ...] = (),
+    ) -> None:
         """Take in ``pod``, what the API server makes of one of the task at ``place`` of ``job``.
+
+        For ``changes`` that it made, such a pod would not be bound as planned.
 
         Raises:
             ValueError: a quantity or an operator in its spec cannot be read.
@@ -67,7 +77,8 @@ class Mutations:
         found = with_spec(written, pod.spec, job.key[0], pod.metadata.labels or {}, template)
         given = written.task.constraints
         constraints = _without_defaults(found.task.constraints, given)
-        found = replace(found, task=replace(found.task, constraints=constraints))
+        task = replace(found.task, constraints=constraints)
+        found = replace(found, task=task, differences=changes)
         if written.priority_class is None:
             # The class is the cluster's default one, which is known without.
             found = replace(found, priority_class=None)
@@ -133,7 +144,7 @@ class Mutations:
 
 
 def _fresh_seconds(known: _Known) -> float:
-    is_refused = known.pods is not None and bool(known.pods.gates)
+    is_refused = known.pods is not None and bool(known.pods.differences)
     return _REFUSED_SECONDS if is_refused else FRESH_SECONDS
 
 

@@ -60,6 +60,7 @@ from bireme.kube.api.training_job import (
     TrainingJobSpec,
 )
 from bireme.kube.plans import PlanFacts, spec_digest
+from bireme.kube.pod_comparison import Difference, text_of
 from bireme.kube.resource_quotas import NO_CHARGES, PodCharges, charges_of
 from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
@@ -296,8 +297,8 @@ class TaskPods:
     rules: tuple[str, ...] = ()
     """Demands on other pods that are not planned, in words: kube-scheduler keeps them."""
     priority_class: str | None = None
-    gates: tuple[str, ...] = ()
-    """Scheduling gates that are not Bireme's; a template's own are left out of its pods."""
+    differences: tuple[Difference, ...] = ()
+    """Changes of admission for which the pods would not be bound as they are planned."""
     charges: PodCharges = NO_CHARGES
     images: tuple[str, ...] = ()
 
@@ -381,16 +382,13 @@ class JobFacts:
         return next((pods.priority_class for pods in self.pods if pods.priority_class), None)
 
     @property
-    def gated(self) -> tuple[Reason, str] | None:
-        """The fault that admission gates its pods, which Bireme could not lift; None without."""
-        found = next(((pods.task.name, pods.gates) for pods in self.pods if pods.gates), None)
-        if found is None:
-            return None
-        return Reason.PODS_REFUSED, (
-            f"admission puts the scheduling gate {', '.join(found[1])} on pods of task {found[0]}, "
-            "so that two controllers would decide when they start; exclude pods with schedulerName "
-            f"{names.SCHEDULER_NAME} from it"
-        )
+    def altered(self) -> tuple[Reason, str] | None:
+        """The fault that admission makes its pods such as cannot be bound as planned, or None."""
+        for pods_of_task in self.pods:
+            if pods_of_task.differences:
+                text = text_of(pods_of_task.task.name, pods_of_task.differences)
+                return Reason.PODS_REFUSED, f"{text}; a dry run asks again every minute"
+        return None
 
     def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":
         """Return the job with its tasks planned as ``pods``, one of each task."""
@@ -820,7 +818,7 @@ def _written(
             f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
             "use Never or OnFailure"
         )
-    return replace(found, priority_class=spec.priority_class_name, gates=())
+    return replace(found, priority_class=spec.priority_class_name)
 
 
 def with_spec(
@@ -850,7 +848,6 @@ def with_spec(
         names_own_labels=pod_rules.names_own_labels(template),
         rules=pod_rules.left_to_scheduler(spec, template),
         priority_class=spec.priority_class_name,
-        gates=pods.other_gates(spec),
         charges=charges_of(spec),
         images=pods.images_of_spec(spec),
     )

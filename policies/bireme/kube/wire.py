@@ -251,9 +251,14 @@ class V1PodResourceClaim(Wire, frozen=True):
     pod_group_resource_claim: str | None = None
 
 
+class V1PodSchedulingGroup(Wire, frozen=True):
+    pod_group_name: str | None = None
+
+
 class V1PodSpec(Wire, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
+    scheduling_group: V1PodSchedulingGroup | None = None
     scheduling_gates: tuple[V1PodSchedulingGate, ...] | None = None
     volumes: tuple[V1Volume, ...] | None = None
     resource_claims: tuple[V1PodResourceClaim, ...] | None = None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 
+import msgspec
 import pytest
 
 from bireme.core.reasons import Reason
@@ -33,16 +34,18 @@ class PodWrites:
         self.names: list[str] = []
         self.open = self.most = 0
 
-    async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> int:
+    async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> bytes:
         number = len(self.names)
-        self.names.append(build()["metadata"]["name"])
+        pod = build()
+        self.names.append(pod["metadata"]["name"])
         self.open += 1
         self.most = max(self.most, self.open)
         await asyncio.sleep(0)
         self.open -= 1
         if number in self.errors:
             raise self.errors[number]
-        return 100 - number
+        meta = {**pod["metadata"], "uid": str(number), "resourceVersion": str(100 - number)}
+        return msgspec.json.encode({**pod, "metadata": meta})
 
 
 async def created(errors: Mapping[int, ApiError]) -> tuple[PodWrites, Exception | None, AsyncMock]:
