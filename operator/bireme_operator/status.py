@@ -58,7 +58,7 @@ class Urgency(IntEnum):
 
 
 _EVENT_FIELDS = ("phase", "reason", "attempt", "observedGeneration", "queue")
-_COUNT_FIELDS = ("tasks", "ready", "placement")
+_COUNT_FIELDS = ("tasks", "ready", "placement", "plan")
 # Reasons whose message has no numbers: it changes when something happened.
 TELLING = (Reason.CLAIM_NOT_READY.value,)
 
@@ -218,7 +218,10 @@ def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
 
 
 def counted(status: Status, job: JobFacts, view: GangView) -> Status:
-    """Return ``status`` with the counts of ``view``, and with a message of the same numbers."""
+    """Return ``status`` with the counts of ``view``, and a message and record of the same numbers.
+
+    The record is that of replicas that have ended well.
+    """
     tasks = _task_counts(job, view)
     ready = sum(task["ready"] + task["succeeded"] for task in tasks)
     counts: Status = {"tasks": tasks, "ready": f"{ready}/{len(view.members)}"}
@@ -227,6 +230,8 @@ def counted(status: Status, job: JobFacts, view: GangView) -> Status:
         counts["message"] = cleaned(starting_message(view) + "".join(remark[1:]))
     elif status.get("reason") == Reason.GANG_RUNNING and status.get("phase") == "Running":
         counts["message"] = cleaned(running_message(view))
+    if "plan" in status and view.ended != view.plan.ended:
+        counts["plan"] = {**status["plan"], "endedReplicas": plans.ended_manifest(view.ended)}
     return {**status, **counts}
 
 

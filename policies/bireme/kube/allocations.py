@@ -11,7 +11,7 @@ places until it is removed, even if a new job has the same name.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,7 +30,7 @@ from bireme.core.running import RunningGang
 from bireme.kube import names, quantities
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.pods import PodFacts
+from bireme.kube.pods import PodFacts, ended_pod
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import LOCAL_VOLUMES
 
@@ -74,6 +74,16 @@ class GangView:
         return all(
             p is not None and (p.is_ready or p.phase == "Succeeded") for _, p in self.members
         )
+
+    @cached_property
+    def ended(self) -> frozenset[tuple[str, int]]:
+        """(task, index) of own replicas that have ended well, recorded or not."""
+        return self.plan.ended | {
+            (member.task, member.index)
+            for member, pod in self.members
+            if not member.uid and pod is not None and pod.phase == "Succeeded"
+            if not pod.is_leaving
+        }
 
     @cached_property
     def is_whole(self) -> bool:
@@ -127,7 +137,7 @@ class GangView:
     @cached_property
     def uids(self) -> frozenset[str]:
         """UIDs of all pods, leftovers too."""
-        there = (pod for _, pod in self.members if pod is not None)
+        there = (pod for _, pod in self.members if pod is not None and not pod.is_record)
         return frozenset(pod.uid for pod in itertools.chain(there, self.leftovers))
 
     @cached_property
@@ -209,10 +219,13 @@ def view_of(
     plan: PlanFacts,
     pods: Iterable[PodFacts],
     disruptions: Mapping[str, str] | None = None,
+    ended: Container[str] = (),
 ) -> GangView:
     """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller.
 
-    ``disruptions`` says by name of pods that are gone what they were deleted for.
+    ``disruptions`` says by name of pods that are gone what they were deleted for. ``ended`` are
+    names of pods of this plan that were seen to have ended well: like replicas that the plan
+    records, they stay ended whatever becomes of their pods.
     """
     if not job_uid:
         # A member whose pod is gone is dropped: its controller creates another pod with another
@@ -226,9 +239,15 @@ def view_of(
     for member in plan.members:
         name = names.pod_name(key[1], member.task, member.index)
         pod = own.get(name)
+        has_ended = name in ended or (member.task, member.index) in plan.ended
         if pod is not None and pod.labels.get(names.PLAN_LABEL) == plan.label:
             del own[name]
-            members.append((member, pod))
+            is_over = has_ended and pod.phase == "Succeeded" and pod.is_leaving
+            members.append((member, replace(pod, is_leaving=False) if is_over else pod))
+        elif has_ended:
+            labels = {names.POD_GROUP_LABEL: key[1], names.TASK_LABEL: member.task}
+            request = plan.requests.get(member.task, ())
+            members.append((member, ended_pod((key[0], name), member.node, request, labels)))
         else:
             members.append((member, None))
             if disruptions and name in disruptions:

@@ -43,7 +43,7 @@ from bireme.kube.api.base import MAX_PLANNED_TASKS
 from bireme.kube.devices import Devices
 from bireme.kube.job_services import JobServices
 from bireme.kube.mutations import Mutations
-from bireme.kube.plans import PlannedGang
+from bireme.kube.plans import PlanFacts, PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pod_rules import PodRules
 from bireme.kube.pods import PodFacts
@@ -305,6 +305,9 @@ class ClusterState:
         # Of the plan that a job follows: what was said of pods that are gone, by their names. A pod
         # may have gone before its job is reconciled, and its last words with it.
         self._disruptions: dict[Key, dict[str, str]] = {}
+        # UID of the job and label of the plan, by name, of pods that were seen to have ended well.
+        # A pod may go before the record of its end is written, which follows from here until then.
+        self._ended: dict[Key, dict[str, tuple[str, str]]] = {}
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
@@ -427,6 +430,7 @@ class ClusterState:
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
         self._members_of.setdefault(group, {})[key] = None
         self._disruptions.get(group, {}).pop(key[1], None)
+        self._note_end(group, facts)
         self._touch(group)
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._put_task(key, pod, facts)
@@ -446,6 +450,32 @@ class ClusterState:
         else:
             self.volumes.delete_pod(key)
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
+
+    def _note_end(self, group: Key, facts: PodFacts) -> None:
+        """Remember a replica that has ended well by itself: one that was deleted is a loss."""
+        of = facts.job_uid, facts.labels.get(names.PLAN_LABEL, "")
+        ended = self._ended.get(group, {})
+        if ended.get(facts.key[1], of) != of or facts.phase != "Succeeded":
+            ended.pop(facts.key[1], None)
+        elif all(of) and not facts.is_leaving:
+            self._ended.setdefault(group, {})[facts.key[1]] = of
+
+    def _forget_ends(self, group: Key) -> None:
+        """Drop what is remembered of ended replicas that neither exist nor are planned."""
+        if (ended := self._ended.get(group)) is None:
+            return
+        planned = self._job_plans.get(group)
+        current = (planned.uid, planned.plan.label) if planned is not None else ("", "")
+        for name in [n for n, of in ended.items() if of != current]:
+            if (group[0], name) not in self.members:
+                del ended[name]
+        if not ended:
+            del self._ended[group]
+
+    def _ended_of(self, key: Key, job_uid: str, plan: PlanFacts) -> frozenset[str]:
+        """Return the names of the pods of a job's ``plan`` that were seen to have ended well."""
+        ended = self._ended.get(key, {})
+        return frozenset(name for name, of in ended.items() if of == (job_uid, plan.label))
 
     def _put_task(self, key: Key, pod: wire.V1Pod, facts: PodFacts) -> None:
         try:
@@ -478,6 +508,7 @@ class ClusterState:
         self._members_of[group].pop(key, None)
         if not self._members_of[group]:
             del self._members_of[group]
+        self._forget_ends(group)
         self._touch(group)
 
     def put_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
@@ -590,7 +621,9 @@ class ClusterState:
         if before is None or planned is None or before.plan is not planned.plan:
             self._views.pop(key, None)
             self._assumed_views.pop(key, None)
-            self._disruptions.pop(key, None)
+            if before is None or planned is None or not planned.plan.only_adds_ends(before.plan):
+                self._disruptions.pop(key, None)
+            self._forget_ends(key)
             self._plan_changed(key)
         self.requeue(key)
 
@@ -628,7 +661,9 @@ class ClusterState:
         if view is None and planned is not None:
             disruptions = self._disruptions.get(key)
             found = self.members_of(key)
-            view = allocations.view_of(key, planned.job_uid, planned.plan, found, disruptions)
+            uid, plan = planned.job_uid, planned.plan
+            ended = self._ended_of(key, uid, plan)
+            view = allocations.view_of(key, uid, plan, found, disruptions, ended)
             self._views[key] = view
         return view
 
@@ -922,7 +957,9 @@ class ClusterState:
         known = self._assumed_views.get(key)
         if known is None or known[0] is not assumed:
             # Its pods appear while it is written: what is bound holds its room as a pod.
-            view = allocations.view_of(key, assumed.job_uid, assumed.plan, self.members_of(key))
+            uid, plan = assumed.job_uid, assumed.plan
+            found, ended = self.members_of(key), self._ended_of(key, uid, plan)
+            view = allocations.view_of(key, uid, plan, found, ended=ended)
             known = self._assumed_views[key] = (assumed, view)
         return known[1]
 

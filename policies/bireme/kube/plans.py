@@ -10,12 +10,13 @@ import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
+from pydantic import TypeAdapter
 
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
@@ -59,11 +60,17 @@ class PlanFacts:
     """The queue it was admitted in."""
     is_opportunistic: bool = False
     """It was admitted to places reserved for another gang, and yields them to it."""
+    ended: frozenset[tuple[str, int]] = frozenset()
+    """(task, replica index) of own replicas that are recorded as ended well."""
 
     @property
     def label(self) -> str:
         """Value of the plan label on pods created from this plan."""
         return f"{self.epoch}.{self.attempt}"
+
+    def only_adds_ends(self, before: "PlanFacts") -> bool:
+        """Return whether it differs from an earlier plan in its record of ends alone."""
+        return replace(before, ended=self.ended) == self
 
     @cached_property
     def node_by_index(self) -> dict[tuple[str, int], str]:
@@ -144,7 +151,14 @@ def from_model(plan: Plan) -> PlanFacts:
         resized=plan.resized_time.timestamp() if plan.resized_time else -math.inf,
         queue=plan.queue,
         is_opportunistic=bool(plan.opportunistic),
+        ended=_ended(plan.ended_replicas),
     )
+
+
+def _ended(record: Iterable[plan_api.EndedReplicas] | None) -> frozenset[tuple[str, int]]:
+    """Return what a record of ended replicas says; at most as many as a gang may have."""
+    every = ((part.task, index) for part in record or () for index in plan_api.expand(part.indices))
+    return frozenset(itertools.islice(every, MAX_REPLICAS))
 
 
 class HasPlan(Protocol):
@@ -165,12 +179,29 @@ def read(status: Mapping[str, Any], before: HasPlan | None = None) -> PlanFacts 
     raw = status.get("plan")
     if raw is None:
         return None
-    if before is not None and before.status.get("plan") == raw:
+    old = before.status.get("plan") if before is not None else None
+    if before is not None and old == raw:
         return before.plan
     try:
+        if (
+            before is not None
+            and before.plan is not None
+            and _without_ends(old) == _without_ends(raw)
+        ):
+            record = _RECORD.validate_python(raw.get("endedReplicas"))
+            return replace(before.plan, ended=_ended(record))
         return from_model(Plan.model_validate(raw, extra="ignore"))
     except ValueError:
         return None  # the gang is planned anew
+
+
+_RECORD: Final = TypeAdapter(tuple[plan_api.EndedReplicas, ...] | None)
+
+
+def _without_ends(raw: object) -> object:
+    if not isinstance(raw, Mapping):
+        return None
+    return {name: value for name, value in raw.items() if name != "endedReplicas"}
 
 
 def make_plan(
@@ -238,6 +269,8 @@ def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float)
             room[place] -= 1
             stay.add(member)
     kept = tuple(member for member in plan.members if member in stay)
+    # A replica that is added has not ended, whatever had its index before.
+    still = {(member.task, member.index) for member in kept}
     unused = {task: _unused_indices(plan, task) for task in plan.replicas}
     # Smallest indices in the order of the placement: neighbours in the cluster get near indices.
     added = [
@@ -245,7 +278,8 @@ def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float)
         for (task, node), more in room.items()
         for _ in range(more)
     ]
-    return replace(plan, members=(*kept, *added), resized=float(int(now)))
+    members = (*kept, *added)
+    return replace(plan, members=members, resized=float(int(now)), ended=plan.ended & still)
 
 
 def _unused_indices(plan: PlanFacts, task: str) -> Iterator[int]:
@@ -256,7 +290,29 @@ def _unused_indices(plan: PlanFacts, task: str) -> Iterator[int]:
 def given_up(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
     """Return ``plan`` without the ``lost`` members."""
     kept = tuple(member for member in plan.members if member not in lost)
-    return replace(plan, members=kept, resized=float(int(now)))
+    still = {(member.task, member.index) for member in kept}
+    return replace(plan, members=kept, resized=float(int(now)), ended=plan.ended & still)
+
+
+def ended_manifest(ended: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Return ``status.plan.endedReplicas`` for (task, replica index) in any order."""
+    by_task: dict[str, list[int]] = {}
+    for task, index in ended:
+        by_task.setdefault(task, []).append(index)
+    return [
+        {"task": task, "indices": text}
+        for task, indices in sorted(by_task.items())
+        for text in _texts(plan_api.compress(indices))
+    ]
+
+
+def _texts(ranges: str) -> Iterator[str]:
+    """Yield a text of ranges in parts that a field of the API can hold."""
+    while len(ranges) > plan_api.MAX_RANGES:
+        head, _, _ = ranges[: plan_api.MAX_RANGES + 1].rpartition(",")
+        yield head
+        ranges = ranges[len(head) + 1 :]
+    yield ranges
 
 
 def to_manifest(plan: PlanFacts) -> dict[str, Any]:
@@ -287,6 +343,8 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         manifest["resizedTime"] = quantities.format_timestamp(plan.resized)
     if plan.is_opportunistic:
         manifest["opportunistic"] = True
+    if plan.ended:
+        manifest["endedReplicas"] = ended_manifest(plan.ended)
     return manifest
 
 

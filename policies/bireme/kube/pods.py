@@ -103,6 +103,8 @@ class PodFacts:
     gated_since: float = 0.0
     """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
     has_finalizers: bool = False
+    is_record: bool = False
+    """Its object is gone: it ended well before, and is known from a record alone."""
     unready_since: float = 0.0
     """Since when a pod that has not ended is not ready, POSIX seconds; 0 if it is, or unknown."""
 
@@ -125,6 +127,28 @@ class PodFacts:
     def is_only_kept(self) -> bool:
         """True if it has ended, is deleted, and stays only because of a finalizer."""
         return self.is_terminal and self.is_leaving and self.has_finalizers
+
+
+def ended_pod(key: Key, node: str, request: Request, labels: dict[str, str]) -> PodFacts:
+    """Return the facts of a pod that ended well, of which only a record is left."""
+    return PodFacts(
+        key=key,
+        uid="",
+        node=node,
+        phase="Succeeded",
+        request=request,
+        labels=labels,
+        owner_uids=frozenset(),
+        job_uid="",
+        is_gated=False,
+        is_ready=False,
+        is_leaving=False,
+        is_disrupted=False,
+        is_rejected=False,
+        disruption="",
+        failure="",
+        is_record=True,
+    )
 
 
 def from_manifest(pod: wire.V1Pod) -> PodFacts:

@@ -163,3 +163,31 @@ def test_the_view_follows_whose_gang_it_is() -> None:
 def test_names_of_pods_stay_the_same_over_restarts() -> None:
     assert names.pod_name("job", "worker", 12) == "job-worker-12"
     assert quantities.parse_timestamp(quantities.format_timestamp(CREATED)) == CREATED
+
+
+def test_a_replica_recorded_as_ended_is_no_loss_when_its_pod_is_gone() -> None:
+    first, *others = running(JOB, PLAN)
+    recorded = replace(PLAN, ended=frozenset({("ps", 0)}))
+    view = a_view(JOB, recorded, others)
+    assert (view.missing, view.unbound, view.leftovers) == ((), (), ())
+    assert view.is_ready
+    assert view.count("ps")["succeeded"] == 1
+    assert view.demand["pods"] == 3, "it holds nothing"
+    assert "ps" not in view.places
+    assert first.uid not in view.uids
+    assert len(view.uids) == 3
+    assert view.ended == {("ps", 0)}
+
+
+def test_a_replica_that_was_seen_to_end_is_no_loss_before_its_record_is_written() -> None:
+    pods_there = running(JOB, PLAN)
+    name = names.pod_name(JOB.key[1], "ps", 0)
+    gone = allocations.view_of(JOB.key, JOB.uid, PLAN, pods_there[1:], ended={name})
+    assert gone.missing == ()
+    assert gone.ended == {("ps", 0)}, "what is to be recorded"
+    going = replace(pods_there[0], phase="Succeeded", is_leaving=True)
+    kept = allocations.view_of(JOB.key, JOB.uid, PLAN, [going, *pods_there[1:]], ended={name})
+    assert kept.ended == {("ps", 0)}
+    assert kept.is_ready
+    deleted = allocations.view_of(JOB.key, JOB.uid, PLAN, [going, *pods_there[1:]])
+    assert deleted.ended == frozenset(), "one that was deleted first did not end by itself"

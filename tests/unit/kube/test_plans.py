@@ -1,5 +1,6 @@
 """The published plan: what is written is what is read, whatever was planned."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from bireme.kube import plans
 from bireme.kube.api.plan import Plan
 from bireme.kube.plans import Member, PlanFacts
 from bireme.testing import a_gang, a_node, a_task
+from tests.support.objects.facts import a_job, a_plan, with_plan
+from tests.support.scenario import manifests
 from tests.support.scenario.manifests import GPU
 
 AMOUNTS = st.one_of(st.integers(1, 10**6), st.sampled_from((2**40, 2**46, 2**53, 10**15 + 1)))
@@ -177,3 +180,43 @@ def test_a_digest_depends_on_the_content_not_on_the_order_of_keys() -> None:
     other = [{**one[0], "replicas": 2}]
     assert plans.spec_digest(one) == plans.spec_digest(same)
     assert len({plans.spec_digest(x) for x in (one, other, [], [one[0], one[0]])}) == 4
+
+
+def test_ended_replicas_are_recorded_in_ranges_and_read_back() -> None:
+    plan = replace(
+        a_plan(a_job(manifests.task("worker", 10_000))),
+        ended=frozenset(("worker", i) for i in range(9999)),
+    )
+    manifest = plans.to_manifest(plan)
+    assert manifest["endedReplicas"] == [{"task": "worker", "indices": "0-9998"}]
+    assert plans.read({"plan": manifest}) == plan
+
+
+def test_a_record_of_every_other_replica_is_split_and_stays_small() -> None:
+    ended = frozenset(("worker", i) for i in range(0, 10_000, 2))
+    manifest = plans.to_manifest(
+        replace(a_plan(a_job(manifests.task("worker", 10_000))), ended=ended)
+    )
+    record = manifest["endedReplicas"]
+    assert max(len(part["indices"]) for part in record) <= 8192
+    assert len(json.dumps(record)) < 32_000
+    read = plans.read({"plan": manifest})
+    assert read is not None
+    assert read.ended == ended
+
+
+def test_a_record_that_grew_is_read_without_reading_its_plan_again() -> None:
+    job = a_job(manifests.task("worker", 3))
+    before = with_plan(job, a_plan(job))
+    raw = {**before.status["plan"], "endedReplicas": [{"task": "worker", "indices": "1"}]}
+    read = plans.read({"plan": raw}, before)
+    assert read is not None
+    assert before.plan is not None
+    assert read.ended == {("worker", 1)}
+    assert read.members is before.plan.members
+
+
+def test_a_replica_that_is_given_up_is_no_longer_recorded() -> None:
+    plan = replace(a_plan(a_job(manifests.task("worker", 3))), ended=frozenset({("worker", 1)}))
+    smaller = plans.given_up(plan, [plan.members[1]], 0.0)
+    assert smaller.ended == frozenset()

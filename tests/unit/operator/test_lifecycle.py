@@ -1,5 +1,6 @@
 """Phase changes of a TrainingJob: every branch, and the one that wins when several apply."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from bireme.kube import quantities
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
+from bireme_operator import lifecycle
 from bireme_operator.lifecycle import Transition, transition
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
 from tests.support.scenario.manifests import task
@@ -248,3 +250,22 @@ def test_a_pod_without_a_pin_may_get_to_another_node_than_the_planned_one(
         plan = a_plan(job, mode=mode)
         view = a_view(job, plan, [a_pod(job, plan, m, "Pending", node="") for m in plan.members])
         assert (transition(job, view, at) is not None) is moves
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Running"])
+@pytest.mark.parametrize("trouble", ["lost", "unusable", "taken", "emptying"])
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_the_node_of_a_replica_that_has_ended_and_is_gone_matters_no_more(
+    phase: str, trouble: str, is_elastic: bool
+) -> None:
+    bounds = {"minReplicas": 1, "maxReplicas": 3} if is_elastic else {}
+    job = a_job(task("worker", 2, **bounds), status={"phase": phase})
+    plan = replace(a_plan(job, ("n0", "n1")), ended=frozenset({("worker", 1)}))
+    there = running(job, plan)[:1]
+    view, at = a_view(job, plan, there), situation(after=1e4, **{trouble: "n1"})
+    expected = ("Running", Reason.GANG_RUNNING) if phase == "Starting" else None
+    assert moved(job, lifecycle.going_on(job, view, at), at) == expected
+    assert not lifecycle.pending_action(job, view, there, at.now, at.lost_node)
+    assert lifecycle.lost(job, view, at) == {}
+    over = a_view(job, plan, running(job, plan, worker_0="Succeeded")[:1])
+    assert moved(job, over, at) == ("Succeeded", Reason.SUCCEEDED)

@@ -24,6 +24,9 @@ from bireme.kube.api.base import (
     keyed_by,
 )
 
+MAX_RANGES: Final = 8192
+"""Characters of one text of replica indices."""
+
 
 class PlannedTask(ApiModel):
     """A task as it was planned."""
@@ -41,12 +44,22 @@ class NodePlacement(ApiModel):
 
     node: DnsSubdomain
     task: LabelValue
-    indices: str | None = Field(default=None, max_length=8192, pattern="^[0-9]+([-,][0-9]+)*$")
+    indices: str | None = Field(
+        default=None, max_length=MAX_RANGES, pattern="^[0-9]+([-,][0-9]+)*$"
+    )
     """Replica indices such as 0-3,7, for pods that Bireme creates."""
     pods: tuple[Annotated[str, Field(max_length=64)], ...] | None = Field(
         default=None, max_length=1024
     )
     """UIDs, for pods of other controllers."""
+
+
+class EndedReplicas(ApiModel):
+    """Replicas of one task that have ended well: nothing is lost when their pods are deleted."""
+
+    task: LabelValue
+    indices: str = Field(max_length=MAX_RANGES, pattern="^[0-9]+([-,][0-9]+)*$")
+    """Replica indices such as 0-3,7."""
 
 
 class Plan(ApiModel):
@@ -71,6 +84,11 @@ class Plan(ApiModel):
         default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=keyed_by("name")
     )
     placements: tuple[NodePlacement, ...] = Field(default=(), max_length=MAX_REPLICAS)
+    ended_replicas: tuple[EndedReplicas, ...] | None = Field(
+        default=None, max_length=8 * MAX_PLANNED_TASKS
+    )
+    """The replicas of a TrainingJob that have ended well, written in the write that notices them. A
+    task of which every other replica has ended has several entries."""
 
 
 # Replica indices are written as ranges, ``(0, 1, 2, 3, 7)`` as ``"0-3,7"``, which keeps the plan of
