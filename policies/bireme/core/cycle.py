@@ -19,6 +19,7 @@ from bireme.core.gangs import Gang, Key
 from bireme.core.guardrails import CheckedPlacer
 from bireme.core.maintenance import Maintenance
 from bireme.core.moves import moves
+from bireme.core.overdue import OverdueLine
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Placer, Policy, Ranked, TotalOrder, can_move
@@ -90,9 +91,10 @@ def _decide(
     sound = [gang.in_line(now) for gang in waiting if gang.uid not in faulty_uids]
 
     # 2. Order the rest by the policy. First go the gangs that lost a node, then those past their
-    #    wait bound.
+    #    wait bound, as far as these hold no more than their share.
     ranked = deciders.order(sound, snapshot)
-    urgent = _urgent(ranked, snapshot)
+    overdue = OverdueLine(snapshot, [g for g in waiting if g.uid not in faulty_uids], queues)
+    urgent = _urgent(ranked, overdue)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
     others = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
 
@@ -113,7 +115,7 @@ def _decide(
     #    go before queues that borrow, which depends on what was admitted before.
     scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
     admission = AdmissionPass(
-        snapshot, deciders, order, queues, explain, wanted, urgent_uids, scale_up
+        snapshot, deciders, order, queues, explain, wanted, urgent_uids, overdue, scale_up
     )
     actions: list[Action] = []
     unreached = {gang.uid: gang for gang in sound}
@@ -138,7 +140,9 @@ def _decide(
         actions.extend(moves(snapshot, deciders, order, admission.ledger, changing, explain))
 
     # 9. Ask node pools for the nodes of gangs that only lack room.
-    decision = Decision((*actions, *faulty), unreached=tuple(unreached.values()))
+    decision = Decision(
+        (*actions, *faulty), unreached=tuple(unreached.values()), overdue=overdue.waiting
+    )
     if scale_up is None:
         return decision
     blocked = admission.blocked.gang if admission.blocked is not None else None
@@ -166,7 +170,8 @@ class AdmissionPass:
     Attributes:
         wanted: The sizer's sizes by uid and task name. A gang left out starts as asked or at its
             minimum, and grows towards its maximum when no gang waits.
-        urgent: Uids of gangs that lost a node or are past their wait bound.
+        urgent: Uids of gangs that lost a node, and of those in the line past their wait bound.
+        overdue: That line.
         scale_up: The node pools that may grow; None without any.
         short: Gangs that only lack room, at the size they asked for last.
         position: Gangs held so far; configuration faults do not count.
@@ -182,6 +187,7 @@ class AdmissionPass:
     explain: bool
     wanted: Mapping[str, Mapping[str, int]]
     urgent: frozenset[str]
+    overdue: OverdueLine
     scale_up: ScaleUp | None = None
     short: list[Gang] = field(default_factory=list)
     ledger: CapacityLedger = field(init=False)
@@ -209,7 +215,13 @@ class AdmissionPass:
         )
         self.quotas = QuotaLedger(snapshot.quotas)
         self.preemptor = Preemptor(
-            snapshot, self.placer, self.queues, self.order, self.ledger, self.wanted
+            snapshot,
+            self.placer,
+            self.queues,
+            self.order,
+            self.ledger,
+            self.wanted,
+            self.overdue,
         )
 
     def visit(self, entry: Ranked) -> list[Action]:
@@ -641,9 +653,9 @@ def _never_fits_together(
     return (Reason.NEVER_FITS, f"minResources {why}") if why else None
 
 
-def _urgent(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
-    """Return gangs that lost a node, then those past their wait bound, most overdue first."""
-    keyed = [(e.gang.displaced, snapshot.overdue_seconds(e.gang), e) for e in ranked]
+def _urgent(ranked: Sequence[Ranked], overdue: OverdueLine) -> list[Ranked]:
+    """Return gangs that lost a node, then the line past the wait bound, most overdue first."""
+    keyed = [(e.gang.displaced, overdue.seconds(e.gang), e) for e in ranked]
     urgent = [key for key in keyed if key[0] or key[1] > 0]
     # The hole that a lost node leaves is its gang's own, so such gangs go first.
     urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))

@@ -166,6 +166,8 @@ class Decision:
     """Names of nodes that waiting gangs count on and that should stay, where pools may change."""
     unreached: tuple[Gang, ...] = ()
     """Waiting gangs on which the cycle had no time to decide; they keep their last verdict."""
+    overdue: frozenset[str] = frozenset()
+    """Uids of the waiting gangs that went before others because they are past their wait bound."""
 
     @property
     def overruled(self) -> str:

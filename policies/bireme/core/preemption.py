@@ -29,6 +29,7 @@ import numpy as np
 
 from bireme.core.elastic import smaller
 from bireme.core.gangs import Gang
+from bireme.core.overdue import OverdueLine
 from bireme.core.placement import FreeCapacity, Placement, pods_at, usage_of
 from bireme.core.pod_rules import NOBODY, Occupants
 from bireme.core.policy import CanaryClaim, Placer, Ranked, TotalOrder
@@ -133,6 +134,7 @@ class Preemptor:
 
     Attributes:
         wanted: The sizer's sizes by uid and task name.
+        overdue: The line of gangs past their wait bound.
         chosen: Uids of gangs that make room in this cycle; each does so once.
     """
 
@@ -142,6 +144,7 @@ class Preemptor:
     order: TotalOrder
     ledger: CapacityLedger
     wanted: Mapping[str, Mapping[str, int]]
+    overdue: OverdueLine
     chosen: set[str] = field(default_factory=set)
     _too_large: set[object] = field(default_factory=set)
     """Shape and queue of gangs that do not fit even when the leaving gangs have left."""
@@ -150,7 +153,7 @@ class Preemptor:
 
     @cached_property
     def _candidates(self) -> "Candidates":
-        return Candidates(self.snapshot, self.order, self.wanted)
+        return Candidates(self.snapshot, self.order, self.wanted, self.overdue)
 
     @cached_property
     def _has_elastic(self) -> bool:
@@ -223,7 +226,7 @@ class Preemptor:
         table = self.snapshot.running_table
         if not self._may_be_owed(entry):
             return np.zeros(len(table.gangs), dtype=np.bool_)
-        reach, overdue = self._reach(entry), _overdue_at_start(self.snapshot)
+        reach, overdue = self._reach(entry), self.overdue.seconds_at_start
         places, priorities = _places_and_priorities(table, self.order)
         comes_after = reach.comes_before(places, overdue)
         if reach.overdue <= 0:
@@ -285,7 +288,7 @@ class Preemptor:
         return _Reach(priority, stop_priority, place, late, overrides, entry.canary_claim)
 
     def _overdue_seconds(self, gang: Gang) -> float:
-        return math.inf if gang.displaced else self.snapshot.overdue_seconds(gang)
+        return math.inf if gang.displaced else self.overdue.seconds(gang)
 
     def _least(
         self, gang: Gang, reach: _Reach, yielding: BoolArray
@@ -557,8 +560,8 @@ class Candidates:
             the gangs that come after.
         priority: The preemption priority of its gang; infinite where the orderer gives none.
         place: The place of its gang in the order.
-        overdue: Seconds its gang was past its wait bound when it started, and would be again if
-            it were stopped.
+        overdue: Seconds its gang was past its wait bound when it started, if it is in the line of
+            such gangs; else 0.
         rows, usage: Freed by all of them, shapes (entries,) and (entries, resources).
         owner: The candidate of each entry, ascending, shape (entries,).
         is_of_chosen: True for all candidates of gangs that make room, shape (candidates,).
@@ -569,6 +572,7 @@ class Candidates:
         snapshot: ClusterSnapshot,
         order: TotalOrder,
         wanted: Mapping[str, Mapping[str, int]],
+        overdue: OverdueLine,
     ) -> None:
         self._axis = snapshot.nodes.axis
         self._table = table = snapshot.running_table
@@ -593,7 +597,7 @@ class Candidates:
         self.kind: IntArray = kind[turn]
         self.priority: FloatArray = priorities[self._gangs]
         self.place: IntArray = places[self._gangs]
-        self.overdue: FloatArray = _overdue_at_start(snapshot)[self._gangs]
+        self.overdue: FloatArray = overdue.seconds_at_start[self._gangs]
         index = np.argsort(turn)
         own = index[len(plain) :].tolist()
         self._made = {at: candidate for at, (_, candidate) in zip(own, made, strict=True)}
@@ -709,13 +713,6 @@ def _places_and_priorities(table: RunningTable, order: TotalOrder) -> tuple[IntA
     given = (entry.preemption_priority for _, entry in found)
     priorities[staying] = [math.inf if priority is None else priority for priority in given]
     return places, priorities
-
-
-def _overdue_at_start(snapshot: ClusterSnapshot) -> FloatArray:
-    table = snapshot.running_table
-    bounds = [snapshot.overdue_after_seconds(held.gang) for held in table.gangs]
-    late = np.maximum(0.0, table.started - table.arrived - np.array(bounds, dtype=np.float64))
-    return np.where(table.is_leaving, 0.0, late)
 
 
 def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:

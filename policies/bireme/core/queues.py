@@ -68,14 +68,14 @@ def overdue_after_seconds(
 ) -> float:
     """Return after how long a wait ``gang`` goes before all others.
 
-    That is the wait bound of its queue. Of a gang that has run before, at least as many times its
-    run time as the settings say: long gangs that are stopped for short ones, as most orders have
-    it, would else go before all short ones after a day in all, and make these wait for a day too.
+    That is the wait bound of its queue, but at least as many times its run time as the settings
+    say: what it has run so far or is estimated to run, whichever is longer. Long gangs that come
+    after short ones, or are stopped for them, would else go before all short ones after a day in
+    all, and make these wait for a day too.
     """
     bound_seconds = wait_bound_seconds(gang.queue, queues, settings)
-    if not gang.attained_seconds:
-        return bound_seconds
-    return max(bound_seconds, settings.wait_bound_run_factor * gang.attained_seconds)
+    run_seconds = max(gang.attained_seconds, gang.estimated_seconds or 0.0)
+    return max(bound_seconds, settings.wait_bound_run_factor * run_seconds)
 
 
 def max_min_runtime_seconds(

@@ -68,9 +68,14 @@ class SchedulingSettings:
     """After this wait a gang goes before all others; a Queue may set its own."""
 
     wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
-    """A gang that has run before is past its wait bound only when it has also waited for so many
-    times as long as it has run: long ones that were stopped would else go before all short ones.
-    0: the bound alone counts."""
+    """A gang is past its wait bound only when it has also waited for so many times as long as it
+    has run, or is expected to run by its estimate, whichever is longer: long ones would else go
+    before all short ones. 0: the bound alone counts."""
+
+    overdue_share: Annotated[float, Within(0, 1)] = 0.25
+    """Gangs past their wait bound go before all others as long as together they hold or ask for
+    this share at most of the nodes they may use, and of each limit of their queues: those that
+    passed it first, and the first whatever its size. 0: one at a time. 1: all of them."""
 
     preemption: bool = True
     """Running gangs may be stopped for those that come before them."""

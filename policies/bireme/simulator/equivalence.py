@@ -122,7 +122,10 @@ class WaitingGangs:
         depths: Mapping[Hashable, int],
         is_overdue: Callable[[Gang], bool],
     ) -> list[Hashable]:
-        """Return the classes of which ``decision`` saw neither all nor one that is held."""
+        """Return the classes of which ``decision`` saw neither all nor one that is held.
+
+        Nor one outside the line of overdue gangs, whose room those behind it might take.
+        """
         # For those behind a gang for which others make room, or nodes are asked for, the same may
         # be done. One that is less overdue than a blocked gang may start in places kept for that,
         # though one that is more overdue may not.
@@ -131,6 +134,7 @@ class WaitingGangs:
             for hold in decision.held
             if hold.reason not in _ROOM_IS_MADE
             and not (hold.reason is Reason.WAITING_BEHIND and is_overdue(hold.gang))
+            and hold.gang.uid not in decision.overdue
         }
         depth_of = {key: depths.get(key, FIRST_DEPTH) for key in self._classes}
         return [

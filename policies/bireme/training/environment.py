@@ -31,8 +31,10 @@ from bireme.core.cycle import run_cycle
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
+from bireme.core.overdue import OverdueLine
 from bireme.core.placement import usage_of
 from bireme.core.policy import Placer, Policy, Ranked
+from bireme.core.queue_tree import QueueTree
 from bireme.core.resources import ResourceAxis
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -100,7 +102,9 @@ class _TurnBasedSimulation:
             waiting = self.state.waiting.all_gangs()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
             # The cycle takes these first whatever the order, so the agent cannot choose them.
-            self._choose([g for g in self.candidates if g.displaced or now.overdue_seconds(g) > 0])
+            queues = QueueTree(now.queues, now.queue_usage, now.total)
+            overdue = OverdueLine(now, self.candidates, queues).waiting
+            self._choose([g for g in self.candidates if g.displaced or g.uid in overdue])
 
     def _choose(self, gangs: Sequence[Gang]) -> None:
         if not gangs:

@@ -5,7 +5,7 @@ I5 nothing kept in vain; I8 (equal snapshots, equal decisions) is checked by the
 the core is used: all it computes is computed here a second time, from the documents.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -40,6 +40,33 @@ class DecisionCase:
     def overdue_seconds(self, name: str) -> float:
         """Return how far a job is past its wait bound; of one with places, when it started."""
         return max(0.0, self.waited_seconds(name) - self._overdue_after_seconds(name))
+
+    def late_in_line(self, name: str) -> float:
+        """Return how far a job of the line is past its bound; 0 for one that is not in the line.
+
+        Of jobs with places, only the one that passed its bound before all others is in it for sure.
+        """
+        in_line = {move["job"] for move in self.moves if move.get("overdue")}
+        first = self.first_past_its_bound()
+        is_in_line = name in in_line if self.job(name)["phase"] == "waiting" else name == first
+        return self.overdue_seconds(name) if is_in_line else 0.0
+
+    def first_past_its_bound(self, beside: Container[str] = ()) -> str:
+        """Return the job that passed its bound first, whether it waits or runs; "" for none."""
+        due = [
+            ((self.now if job["phase"] == "waiting" else job["started"]) - late, name)
+            for name, job in self.seen["job"].items()
+            if name not in beside and job["phase"] != "leaving" and not self._is_lost(job)
+            if (late := self.overdue_seconds(name)) > 0
+        ]
+        return min(due, default=(0.0, ""))[1]
+
+    def _is_lost(self, job: Thing) -> bool:
+        """A waiting job that lost a node goes before the line; one with no place holds nothing."""
+        if job["phase"] == "waiting":
+            return bool(job["displaced"])
+        nodes = {node for spread in job["places"].values() for node in spread}
+        return not nodes & self.seen["node"].keys()
 
     def waited_seconds(self, name: str) -> float:
         """Return how long a job has waited, over all its times in the queue."""
@@ -127,9 +154,9 @@ class DecisionCase:
         return self.seen["queue"].get(self.job(name)["queue"], {"priority": 50, "bound": None})
 
     def _overdue_after_seconds(self, name: str) -> float:
-        """The bound; of a job that has run, at least a multiple of what it had run before."""
-        ran = float(self.job(name)["ran"])
-        return max(self._bound_seconds(name), self.settings.wait_bound_run_factor * ran)
+        """The bound, but at least a multiple of what a job had run before, and of its estimate."""
+        run = max(float(self.job(name)["ran"]), self.job(name)["estimate"] or 0.0)
+        return max(self._bound_seconds(name), self.settings.wait_bound_run_factor * run)
 
     def _bound_seconds(self, name: str) -> float:
         return float(self._queue_of(name)["bound"] or self.settings.wait_bound_seconds)
@@ -282,11 +309,11 @@ def only_the_lower_make_room(case: DecisionCase) -> Iterator[str]:
 
 
 def _ranks_above(case: DecisionCase, name: str, other: str) -> bool:
-    late = case.overdue_seconds(other)
+    late = case.late_in_line(other)
     return (
         case.stop_claim(name) > case.claim(other)
         and case.rank(name) < case.rank(other)
-        and (case.job(name)["displaced"] or late <= case.overdue_seconds(name))
+        and (case.job(name)["displaced"] or late <= case.late_in_line(name))
     )
 
 
@@ -295,9 +322,9 @@ def _yields(case: DecisionCase, other: str, name: str) -> bool:
     job, waiting = case.job(other), case.job(name)
     if not job["yields"]:
         return False
-    late = case.overdue_seconds(other)
-    if waiting["displaced"] or case.overdue_seconds(name) > 0:
-        return waiting["displaced"] or late < case.overdue_seconds(name)
+    late = case.late_in_line(other)
+    if waiting["displaced"] or case.late_in_line(name) > 0:
+        return waiting["displaced"] or late < case.late_in_line(name)
     came = waiting["queued"] - waiting["waited"]
     has_passed = job["started"] >= came and case.claim(other) <= case.claim(name)
     return late == 0 and (has_passed or case.rank(name) < case.rank(other))
@@ -497,14 +524,14 @@ def the_first_in_line_starts_if_it_can(case: DecisionCase) -> Iterator[str]:
 
 
 def turns_come_in_order(case: DecisionCase) -> Iterator[str]:
-    """I4: lost nodes first, then the longest overdue, then the combined priority."""
+    """I4: lost nodes first, then the line of the overdue, then the combined priority."""
     turns = [
         move["job"]
         for move in case.of("start", "hold")
         if not case.queue_fault(case.job(move["job"])["queue"])
     ]
-    hurried = [n for n in turns if case.job(n)["displaced"] or case.overdue_seconds(n) > 0]
-    hurried.sort(key=lambda n: (not case.job(n)["displaced"], -case.overdue_seconds(n), n))
+    hurried = [n for n in turns if case.job(n)["displaced"] or case.late_in_line(n) > 0]
+    hurried.sort(key=lambda n: (not case.job(n)["displaced"], -case.late_in_line(n), n))
     if turns[: len(hurried)] != hurried:
         yield f"{turns} have their turns, and {hurried} go before all others"
     queues = case.seen["queue"].values()
@@ -513,6 +540,26 @@ def turns_come_in_order(case: DecisionCase) -> Iterator[str]:
     is_plain = not any(queue["guaranteed"] or queue["weight"] for queue in queues)
     if is_plain and rest != sorted(rest, key=case.rank):
         yield f"{rest} have their turns, by priority {sorted(rest, key=case.rank)}"
+
+
+def the_line_of_the_overdue_is_short(case: DecisionCase) -> Iterator[str]:
+    """The first past its bound is in it, and others only as far as the share of the GPUs goes."""
+    faulty = {n for n in case.seen["job"] if case.queue_fault(case.job(n)["queue"])}
+    waits = {n for n, job in case.seen["job"].items() if job["phase"] == "waiting"}
+    line = [move["job"] for move in case.moves if move.get("overdue")]
+    first = case.first_past_its_bound(beside=faulty & waits)
+    if first in waits and first not in line:
+        yield f"{first} passed its bound first, and is not in the line {line}"
+    for name in line:
+        if not case.overdue_seconds(name):
+            yield f"{name} is in the line, and not past its bound"
+    nodes = case.seen["node"].values()
+    most = sum(node["offers"]["gpu"] for node in nodes if is_open(node))
+    asked = [gpus for name in line if (gpus := least_gpus(case.job(name)))]
+    # Cordoned nodes count for those that may use them, so what is open is a part of the capacity.
+    is_all_open = all(is_open(node) for node in nodes)
+    if is_all_open and len(asked) > 1 and sum(asked) > case.settings.overdue_share * most:
+        yield f"the line {line} asks for {asked} of {most} GPUs"
 
 
 def starts_ahead_name_the_blocked_job(case: DecisionCase) -> Iterator[str]:
@@ -571,6 +618,7 @@ CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
     a_verdict_is_true,
     the_first_in_line_starts_if_it_can,
     turns_come_in_order,
+    the_line_of_the_overdue_is_short,
     starts_ahead_name_the_blocked_job,
     nobody_takes_reserved_places,
     only_those_stop_that_may,
@@ -629,7 +677,8 @@ class Promises:
     def _kept_waiting(self, case: DecisionCase) -> Iterator[str]:
         """The first past its bound starts once all have left that ran when it became so.
 
-        What runs in its places since then is stopped at once.
+        What runs in its places since then is stopped at once. It is the first once those have left,
+        too, that run and passed their bound before it did.
         """
         holding = frozenset((n, j["started"]) for n, j in case.seen["job"].items() if j["places"])
         first = _first_in_line(case)
@@ -661,4 +710,6 @@ def _first_in_line(case: DecisionCase) -> str:
     )
     if not line or case.over_limit(line[0][2], least_gpus(case.job(line[0][2]))):
         return ""
-    return line[0][2]
+    name = line[0][2]
+    is_first = case.job(name)["displaced"] or case.first_past_its_bound(hopeless) == name
+    return name if is_first else ""

@@ -119,7 +119,10 @@ def _known(spread: dict[str, int], table: NodeTable) -> dict[str, int]:
 
 
 def moves_of(decision: Decision, table: NodeTable) -> list[Move]:
-    return [_move(action, table) for action in decision.actions]
+    return [
+        move | {"overdue": True} if move["job"] in decision.overdue else move
+        for move in (_move(action, table) for action in decision.actions)
+    ]
 
 
 def _move(action: Action, table: NodeTable) -> Move:

@@ -62,14 +62,15 @@ def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: SnapshotCa
     left = nodes.allocatable - nodes.fixed
     blocked_queues: set[str] = set()
     is_reserved = False
-    for action in decide(case.snapshot).actions:
+    decision = decide(case.snapshot)
+    for action in decision.actions:
         if isinstance(action, Admit):
             assert action.gang.queue not in blocked_queues
             if is_reserved:
                 rows, usage = usage_of(action.gang, action.placement, nodes.axis)
                 np.subtract.at(left, rows, usage)
                 assert (left[rows] >= 0)[usage > 0].all()
-        elif isinstance(action, Hold) and case.snapshot.overdue_seconds(action.gang) > 0:
+        elif isinstance(action, Hold) and action.gang.uid in decision.overdue:
             if action.reservation is not None:
                 assert not is_reserved, "one gang at a time"
                 is_reserved = action.reservation.is_closed

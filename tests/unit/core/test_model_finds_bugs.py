@@ -19,6 +19,7 @@ from bireme.core.cycle import AdmissionPass
 from bireme.core.gangs import Gang
 from bireme.core.guardrails import CheckedPlacer
 from bireme.core.nodes import NodeTable
+from bireme.core.overdue import OverdueLine
 from bireme.core.placement import Placement
 from bireme.core.policy import Placer, Ranked
 from bireme.core.preemption import VictimSearch
@@ -44,8 +45,16 @@ class Bug:
     seed: int = 0
 
 
+def lets_all_the_overdue_go_first(real: Function) -> Function:
+    def init(self: Any, snapshot: ClusterSnapshot, *others: Any) -> None:
+        settings = replace(snapshot.settings, overdue_share=1.0)
+        real(self, replace(snapshot, settings=settings), *others)
+
+    return init
+
+
 def forgets_who_is_overdue(_: Function) -> Function:
-    def first(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
+    def first(ranked: Sequence[Ranked], _: object) -> list[Ranked]:
         return [entry for entry in ranked if entry.gang.displaced]
 
     return first
@@ -188,6 +197,12 @@ def decides_by_order_of_input(real: Function) -> Function:
 
 BUGS = (
     Bug(cycle, "_urgent", forgets_who_is_overdue, "turns_come_in_order"),
+    Bug(
+        OverdueLine,
+        "__init__",
+        lets_all_the_overdue_go_first,
+        "the_line_of_the_overdue_is_short",
+    ),
     Bug(Queue, "excess", lets_one_more_in, "queues_stay_within_their_limits"),
     Bug(QueueTree, "excess", looks_at_no_parent, "queues_stay_within_their_limits", seed=1),
     Bug(preemption.Candidates, "__init__", stops_equals_too, "only_the_lower"),

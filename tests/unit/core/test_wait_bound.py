@@ -8,7 +8,7 @@ import pytest
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, NodeConstraints
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
@@ -20,6 +20,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import (
     GPU,
     a_gang,
+    a_node,
     a_running_gang,
     a_snapshot,
     a_task,
@@ -71,6 +72,17 @@ def test_a_gang_is_overdue_only_past_its_bound(now: float, late: float) -> None:
     assert a_snapshot([], now=now, settings=BOUND).overdue_seconds(a_gang()) == late
 
 
+@pytest.mark.parametrize(("estimate", "ran", "late"), [(22.5, 0.0, 20.0), (10.0, 22.5, 20.0)])
+def test_the_bound_grows_with_the_longer_of_the_run_so_far_and_the_estimate(
+    estimate: float, ran: float, late: float
+) -> None:
+    gang = a_gang("long", arrived=0, attained_seconds=ran, estimated_seconds=estimate)
+    assert a_snapshot([], gang, now=200, settings=BOUND).overdue_seconds(gang) == late
+    # Who states that it ends soon goes first no sooner than without a statement.
+    short = replace(gang, attained_seconds=0.0, estimated_seconds=1.0)
+    assert a_snapshot([], short, now=200, settings=BOUND).overdue_seconds(short) == 100.0
+
+
 @pytest.mark.parametrize(("factor", "late"), [(8.0, 20.0), (2.0, 100.0), (0.0, 100.0)])
 def test_a_gang_that_has_run_is_overdue_only_past_a_multiple_of_that(
     factor: float, late: float
@@ -94,14 +106,113 @@ def test_an_overdue_gang_goes_before_all_others_whatever_the_policy_says() -> No
 
 
 def test_the_longest_overdue_goes_first_by_its_own_bound() -> None:
+    all_of_them = replace(BOUND, overdue_share=1.0)
     queues = [Queue("default"), Queue("hasty", wait_bound_seconds=10)]
     gangs = [
         a_gang("old", a_task(8), arrived=0),
         a_gang("hasty", a_task(8), arrived=50, queue="hasty"),
         a_gang("older", a_task(8), arrived=-1),
     ]
-    decision = decide(a_snapshot(racks(1, 1), *gangs, queues=queues, now=150, settings=BOUND))
+    gangs = [replace(gang, tasks=(a_task(2),)) for gang in gangs]
+    snapshot = a_snapshot(racks(1, 1), *gangs, queues=queues, now=150, settings=all_of_them)
+    decision = decide(snapshot)
     assert [action.gang.uid for action in decision.actions] == ["hasty", "older", "old"]
+
+
+def line(snapshot: ClusterSnapshot) -> set[str]:
+    """Uids of the gangs that a decision on ``snapshot`` puts before all others."""
+    return set(decide(snapshot).overdue)
+
+
+def test_overdue_gangs_go_first_only_as_far_as_their_share_of_the_capacity_goes() -> None:
+    """Sixteen GPUs, of which a quarter is four: the others keep their order."""
+    gangs = [a_gang(f"g{at}", a_task(1, 2), arrived=float(at)) for at in range(4)]
+    snapshot = a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND)
+    assert line(snapshot) == {"g0", "g1"}
+    assert line(replace(snapshot, settings=replace(BOUND, overdue_share=1.0))) == {
+        "g0",
+        "g1",
+        "g2",
+        "g3",
+    }
+    assert line(replace(snapshot, settings=replace(BOUND, overdue_share=0.0))) == {"g0"}
+
+
+def test_what_overdue_gangs_hold_that_run_counts_with_the_share() -> None:
+    gangs = [a_gang(f"g{at}", a_task(1, 2), arrived=float(at)) for at in range(1, 4)]
+    bare = a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND)
+    first = a_running_gang(a_gang("first", a_task(1, 2), arrived=0), bare.nodes, started=150.0)
+    assert line(with_running(bare, first)) == {"g1"}
+    # One that started in time, or passed its bound after those that wait, takes nothing of theirs.
+    for arrived in (60.0, 40.0):
+        other = a_running_gang(
+            a_gang("other", a_task(1, 2), arrived=arrived), bare.nodes, started=150.0
+        )
+        assert line(with_running(bare, other)) == {"g1", "g2"}
+
+
+def test_an_overdue_gang_larger_than_the_share_has_the_line_for_itself() -> None:
+    wide = a_gang("wide", a_task(2, 8), arrived=1.0)
+    small = [a_gang(f"small{at}", a_task(1), arrived=2.0 + at) for at in range(3)]
+    snapshot = a_snapshot(racks(1, 2), wide, *small, now=200, settings=BOUND)
+    assert line(snapshot) == {"wide"}
+    # It waits until those have ended that passed their bound before, and for no others.
+    early = a_running_gang(a_gang("early", a_task(1), arrived=0.0), snapshot.nodes, started=150.0)
+    assert line(with_running(snapshot, early)) == set()
+    late = a_running_gang(a_gang("late", a_task(1), arrived=30.0), snapshot.nodes, started=150.0)
+    assert line(with_running(snapshot, late)) == {"wide"}
+
+
+def test_the_share_is_one_of_the_nodes_a_gang_may_use_and_of_its_queues_limits() -> None:
+    nodes = [a_node(f"n{at}", 8, labels={"pool": "a" if at < 2 else "b"}) for at in range(8)]
+    to_a = NodeConstraints(node_selector=(("pool", "a"),))
+    to_b = NodeConstraints(node_selector=(("pool", "b"),))
+    gangs = [
+        a_gang(f"{pool}{at}", a_task(1, 4, constraints=where), arrived=float(at))
+        for pool, where in (("a", to_a), ("b", to_b))
+        for at in range(5)
+    ]
+    snapshot = a_snapshot(nodes, *gangs, now=200, settings=BOUND)
+    assert line(snapshot) == {"a0", "b0", "b1", "b2"}
+    limited = [Queue("default", limit={GPU: 16}), Queue("other")]
+    both = [
+        a_gang(f"{queue[0]}{at}", a_task(1, 4), arrived=float(at), queue=queue)
+        for queue in ("default", "other")
+        for at in range(3)
+    ]
+    snapshot = a_snapshot(nodes, *both, queues=limited, now=200, settings=BOUND)
+    assert line(snapshot) == {"d0", "o0", "o1", "o2"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        a_gang("parked", a_task(2, 8), arrived=0.0, parked=190.0),
+        a_gang("too-large", a_task(3, 8), arrived=0.0),
+        a_gang("beyond-its-limit", a_task(9), arrived=0.0, queue="limited"),
+    ],
+    ids=lambda gang: gang.uid,
+)
+def test_an_overdue_gang_that_cannot_start_keeps_nobody_from_the_line(other: Gang) -> None:
+    gangs = [other, a_gang("small", a_task(1), arrived=5.0)]
+    queues = [Queue("default"), Queue("limited", limit={GPU: 8})]
+    snapshot = a_snapshot(racks(1, 2), *gangs, queues=queues, now=200, settings=BOUND)
+    assert line(snapshot) == {"small"}
+
+
+def test_outside_the_line_an_overdue_gang_that_runs_makes_room_like_any_other() -> None:
+    """Only who is in the line is kept from gangs that are less overdue."""
+    nodes, settings = racks(1, 1), replace(BOUND, min_runtime_seconds=0)
+    high = a_gang("high", a_task(8), arrived=390.0, priority=1000)
+    bare = a_snapshot(nodes, high, now=400, settings=settings)
+    two = [
+        a_running_gang(a_gang(name, a_task(4), arrived=at), bare.nodes, started=300.0)
+        for name, at in (("first", 0.0), ("second", 1.0))
+    ]
+    one_each = replace(high, tasks=(a_task(4),))
+    world = replace(with_running(bare, *two), waiting=(one_each,))
+    stopped = decide(world, CombinedPriority()).preempted
+    assert [stop.gang.uid for stop in stopped] == ["second"]
 
 
 def test_nobody_behind_takes_what_an_overdue_gang_without_capacity_may_need() -> None:

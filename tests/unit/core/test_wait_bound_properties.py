@@ -1,8 +1,8 @@
 """The hard wait bound under attack: whatever the policy, the estimates and the other gangs do.
 
-Once a gang is first in line (its node was lost, or it is longest past its bound) and its queue's
-limits allow it, it starts at the latest when all gangs have ended that ran at that moment, and
-those that are being stopped just then have left.
+Once a gang is first in line (its node was lost, or it is longest past its bound and nobody runs who
+passed theirs before it did) and its queue's limits allow it, it starts at the latest when all gangs
+have ended that ran at that moment, and those that are being stopped just then have left.
 """
 
 import random
@@ -131,6 +131,13 @@ def first_in_line(before: ClusterSnapshot, hopeless: Set[str]) -> str:
     if not line:
         return ""
     first = next(gang for gang in before.waiting if gang.uid == line[0][2])
+    passed = (before.now - before.overdue_seconds(first), first.uid)
+    if not first.displaced and any(
+        (held.started - late, held.gang.uid) < passed
+        for held in before.running
+        if not held.is_leaving and (late := before.overdue_seconds(held.gang)) > 0
+    ):
+        return ""
     queues = QueueTree(before.queues, before.queue_usage, before.total)
     allowed = queues.excess(first.queue, first.at_minimum.demand) is None
     return first.uid if allowed else ""

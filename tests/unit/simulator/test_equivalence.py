@@ -44,3 +44,12 @@ def test_more_is_shown_of_a_class_whose_last_one_shown_decides_nothing_for_the_r
     decision = Decision(tuple(Hold(gang, reason, "") for gang in shown))
     assert bool(gangs.undecided(decision, {}, lambda _: is_overdue)) == shows_more
     assert gangs.heads() == {"a"}
+
+
+def test_more_is_shown_of_a_class_until_one_is_not_in_the_line_of_the_overdue() -> None:
+    """Those behind it may be in the line as well, and take the room of other classes in it."""
+    gangs = waiting("a", "b", "c")
+    holds = tuple(Hold(g, Reason.WAITING_FOR_CAPACITY, "") for g in gangs.first_of_each({}))
+    for line, shows_more in (({"a", "b"}, True), ({"a"}, False)):
+        decision = Decision(holds, overdue=frozenset(line))
+        assert bool(gangs.undecided(decision, {}, lambda _: True)) == shows_more
