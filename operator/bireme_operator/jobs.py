@@ -162,7 +162,7 @@ class JobReconciler:
         await self.actuator.write_job(job, wanted, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)
         self._count_loss(job, before, move, view, now)
-        self.start_failures.observe(job, move)
+        self.start_failures.observe(job, move, now)
         self.troubles.observe(job, move, view)
         self._pods_made.pop(job.uid, None)
         await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])

@@ -9,7 +9,7 @@ from recorded state alone, so a crash between any two writes loses nothing.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.core.decision import VACATED
 from bireme.core.gangs import Key, Role, Toleration
@@ -37,7 +37,8 @@ VERDICT_SECONDS = 5.0
 # that kube-scheduler itself grants a volume.
 _PROVISIONING_SECONDS = 600.0
 _PROVISIONING = "unbound immediate PersistentVolumeClaims"
-_MOST_REJECTIONS = 5
+# A job that so many nodes have refused pauses before it is tried again, as after other failures.
+MAX_REFUSING_NODES = 5
 _LONGEST_PULL_SECONDS = 3600.0
 
 
@@ -60,6 +61,9 @@ class Situation:
     """Tells whether pods of gangs are still leaving a node."""
     unplanned_labels: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
     """Gives by task the labels of pods by which rules over pods see them other than planned."""
+    serves_others: Callable[[JobFacts | GroupFacts, PlanFacts], bool]
+    """Tells whether kube-scheduler has bound or judged a pod of another gang that was planned no
+    sooner than this one, or than the first of its starts in a row of which it said nothing."""
     seconds_since: Callable[[Key, float], float]
     """The age of a time written for a gang (POSIX seconds), whether clocks were set back or not."""
 
@@ -79,6 +83,8 @@ class Transition:
     node: str = ""
     """The node on which it began, if it began on one: of failures, that of the first replica."""
     rejections: int = 0
+    silent_plan: float | None = None
+    """The time of the plan, POSIX seconds, where kube-scheduler said nothing of its pods."""
 
     @property
     def starts_again(self) -> bool:
@@ -202,15 +208,15 @@ def _failed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
 
 
 def _rejected(job: JobFacts, member: Member, pod: PodFacts, at: Situation) -> Transition:
-    """Start again elsewhere; fail where as many nodes have refused the job that others will too."""
-    reason, known = Reason.POD_REJECTED, job.rejected_by
+    """Start again elsewhere; pause where there is no better node, or many nodes have refused it."""
+    reason, nodes = Reason.POD_REJECTED, job.rejected_by
     what = f"node {pod.node} refused replica {member.index} of {member.task}: {pod.failure}"[:700]
-    if pod.node not in known and len(known) + 1 >= _MOST_REJECTIONS:
-        message = f"{what}; {len(known)} other nodes refused it before"
-        return Transition("Failed", reason, message, node=pod.node, rejections=1)
-    if pod.node in known:  # there was no better one
-        return _failed_start(job, reason, what, pod.node, at)
-    return Transition("Restarting", reason, what, interruptions=1, node=pod.node, rejections=1)
+    others = len({*nodes} - {pod.node})
+    if others + 1 >= MAX_REFUSING_NODES:
+        what += f"; {others} other nodes refused it before"
+    elif pod.node not in nodes:
+        return Transition("Restarting", reason, what, interruptions=1, node=pod.node, rejections=1)
+    return replace(_failed_start(job, reason, what, pod.node, at), rejections=1)
 
 
 def _changed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
@@ -332,15 +338,39 @@ def _there(view: GangView) -> list[PodFacts]:
 
 
 def _unbound(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
-    """Plan again a gang of whose pods the scheduler says nothing."""
+    """Give the places back of a gang of whose pods the scheduler says nothing."""
     waited = at.seconds_since(job.key, view.plan.planned)
     if is_judged(view) or waited <= silence_seconds(view, at):
         return None
-    message = (
-        f"{len(view.unbound)} of {len(view.members)} replicas not on their nodes after "
-        f"{waited:.0f} s, of which kube-scheduler says nothing; planning the whole gang again"
-    )
-    return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
+    reason, node = Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node
+    what = f"{len(view.unbound)} of {len(view.members)} replicas {silence(job, view, waited, at)}"
+    if is_passed_over(job, view, at):
+        move = _failed_start(job, reason, what, node, at)
+    else:
+        message = f"{what}; planning the whole gang again"
+        move = Transition("Restarting", reason, message, interruptions=1)
+    return move if _unseen(view) else replace(move, silent_plan=view.plan.planned)
+
+
+def silence(gang: JobFacts | GroupFacts, view: GangView, waited: float, at: Situation) -> str:
+    """Return in words whom the silence about pods concerns that have waited so many seconds."""
+    if held := _unseen(view):
+        return f"not on their nodes after {waited:.0f} s, {held} of them not created or gated"
+    words = f"not on their nodes after {waited:.0f} s, of which kube-scheduler says nothing"
+    if is_passed_over(gang, view, at):
+        return f"{words}, although it serves gangs that were planned since"
+    return f"{words}; it binds nobody that was planned since"
+
+
+def is_passed_over(gang: JobFacts | GroupFacts, view: GangView, at: Situation) -> bool:
+    """Return whether the scheduler serves others and says nothing of a gang's pods, all made."""
+    return not _unseen(view) and at.serves_others(gang, view.plan)
+
+
+def _unseen(view: GangView) -> int:
+    """Return how many members have no pod that kube-scheduler could bind."""
+    unbound = {*view.unbound}
+    return sum(m in unbound and (pod is None or pod.is_gated) for m, pod in view.members)
 
 
 def silence_seconds(view: GangView, at: Situation) -> float:

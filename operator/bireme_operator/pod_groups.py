@@ -183,6 +183,10 @@ class PodGroups:
             self.work.start(group.key, self._pause(group, view, kept, failure, at.now))
             return True
         stuck = self._stuck(group, view, at)
+        if stuck is None and (stuck := _silent(group, view, at)) is not None:
+            self.start_failures.add_silence(group, view.plan.planned, at.now)
+        elif not view.unbound:
+            self.start_failures.end_silence(group.uid)
         why = stuck or self._incomplete(group, view, at)
         if why is not None:
             kept = _bound(view) if stuck else ()
@@ -267,14 +271,6 @@ class PodGroups:
             why = at.lost_node(node) or at.unusable_node(node, None) or at.taken_node(node)
             if why:
                 return f"node {node}: {why}"
-        if not view.unbound or lifecycle.is_judged(view):
-            return None
-        waited = at.seconds_since(group.key, view.plan.planned)
-        if waited > lifecycle.silence_seconds(view, at):
-            return (
-                f"{len(view.unbound)} of {len(view.members)} pods not on their nodes "
-                f"after {waited:.0f} s"
-            )
         return None
 
     async def _pause(
@@ -363,7 +359,26 @@ class _FailedStart:
 
 def _failed_start(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
     """Return why a gang is to give its places back and pause; None while it is not."""
-    return _refused(group, view, at) or _late(group, view, at)
+    return _refused(group, view, at) or _passed_over(group, view, at) or _late(group, view, at)
+
+
+def _silent(group: GroupFacts, view: GangView, at: Situation) -> str | None:
+    """Return that kube-scheduler has said nothing of pods for too long; None while it may."""
+    if not view.unbound or lifecycle.is_judged(view):
+        return None
+    waited = at.seconds_since(group.key, view.plan.planned)
+    if waited <= lifecycle.silence_seconds(view, at):
+        return None
+    words = lifecycle.silence(group, view, waited, at)
+    return f"{len(view.unbound)} of {len(view.members)} pods {words}"
+
+
+def _passed_over(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
+    """Return that kube-scheduler says nothing of the pods of a gang while it serves others."""
+    why = _silent(group, view, at)
+    if why is None or not lifecycle.is_passed_over(group, view, at):
+        return None
+    return _FailedStart(Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node, why)
 
 
 def _refused(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:

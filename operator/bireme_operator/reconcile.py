@@ -214,6 +214,7 @@ class GangReconciler:
             taken_node=self.health.taken,
             is_emptying=self.state.is_emptying,
             unplanned_labels=self.state.unplanned_labels,
+            serves_others=self.start_failures.serves_others,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
         for key in keys:

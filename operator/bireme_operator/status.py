@@ -30,6 +30,7 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import (
     ACTIVE,
+    MAX_REFUSING_NODES,
     Transition,
     retry_time,
     running_message,
@@ -294,7 +295,7 @@ def _count_failures(status: Status, job: JobFacts, move: Transition, now: float)
     if not (job.start_failures or move.start_failures):  # there was none, or of an earlier spec
         status.pop("startFailures", None)
     if move.rejections and move.node not in job.rejected_by:
-        status["rejectedBy"] = [*job.rejected_by, move.node]
+        status["rejectedBy"] = [*job.rejected_by, move.node][-MAX_REFUSING_NODES:]
     if move.phase == "Running":
         for over in ("startFailures", "rejectedBy"):
             status.pop(over, None)

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, quantities
 from bireme_operator.leader import wall_clock
 from tests.support.fakeapi import FakeApi
@@ -23,7 +24,14 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import Manifest, pod_group, queue, task, training_job
+from tests.support.scenario.manifests import (
+    Manifest,
+    pod_group,
+    priority_class,
+    queue,
+    task,
+    training_job,
+)
 from tests.support.simcluster.objects import PODS
 
 WORDS = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
@@ -78,6 +86,76 @@ class Refusing(FakeKubelets):
 
     def _put(self, key: Key, said: dict[str, Any]) -> None:
         self._store.update(PODS, key, {"status": said}, "status")
+
+
+class Silent(FakeKubelets):
+    """The scheduler says nothing of pods of the gang ``odd``, as if they were not its own."""
+
+    def __init__(self, api: FakeApi) -> None:
+        super().__init__(api, runs)
+
+    def _step(self, key: Key, pod: Object) -> None:
+        if pod["metadata"]["labels"].get(names.POD_GROUP_LABEL) != "odd":
+            super()._step(key, pod)
+
+
+async def test_silence_about_one_job_while_others_are_bound_is_its_own_failed_start(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 2)
+    async with Silent(api), leading(api, tmp_path, bind_timeout_seconds=2.0):
+        submit(api, training_job("odd", WHOLE), training_job("other", WHOLE))
+        await until(lambda: status(api, "odd").get("startFailures") == 1)
+        paused = status(api, "odd")
+        assert (paused["phase"], paused["reason"]) == ("Restarting", "GangNotBoundInTime")
+        assert "says nothing, although it serves gangs that were planned since" in paused["message"]
+        assert paused["retryTime"]
+        submit(api, training_job("equal", WHOLE))
+        await until(lambda: status(api, "equal").get("phase") == "Running")
+        assert "plan" not in status(api, "odd")
+
+
+async def test_silence_about_a_group_while_others_are_bound_is_its_own_failed_start(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 2)
+    async with Silent(api), leading(api, tmp_path, bind_timeout_seconds=2.0):
+        submit(api, pod_group("odd", 2), pod_group("other", 2))
+        make(api, "a", "b", group="odd", gpus=4)
+        make(api, "c", "d", group="other", gpus=4)
+        await until(lambda: status(api, "odd", GROUPS).get("startFailures") == 1)
+        paused = status(api, "odd", GROUPS)
+        assert (paused["phase"], paused["reason"]) == ("Interrupted", "GangNotBoundInTime")
+        assert "2 of 2 pods not on their nodes" in paused["message"]
+
+
+async def test_a_job_that_nobody_binds_stops_another_once_and_lets_it_run_again(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    api.put("/apis/scheduling.k8s.io/v1/priorityclasses/high", priority_class("high", 1000))
+    eager = SchedulingSettings(min_runtime_seconds=0, service_threshold=0)
+    ahead = [0.0]
+    async with (
+        Silent(api),
+        leading(
+            *(api, tmp_path),
+            scheduling=eager,
+            bind_timeout_seconds=2.0,
+            now=lambda: wall_clock() + ahead[0],
+        ),
+    ):
+        submit(api, training_job("low", WHOLE))
+        await until(lambda: status(api, "low").get("phase") == "Running")
+        submit(api, training_job("odd", WHOLE, priorityClassName="high"))
+        await until(lambda: status(api, "low").get("preemptions") == 1)
+        await until(lambda: status(api, "low").get("phase") == "Running")
+        for _ in range(3):
+            ahead[0] += 3600.0
+            await silence(api, 3.0)
+        assert status(api, "low")["preemptions"] == 1
+        assert status(api, "low")["phase"] == "Running"
+        assert "plan" not in status(api, "odd")
 
 
 async def test_a_gang_that_the_scheduler_refuses_holds_nothing_and_an_equal_one_starts(
@@ -224,7 +302,8 @@ async def test_a_kubelet_that_refuses_has_its_gang_back_where_there_is_no_other(
     submit(api, training_job("odd", task("worker", 2)))
     async with Refusing(api, binds_odd=True, node="n0"), leading(api, tmp_path):
         await until(lambda: status(api, "odd").get("startFailures") == 1, 20.0)
-    assert "node n0 refused replica 0 of worker: no device is left" in status(api, "odd")["message"]
+    words = "node n0 refused replica 0 of worker: UnexpectedAdmissionError: no device is left"
+    assert words in status(api, "odd")["message"]
     assert status(api, "odd")["rejectedBy"] == ["n0"]
 
 

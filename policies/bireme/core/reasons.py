@@ -97,7 +97,8 @@ class Reason(StrEnum):
     GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
     """Pods were not on their nodes bindTimeoutSeconds after the plan and kube-scheduler said
     nothing of them, or another pod took their room; or those that replace lost ones of a PodGroup
-    found no places for as long. The whole gang is planned again."""
+    found no places for as long. The whole gang is planned again: at once where kube-scheduler binds
+    nobody, and as after Unschedulable where it serves gangs that were planned since."""
     UNSCHEDULABLE = "Unschedulable"
     """kube-scheduler finds a replica's planned node unfit, with its own words in the message. The
     places go back at once; it is tried again after status.retryTime, and others are stopped for it
@@ -115,8 +116,8 @@ class Reason(StrEnum):
     whole gang again there, even if it has saved no checkpoint."""
     POD_REJECTED = "PodRejected"
     """A kubelet refused a replica before it ran, with its words in the message. The whole gang
-    starts again, on other nodes for ten minutes; it counts as no failure of the job, which fails
-    once five nodes have refused it."""
+    starts again, on other nodes for ten minutes; it counts as no failure of the job. Where the same
+    node refuses it again, or a fifth one does, it is tried again as after Unschedulable."""
     NODE_SUSPECTED = "NodeSuspected"
     """Of a Node: gangs of two namespaces had trouble with it within an hour, as its kubelet refused
     pods or replicas failed there first. All gangs avoid it for ten minutes, unless more than a

@@ -302,6 +302,8 @@ class ClusterState:
         self.tenancy.on_namespaces = self._namespaces_changed
         self.tenancy.on_default_queue = self._default_queue_changed
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
+        # Of the gangs that kube-scheduler has served: when the two latest of them were planned.
+        self._served: dict[Key, float] = {}
         # Of the plan that a job follows: what was said of pods that are gone, by their names. A pod
         # may have gone before its job is reconciled, and its last words with it.
         self._disruptions: dict[Key, dict[str, str]] = {}
@@ -425,12 +427,15 @@ class ClusterState:
         # Much of what changes in a pod is not read here, and must not make another cycle.
         if self.members.get(key) == facts and (gated is None or gated.spec == pod.spec):
             return
+        before = self.members.get(key)
         self._forget_member(key)
         self.members[key] = facts
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
         self._members_of.setdefault(group, {})[key] = None
         self._disruptions.get(group, {}).pop(key[1], None)
         self._note_end(group, facts)
+        if before is not None and pod.spec.scheduler_name == names.SCHEDULER_NAME:
+            self._note_service(group, before, facts)
         self._touch(group)
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._put_task(key, pod, facts)
@@ -476,6 +481,30 @@ class ClusterState:
         """Return the names of the pods of a job's ``plan`` that were seen to have ended well."""
         ended = self._ended.get(key, {})
         return frozenset(name for name, of in ended.items() if of == (job_uid, plan.label))
+
+    def _note_service(self, group: Key, before: PodFacts, pod: PodFacts) -> None:
+        """Take note of the gang if kube-scheduler has just bound or judged a pod of it."""
+        is_bound = bool(pod.node) and not before.node
+        planned = self.planned(group)
+        if planned is None or not (is_bound or (pod.verdict and pod.verdict != before.verdict)):
+            return
+        self._served[group] = max(planned.plan.planned, planned.plan.resized)
+        if len(self._served) > 2:  # the latest two tell of any gang whether another was served
+            del self._served[min(self._served, key=lambda served: self._served[served])]
+
+    def serves_others(self, gang: Key, since: float) -> bool:
+        """Return whether kube-scheduler has bound or judged a pod of another gang.
+
+        Only gangs count that were planned at ``since`` (POSIX seconds) or later.
+        """
+        return any(at >= since for served, at in self._served.items() if served != gang)
+
+    def waits_another(self, gang: Key) -> bool:
+        """Return whether another gang than ``gang`` waits for places, as far as is known."""
+        if any(key != gang for key in self._waiting_jobs):
+            return True
+        groups = (g for key, g in self.groups.items() if key != gang and g.plan is None)
+        return any(self.newcomers(group) for group in groups)
 
     def _put_task(self, key: Key, pod: wire.V1Pod, facts: PodFacts) -> None:
         try:

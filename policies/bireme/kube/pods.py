@@ -124,6 +124,11 @@ class PodFacts:
         return f"{self.disruption}; {self.failure}"
 
     @property
+    def verdict(self) -> str:
+        """Words of kube-scheduler for which it finds no node; empty while it says nothing."""
+        return self.obstacles.unschedulable if self.obstacles is not None else ""
+
+    @property
     def is_only_kept(self) -> bool:
         """True if it has ended, is deleted, and stays only because of a finalizer."""
         return self.is_terminal and self.is_leaving and self.has_finalizers

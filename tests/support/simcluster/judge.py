@@ -183,7 +183,7 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
 
 
 def _failed_unjustly(cluster: SimulatedCluster) -> Iterator[str]:
-    """No job fails by its backoffLimit for what nodes and others did to its pods."""
+    """No job fails for what nodes and others did to its pods, whatever reason it gives."""
     own: dict[str, set[str]] = {}
     for record in cluster.records:
         if record.kind == "Pod" and _failed_itself(record.manifest):
@@ -193,8 +193,10 @@ def _failed_unjustly(cluster: SimulatedCluster) -> Iterator[str]:
             status, uid = record.manifest.get("status") or {}, objects.uid(record.manifest)
             limit = int(record.manifest["spec"].get("runPolicy", {}).get("backoffLimit", 3))
             failures = len(own.get(uid, ()))
-            if status.get("reason") == "BackoffLimitExceeded" and failures <= limit:
-                words = f"after {failures} failures of its own: {status.get('message')}"
+            reason = status.get("reason")
+            is_own = reason == "BackoffLimitExceeded" and failures > limit
+            if status.get("phase") == "Failed" and not (is_own or reason == "DeadlineExceeded"):
+                words = f"{reason} after {failures} failures of its own: {status.get('message')}"
                 yield f"failed-unjustly: {record.key[1]} {words} ({record.seconds:.2f} s)"
                 return
 

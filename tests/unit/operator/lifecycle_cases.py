@@ -24,8 +24,12 @@ def situation(
     unusable: str | None = None,
     taken: str | None = None,
     emptying: str | None = None,
+    serves_others: bool = False,
 ) -> Situation:
-    """``after`` seconds after the plan, with one node lost, unusable, full or being left."""
+    """``after`` seconds after the plan, with one node lost, unusable, full or being left.
+
+    ``serves_others`` tells whether kube-scheduler does.
+    """
     return Situation(
         now=CREATED + after,
         bind_timeout_seconds=60.0,
@@ -35,6 +39,7 @@ def situation(
         taken_node=lambda node: "it is full" if node == taken else "",
         is_emptying=lambda node: node == emptying,
         unplanned_labels=lambda *_: {},
+        serves_others=lambda *_: serves_others,
         seconds_since=lambda _, since: CREATED + after - since,
     )
 

@@ -113,6 +113,23 @@ def test_errors_and_refusals_that_heal_are_silence(words: str, reason: str | Non
     assert (move.reason, move.start_failures) == (Reason.GANG_NOT_BOUND_IN_TIME, 0)
 
 
+def test_silence_about_one_gang_while_others_are_served_is_its_own_failed_start() -> None:
+    job, view = gang("Starting", pods=refused(PORT, "SchedulingGated"))
+    assert transition(job, view, situation(after=60.0, serves_others=True)) is None
+    move = transition(job, view, situation(after=61.0, serves_others=True))
+    assert move is not None
+    assert (move.reason, move.start_failures) == (Reason.GANG_NOT_BOUND_IN_TIME, 1)
+    assert move.silent_plan == CREATED
+
+
+def test_the_scheduler_is_not_judged_by_pods_that_do_not_exist() -> None:
+    job, view = gang("Starting", pods=lambda job, plan: running(job, plan)[:1])
+    move = transition(job, view, situation(after=61.0, serves_others=True))
+    assert move is not None
+    assert (move.start_failures, move.silent_plan) == (0, None)
+    assert "1 of them not created" in move.message
+
+
 def test_silence_about_a_pod_with_volumes_lasts_as_long_as_they_may_take() -> None:
     def provisioned(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
         made = refused(STALE)(job, plan)
@@ -246,7 +263,7 @@ class World:
 
     def fail(self) -> None:
         move = Transition("Restarting", Reason.UNSCHEDULABLE, "", start_failures=1, node="n1")
-        self.failures.observe(self.job, move)
+        self.failures.observe(self.job, move, CREATED)
 
     def may_preempt(self) -> bool:
         return self.failures.may_preempt(self.job.gang(0))
@@ -412,15 +429,19 @@ def test_the_same_node_that_refuses_again_makes_it_pause() -> None:
     assert (move.phase, body["rejectedBy"], body["startFailures"]) == ("Restarting", ["n1"], 1)
 
 
-def test_a_job_fails_once_five_nodes_have_refused_it() -> None:
+def test_a_job_pauses_once_five_nodes_have_refused_it_and_after_each_further_one() -> None:
     move, body = rejected_by("a", "b", "c")
-    assert (move.phase, body["rejectedBy"]) == ("Restarting", ["a", "b", "c", "n1"])
+    assert (move.start_failures, body["rejectedBy"]) == (0, ["a", "b", "c", "n1"])
     move, body = rejected_by("a", "b", "c", "d")
-    assert (move.phase, body["reason"]) == ("Failed", "PodRejected")
+    assert (move.phase, move.start_failures) == ("Restarting", 1)
+    assert body["rejectedBy"] == ["a", "b", "c", "d", "n1"]
     assert body["message"] == (
         "node n1 refused replica 1 of worker: UnexpectedAdmissionError: no GPU left; "
-        "4 other nodes refused it before"
+        f"4 other nodes refused it before; tried again at {stamp(61)}"
     )
+    move, body = rejected_by("a", "b", "c", "d", "e")
+    assert (move.phase, move.start_failures) == ("Restarting", 1)
+    assert body["rejectedBy"] == ["b", "c", "d", "e", "n1"], "the API knows five"
 
 
 def test_who_preempts_a_replica_is_said() -> None:

@@ -204,7 +204,8 @@ class TrainingJobStatus(ApiModel):
     retry_time: Timestamp | None = None
     """After a failed start, the time until which it is not tried again."""
     rejected_by: tuple[DnsSubdomain, ...] | None = Field(default=None, max_length=5)
-    """Nodes whose kubelets refused its pods since it last ran; it fails with the fifth."""
+    """Nodes whose kubelets refused its pods since it last ran, the last five; from the fifth on it
+    pauses after each refusal."""
     queued_time: Timestamp | None = None
     """The last time it joined the line: at creation, resumption, after an interruption or
     parkedTime."""
