@@ -1,4 +1,4 @@
-"""What ``bireme doctor`` makes of Leases, queues, policies, nodes and gangs that are not well."""
+"""What ``bireme doctor`` makes of leaders, queues, policies, nodes and gangs that are not well."""
 
 import asyncio
 import json
@@ -17,7 +17,6 @@ from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
 
 ROOT = Path(__file__).parents[2]
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 JOBS = names.path("trainingjobs")
 
 
@@ -50,11 +49,20 @@ def ago(seconds: float) -> str:
     return written(time.time() - seconds)  # noqa: TID251  # as the command reads it
 
 
-def lease(api: FakeApi, renewed_ago: float, namespace: str = "bireme-system") -> None:
-    spec = {"holderIdentity": "one", "leaseDurationSeconds": 2, "renewTime": ago(renewed_ago)}
-    name = names.OPERATOR_LEASE
-    body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
-    api.put(f"{LEASES.replace('/leases', f'/namespaces/{namespace}/leases')}/{name}", body)
+def claim(api: FakeApi, renewed_ago: float, seconds: int = 2) -> None:
+    spec = {"namespace": "bireme-system", "holder": "one", "durationSeconds": seconds}
+    about = {"name": "bireme"}
+    body = {"metadata": about, "spec": {**spec, "renewTime": ago(renewed_ago), "transitions": 1}}
+    api.put(names.path("clusterclaims", name="bireme"), body)
+
+
+def operator_of(api: FakeApi, namespace: str) -> None:
+    labels = {"app.kubernetes.io/part-of": "bireme", "app.kubernetes.io/component": "operator"}
+    about = {"name": "bireme-operator", "namespace": namespace, "labels": labels}
+    container = {"name": "operator", "image": "bireme:1.0.0"}
+    spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/bireme-operator"
+    api.put(path, {"metadata": about, "spec": spec})
 
 
 def job(api: FakeApi, name: str, made_ago: float, spec: Any, status: Any) -> None:
@@ -70,32 +78,45 @@ def test_the_limits_are_those_of_chart_and_operator() -> None:
     assert OperatorSettings().start_timeout_seconds == checkup.START_TIMEOUT_SECONDS
 
 
-async def test_a_lease_that_is_not_renewed_has_no_leader(api: FakeApi, doctor: Doctor) -> None:
-    lease(api, 0)
+async def test_a_claim_that_is_not_renewed_has_no_leader(api: FakeApi, doctor: Doctor) -> None:
+    claim(api, 0)
     assert await doctor("operator leads", "ok") == [
-        "bireme-system/one holds Lease bireme-operator and renews it"
+        "bireme-system/one holds ClusterClaim bireme and renews it"
     ]
-    lease(api, 100)
+    claim(api, 100)
     (message,) = await doctor("operator leads", "wrong")
-    assert message.startswith("nobody: Lease bireme-operator is not renewed any more why none")
+    assert message.startswith("nobody: ClusterClaim bireme is not renewed any more why none")
 
 
-async def test_a_lease_is_believed_and_not_this_machines_clock(
+async def test_a_claim_is_believed_and_not_this_machines_clock(
     api: FakeApi, doctor: Doctor
 ) -> None:
-    lease(api, -3600)
-    asked = asyncio.create_task(doctor("operator leads", "ok"))
-    while not asked.done():
+    claim(api, -3600, seconds=2**31)  # out of bounds, so that it counts as the usual 15 s
+    check = asyncio.create_task(doctor("operator leads", "ok"))
+    while not check.done():
         await asyncio.sleep(0.2)
-        lease(api, -3600)
-    assert len(await asked) == 1
+        claim(api, -3600, seconds=2**31)
+    assert len(await check) == 1
 
 
-async def test_two_releases_that_lead_are_one_too_many(api: FakeApi, doctor: Doctor) -> None:
-    lease(api, 0)
-    lease(api, 0, "other")
-    (message,) = await doctor("operator leads", "wrong")
-    assert message.startswith("two at a time: bireme-system/one, other/one helm uninstall")
+async def test_a_lease_of_a_tenant_is_no_leader(api: FakeApi, doctor: Doctor) -> None:
+    claim(api, 0)
+    far = {"holderIdentity": "x", "leaseDurationSeconds": 2**31 - 1, "renewTime": ago(-3600)}
+    for name in (names.OPERATOR_LEASE, "bireme-scheduler"):
+        path = f"/apis/coordination.k8s.io/v1/namespaces/tenant/leases/{name}"
+        api.put(path, {"metadata": {"name": name, "namespace": "tenant"}, "spec": far})
+    assert await doctor("operator leads", "wrong") == []
+    (message,) = await doctor("kube-scheduler leads", "wrong")
+    assert message.startswith("nobody: of Lease bireme-scheduler, there is no such object")
+
+
+async def test_the_release_that_waits_for_another_is_named(api: FakeApi, doctor: Doctor) -> None:
+    claim(api, 0)
+    for namespace in ("bireme-system", "second"):
+        operator_of(api, namespace)
+    message = "the operator in second waits for the release in bireme-system"
+    helps = "helm uninstall one of the releases; the other goes on within a lease"
+    assert await doctor("operator leads", "note") == [f"{message} {helps}"]
 
 
 async def test_gangs_that_nobody_looks_after_are_named(api: FakeApi, doctor: Doctor) -> None:

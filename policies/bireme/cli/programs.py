@@ -1,6 +1,6 @@
 """Checks of Bireme's programs: whether they are ready, lead, and are of versions that fit.
 
-An operator or kube-scheduler without the chart is seen by its Lease alone.
+An operator or kube-scheduler without the chart is seen by what it holds alone.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
@@ -22,8 +23,10 @@ from bireme.cli.installed import Installation
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
+from bireme.kube.leadership import CLAIM_NAME, Statement, claim_statement, lease_statement
 
 _LEASE_SECONDS: Final = 15
+_LEASES: Final = "/apis/coordination.k8s.io/v1"
 _SCHEDULER_LEASE: Final = "bireme-scheduler"
 _TAG: Final = re.compile(r":v?([0-9]+)\.([0-9]+)\.([^:/@]+)$")
 
@@ -122,74 +125,129 @@ def _skew(check: str, tag: re.Match[str], cluster_minor: int) -> Finding:
     return Finding(check, state, message, helps)
 
 
-# --- Leases ---------------------------------------------------------------------------------------
+# --- leaders --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A Lease or the ClusterClaim, as read once, and where to read it again."""
+
+    path: str
+    title: str
+    version: str
+    renewed: str
+    statement: Statement
+
+    @property
+    def who(self) -> str:
+        return cleaned(f"{self.statement.namespace}/{self.statement.holder}")
+
+
+def _claim(manifest: Json) -> _Record:
+    spec = manifest.get("spec") or {}
+    path, version = names.path("clusterclaims", name=CLAIM_NAME), _version_in(manifest)
+    renewed = str(spec.get("renewTime"))
+    return _Record(path, f"ClusterClaim {CLAIM_NAME}", version, renewed, claim_statement(spec))
+
+
+def _lease(manifest: Json) -> _Record:
+    spec, about = manifest.get("spec") or {}, manifest["metadata"]
+    namespace, name = about["namespace"], about["name"]
+    path = f"{_LEASES}/namespaces/{namespace}/leases/{name}"
+    statement = lease_statement(namespace, name, spec)
+    renewed = str(spec.get("renewTime"))
+    return _Record(path, f"Lease {name}", _version_in(manifest), renewed, statement)
+
+
+def _version_in(manifest: Json) -> str:
+    return str(manifest["metadata"].get("resourceVersion"))
 
 
 async def operator_leads(reader: Reader, facts: Installation) -> Findings:
-    """Check that one operator holds its Lease and renews it, unless it only observes."""
+    """Check that one operator holds the cluster and renews that, unless it only observes."""
+    check = "operator leads"
     if facts.observes:
-        return [Finding("operator leads", State.FINE, "it only observes, so it needs no Lease")]
+        return [Finding(check, State.FINE, "it only observes, so it needs no ClusterClaim")]
     helps = (
         f"why none leads: kubectl -n {facts.namespace} logs -l app.kubernetes.io/component=operator"
     )
-    return [await _led(reader, facts, names.OPERATOR_LEASE, "operator leads", helps)]
+    listed = await reader.objects_if_allowed(names.path("clusterclaims"))
+    if listed is None:
+        message = f"you may not list ClusterClaims, of which {CLAIM_NAME} says it"
+        return [Finding(check, State.UNKNOWN, message)]
+    title = f"ClusterClaim {CLAIM_NAME}"
+    found = [await _led(reader, [_claim(each) for each in listed], title, check, helps)]
+    if found[0].state is State.FINE:
+        leads = _claim(listed[0]).statement.namespace
+        waiting = sorted(_namespaces(facts, "operator") - {leads})
+        message = f"the operator in {', '.join(waiting)} waits for the release in {leads}"
+        stop = "helm uninstall one of the releases; the other goes on within a lease"
+        found += [Finding(check, State.NOTE, message, stop)] if waiting else []
+    return found
 
 
 async def scheduler_leads(reader: Reader, facts: Installation) -> Findings:
-    """Check the same of the second kube-scheduler."""
+    """Check that one kube-scheduler holds the Lease in its release's namespace and renews it."""
     if facts.observes:
         return []
     helps = (
         f"why none leads: kubectl -n {facts.namespace} logs -c kube-scheduler"
         " -l app.kubernetes.io/component=scheduler"
     )
-    return [await _led(reader, facts, _SCHEDULER_LEASE, "kube-scheduler leads", helps)]
+    check, listed = "kube-scheduler leads", list[Json]()
+    # In namespaces of tenants anybody may write such a Lease.
+    for namespace in sorted(_namespaces(facts, "scheduler")):
+        path = f"{_LEASES}/namespaces/{namespace}/leases"
+        selector = f"metadata.name={_SCHEDULER_LEASE}"
+        some = await reader.objects_if_allowed(path, fieldSelector=selector)
+        if some is None:
+            message = f"you may not list Leases, of which {_SCHEDULER_LEASE} says it"
+            return [Finding(check, State.UNKNOWN, message)]
+        listed += some
+    title = f"Lease {_SCHEDULER_LEASE}"
+    return [await _led(reader, [_lease(each) for each in listed], title, check, helps)]
 
 
-async def _led(reader: Reader, facts: Installation, name: str, check: str, helps: str) -> Finding:
-    root = "/apis/coordination.k8s.io/v1"
-    path = f"{root}/leases"
-    listed = await reader.objects_if_allowed(path, fieldSelector=f"metadata.name={name}")
-    if listed is None:
-        path = f"{root}/namespaces/{facts.namespace}/leases"
-        listed = await reader.objects_if_allowed(path, fieldSelector=f"metadata.name={name}")
-    if listed is None:
-        return Finding(check, State.UNKNOWN, f"you may not list Leases, of which {name} says it")
-    held = [lease for lease in listed if (lease.get("spec") or {}).get("holderIdentity")]
+def _namespaces(facts: Installation, component: str) -> set[str]:
+    """Return the namespaces in which the chart has installed a component."""
+    of = (d for d in facts.deployments or () if installed.component_of(d) == component)
+    return {str(each["metadata"]["namespace"]) for each in of} or {facts.namespace}
+
+
+async def _led(
+    reader: Reader, records: Sequence[_Record], title: str, check: str, helps: str
+) -> Finding:
+    held = [record for record in records if record.statement.holder]
     if not held:
-        none = "there is no such Lease" if not listed else "nobody holds it"
-        return Finding(check, State.WRONG, f"nobody: of Lease {name}, {none}", helps)
-    renewed = await asyncio.gather(*(_is_renewed(reader, lease) for lease in held))
-    live = [lease for lease, is_live in zip(held, renewed, strict=True) if is_live]
+        none = "there is no such object" if not records else "nobody holds it"
+        return Finding(check, State.WRONG, f"nobody: of {title}, {none}", helps)
+    renewed = await asyncio.gather(*(_is_renewed(reader, record) for record in held))
+    live = [record for record, is_live in zip(held, renewed, strict=True) if is_live]
     if not live:
-        return Finding(check, State.WRONG, f"nobody: Lease {name} is not renewed any more", helps)
-    who = [cleaned(f"{each['metadata']['namespace']}/{_holder(each)}") for each in live]
+        return Finding(check, State.WRONG, f"nobody: {title} is not renewed any more", helps)
     if len(live) > 1:
         stop = "helm uninstall all releases of Bireme but one"
-        return Finding(check, State.WRONG, f"two at a time: {', '.join(sorted(who))}", stop)
-    return Finding(check, State.FINE, f"{who[0]} holds Lease {name} and renews it")
+        both = ", ".join(sorted(record.who for record in live))
+        return Finding(check, State.WRONG, f"two at a time: {both}", stop)
+    return Finding(check, State.FINE, f"{live[0].who} holds {title} and renews it")
 
 
-def _holder(lease: Json) -> str:
-    return str(lease["spec"]["holderIdentity"])
-
-
-async def _is_renewed(reader: Reader, lease: Json) -> bool:
-    spec, about = lease["spec"], lease["metadata"]
-    seconds = spec.get("leaseDurationSeconds") or _LEASE_SECONDS
-    renewed = quantities.parse_timestamp(spec.get("renewTime"))
+async def _is_renewed(reader: Reader, record: _Record) -> bool:
+    # Whatever stands in it, it is looked at for a minute at most.
+    seconds = record.statement.seconds or _LEASE_SECONDS
+    renewed = quantities.parse_timestamp(record.renewed)
     now = time.time()  # noqa: TID251  # a person asks now
     if renewed is not None and 0 <= now - renewed < seconds:
         return True
-    # This machine's clock may differ from the cluster's, so only the Lease itself is believed.
-    sys.stderr.write(f"bireme: Lease {about['name']} looks old; looking at it for {seconds} s\n")
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{about['namespace']}/leases/{about['name']}"
+    # This machine's clock may differ from the cluster's, so only the object itself is believed.
+    sys.stderr.write(f"bireme: {record.title} looks old; looking at it for {seconds} s\n")
     for _ in range(seconds):
         await asyncio.sleep(1)
         try:
-            again: Json = msgspec.json.decode(await reader.client.get(path))
+            again: Json = msgspec.json.decode(await reader.client.get(record.path))
         except ApiError:
             continue
-        if again["metadata"]["resourceVersion"] != about["resourceVersion"]:
-            return bool((again.get("spec") or {}).get("holderIdentity"))
+        if _version_in(again) != record.version:
+            spec = again.get("spec") or {}
+            return bool(spec.get("holderIdentity") or spec.get("holder"))
     return False
