@@ -24,52 +24,6 @@ _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
 # Of one namespace. A burst is more than most clusters have gangs.
 _PER_SECOND, _BURST = 10.0, 500.0
-# Reasons without an event: it would cost every gang another write.
-_QUIET = (
-    Reason.ADMITTED,
-    Reason.GANG_RUNNING,
-    Reason.ANSWERS_VALID,
-    Reason.AT_FLOOR,
-    Reason.FORECAST_ONLY,
-    # The nightly job writes these.
-    Reason.FORECAST_MADE,
-    Reason.SEASONAL_NAIVE_USED,
-    Reason.TOO_LITTLE_HISTORY,
-    Reason.HISTORY_HAS_GAPS,
-    Reason.HISTORY_UNAVAILABLE,
-    Reason.FORECAST_FAILED,
-)
-_WARNINGS = frozenset(
-    {
-        Reason.NO_PROGRESS,
-        Reason.REPLICAS_NOT_READY,
-        Reason.GANG_NOT_BOUND_IN_TIME,
-        Reason.UNSCHEDULABLE,
-        Reason.START_TIMED_OUT,
-        Reason.NODE_LOST,
-        Reason.POD_REJECTED,
-        Reason.NODE_SUSPECTED,
-        Reason.POD_LOST,
-        Reason.POD_FAILED,
-        Reason.PODS_REFUSED,
-        Reason.PODS_CHANGED,
-        Reason.DRY_RUN_UNSUPPORTED,
-        Reason.OPERATOR_FAILED,
-        Reason.BACKOFF_LIMIT_EXCEEDED,
-        Reason.DEADLINE_EXCEEDED,
-        Reason.LOAD_FAILED,
-        Reason.POLICY_OVERRULED,
-        Reason.OUTCOME_WORSE,
-        Reason.RULES_ANSWERED,
-        Reason.ABOVE_MAX,
-        Reason.TARGET_NOT_FOUND,
-        Reason.TARGET_FORBIDDEN,
-        Reason.TARGET_SHARED,
-        Reason.TARGET_UNAVAILABLE,
-        Reason.REPLICAS_OWNED_BY_ANOTHER,
-        Reason.FORECAST_STALE,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -77,13 +31,6 @@ class _Series:
     first: float
     posted: float
     count: int
-
-
-def type_of(reason: Reason) -> str | None:
-    """Return Normal or Warning; None where no event is posted."""
-    if reason in _QUIET:
-        return None
-    return "Warning" if reason in _WARNINGS or reason.is_configuration_fault else "Normal"
 
 
 @dataclass(slots=True)
@@ -106,7 +53,7 @@ class Events:
 
     async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post ``reason`` about an object, at most once in five minutes."""
-        if type_of(reason) is None:
+        if reason.event is None:
             return
         now = self.now()
         series = self._series.get((uid, reason))
@@ -158,7 +105,7 @@ class Events:
             },
             "reason": reason.value,
             "message": message,
-            "type": type_of(reason),
+            "type": reason.event,
             "source": {"component": names.FIELD_MANAGER},
             "reportingComponent": names.FIELD_MANAGER,
             "reportingInstance": self.instance,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bireme.cli import colours, main
-from bireme.core.reasons import Reason
+from bireme.core.reasons import Attention, Reason
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi
 
@@ -118,10 +118,12 @@ def test_a_line_is_cut_by_what_is_seen_of_it() -> None:
     assert colours.cut("plain", 3) == "pla"
 
 
-def test_no_word_has_two_colours_and_every_configuration_fault_is_red() -> None:
-    groups = (colours._WELL, colours._WAITS, colours._NEEDS_SOMEBODY)
-    words = [str(word) for group in groups for word in group]
-    assert len(words) == len(set(words))
+def test_every_reason_has_the_colour_of_its_attention_and_no_word_has_two() -> None:
     for reason in Reason:
-        if reason.is_configuration_fault:
-            assert colours._painted(reason).startswith(RED)
+        assert colours._painted(reason.value) != reason.value, reason
+        if reason.attention is Attention.PERSON:
+            assert colours._painted(reason.value).startswith(RED), reason
+    states = [(word, each) for each, words in colours._WORDS.items() for word in words]
+    for word, attention in states:
+        assert word not in set(Reason) or Reason(word).attention is attention, word
+    assert len(dict(states)) == len(states)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bireme.core.reasons import Reason
+from bireme.core.reasons import Attention, Reason
 
 Paint = Callable[[str], str]
 """Puts a colour around a text that is one of the known words, and returns others as they are."""
@@ -19,32 +19,20 @@ Paint = Callable[[str], str]
 _CODE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 _RED, _GREEN, _YELLOW = "31", "32", "33"
 
-_WELL: Final = (
-    *("Running", "Completed", "ok"),
-    *(Reason.SUCCEEDED, Reason.GANG_RUNNING, Reason.ADMITTED, Reason.GROWN, Reason.POLICY_LOADED),
-)
-_WAITS: Final = (
-    *("Pending", "Starting", "Restarting", "Interrupted", "note", "unknown"),
-    *(Reason.WAITING_FOR_CAPACITY, Reason.WAITING_BEHIND, Reason.OVER_QUEUE_LIMIT),
-    *(Reason.OVER_QUOTA, Reason.OVER_NAMESPACE_LIMIT, Reason.MAINTENANCE_AHEAD),
-    *(Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP, Reason.CLAIM_NOT_READY),
-    *(Reason.WAITING_FOR_PODS, Reason.STOPPING, Reason.PODS_REFUSED, Reason.PREEMPTED),
-    *(Reason.BUDGET_OVERRIDDEN, Reason.SHRUNK, Reason.GANG_NOT_BOUND_IN_TIME),
-    *(Reason.UNSCHEDULABLE, Reason.START_TIMED_OUT, Reason.NODE_LOST, Reason.NODE_MAINTENANCE),
-    Reason.FASTER_GPUS,
-    *(Reason.POD_REJECTED, Reason.POD_LOST, Reason.POD_FAILED, Reason.PODS_CHANGED),
-    *(Reason.TASKS_EDITED, Reason.SUSPENDED),
-)
-_NEEDS_SOMEBODY: Final = (
-    *("Failed", "wrong"),
-    *(reason for reason in Reason if reason.is_configuration_fault),
-    *(Reason.OPERATOR_FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, Reason.DEADLINE_EXCEEDED),
-    *(Reason.LOAD_FAILED, Reason.POLICY_OVERRULED),
-)
+_COLOURS: Final = {
+    Attention.NOBODY: _GREEN,
+    Attention.TIME: _YELLOW,
+    Attention.PERSON: _RED,
+}
+_WORDS: Final[Mapping[Attention, tuple[str, ...]]] = {
+    Attention.NOBODY: ("Running", "Completed", "ok"),
+    Attention.TIME: ("Pending", "Starting", "Restarting", "Interrupted", "note", "unknown"),
+    Attention.PERSON: ("Failed", "wrong"),
+}
+"""Phases, and states of checks."""
 _CODES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(map(str, _WELL), _GREEN),
-    **dict.fromkeys(map(str, _WAITS), _YELLOW),
-    **dict.fromkeys(map(str, _NEEDS_SOMEBODY), _RED),
+    **{word: _COLOURS[attention] for attention, words in _WORDS.items() for word in words},
+    **{str(reason): _COLOURS[reason.attention] for reason in Reason},
 }
 
 

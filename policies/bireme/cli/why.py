@@ -6,7 +6,7 @@ and the use of its queue. With ``--what-if``: when it would start if something w
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,93 +16,19 @@ from bireme.cli import colours, leader
 from bireme.cli.arguments import Json, add_what_if, naming, pair
 from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
-from bireme.core.reasons import Reason
+from bireme.core.reasons import Attention, Reason
 from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.kube.conditions import cleaned
 
-REMEDIES: Final[Mapping[str, str]] = {
-    Reason.QUEUE_NOT_FOUND: "change spec.queue, or ask an administrator for the queue",
-    Reason.QUEUE_CLOSED: "change spec.queue, or ask an administrator to open the queue",
-    Reason.QUEUE_FORBIDDEN: "change spec.queue, or ask for the namespace to be selected",
-    Reason.QUEUE_INVALID: "an administrator must correct the queue or one above it",
-    Reason.PRIORITY_CLASS_NOT_FOUND: "change spec.priorityClassName, or ask for the class",
-    Reason.SPEC_INVALID: "change the spec as the message says; waiting does not help",
-    Reason.TEMPLATE_INVALID: "change the pod template as the message says; waiting does not help",
-    Reason.TOO_LARGE: "make the job smaller as the message says; waiting does not help",
-    Reason.NEVER_FITS: "ask for fewer or smaller replicas, or have larger nodes added; waiting"
-    " does not help",
-    Reason.WAITING_FOR_CAPACITY: "time, as others end. Sooner: a lower minReplicas, smaller"
-    " replicas, a higher priority class, or more nodes",
-    Reason.SCALING_UP: "time: nodes were asked for. If none come, see kubectl describe bnps",
-    Reason.WAITING_BEHIND: "time: an earlier gang keeps places. spec.estimatedDuration lets this"
-    " one go first where it ends soon enough to delay nobody",
-    Reason.OVER_QUEUE_LIMIT: "time, as jobs of the queue end; or another queue, or a higher limit",
-    Reason.WAITING_FOR_PREEMPTION: "nothing: gangs that come after it are making room",
-    Reason.WAITING_FOR_PODS: "its controller must create the missing pods, each with the label, the"
-    " scheduler and the gate; or minMember is larger than what it creates",
-    Reason.STOPPING: "nothing: pods of its last run are still ending",
-    Reason.PODS_REFUSED: "the API server refuses its pods: see the message (quota, admission)",
-    Reason.OPERATOR_FAILED: "time cannot be counted on: show an administrator the message and the"
-    " operator's log; a change of what it names may help",
-    Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",
-    Reason.BUDGET_OVERRIDDEN: "time, as others end; a budget holds within its queue's guarantee",
-    Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer,"
-    " and of equal ones what has had less service",
-    Reason.NO_PROGRESS: "the logs of its replicas. A replica that is deleted makes the whole gang"
-    " start again",
-    Reason.REPLICAS_NOT_READY: "kubectl describe of the replica's pod, and its logs. A replica that"
-    " is deleted makes the whole gang start again",
-    Reason.GANG_NOT_BOUND_IN_TIME: "nothing: it is planned again. Where all gangs say so, the"
-    " second kube-scheduler is dead",
-    Reason.UNSCHEDULABLE: "change what the message names: a port, a volume, an affinity. An edit of"
-    " the spec has it tried at once",
-    Reason.START_TIMED_OUT: "change what the message names, mostly the image; an edit of the spec"
-    " has it tried at once. What is only slow needs a longer startTimeoutSeconds, of the job or"
-    " of its queue",
-    Reason.NODE_MAINTENANCE: "nothing: it goes elsewhere, and is not moved again",
-    Reason.FASTER_GPUS: "nothing: it starts again on the faster GPUs. Where no gang is to be moved,"
-    " the placer packing?moves=0 leaves them where they are",
-    Reason.MAINTENANCE_AHEAD: "time, until the maintenance is over; or a spec.estimatedDuration"
-    " that ends before it begins",
-    Reason.NODE_LOST: "nothing: it goes elsewhere. See kubectl describe node",
-    Reason.POD_REJECTED: "nothing: it goes elsewhere. Where all nodes refuse it, change what the"
-    " message names",
-    Reason.POD_LOST: "nothing: it starts again. The pod's events say who did it",
-    Reason.TASKS_EDITED: "nothing: it starts again as edited",
-    Reason.POD_FAILED: "the logs of the replica that the message names",
-    Reason.BACKOFF_LIMIT_EXCEEDED: "correct what its logs show and create it anew, or allow more"
-    " restarts by spec.runPolicy.backoffLimit",
-    Reason.DEADLINE_EXCEEDED: "a longer spec.runPolicy.activeDeadlineSeconds, in a new job",
-    Reason.LOAD_FAILED: "correct what the message names; it is tried again every 30 s",
-    Reason.SUPERSEDED: "delete one of the two, or make one a Shadow",
-    Reason.ROLLED_BACK: "correct it and change its spec, which begins anew; or delete it",
-    Reason.OUTCOME_WORSE: "another policy, or other parameters: a change of the spec begins anew",
-    Reason.RULES_ANSWERED: "correct what its condition RolledBack names; a change of the spec"
-    " begins anew",
-    Reason.TOO_MANY_SHADOWS: "delete a shadow that has been seen enough",
-    Reason.POLICY_OVERRULED: "the message has the last fault; a network that is late needs a"
-    " smaller one, and an invalid answer another checkpoint",
-    Reason.AT_MAX: "a higher spec.max, or time",
-    Reason.ABOVE_MAX: "a higher spec.max, or fewer replicas in the target",
-    Reason.TARGET_NOT_FOUND: "create the target, or correct spec.scaleTargetRef",
-    Reason.TARGET_FORBIDDEN: "name the target in the chart's operator.scaleTargets",
-    Reason.TARGET_SHARED: "delete one of the two",
-    Reason.TARGET_UNAVAILABLE: "time; else whatever serves the target's kind",
-    Reason.REPLICAS_OWNED_BY_ANOTHER: "have the other leave the field out, as the message shows",
-    Reason.TOO_LITTLE_HISTORY: "time: models take 14 days",
-    Reason.HISTORY_HAS_GAPS: "time: models take 14 days without a gap",
-    Reason.HISTORY_UNAVAILABLE: "correct spec.history.prometheus, or open the way to it"
-    " (networkPolicies.egress)",
-    Reason.FORECAST_STALE: "the jobs of the forecast CronJob, and their logs",
-    Reason.FORECAST_FAILED: "correct what the message names",
-}
-"""Advice by reason; most reasons of gangs that have their places need none."""
-
 
 def remedy(reason: str) -> str:
-    """Return what helps against a reason, which may be one of a newer operator; "" for nothing."""
-    return REMEDIES.get(reason, "")
+    """Return what helps against a reason; "" where all is well, and for one of a newer operator."""
+    try:
+        row = Reason(reason)
+    except ValueError:
+        return ""
+    return "" if row.attention is Attention.NOBODY else row.remedy
 
 
 _MOST_AHEAD: Final = 5

@@ -6,8 +6,8 @@ import pytest
 
 from bireme.cli.gangs import GangLine, in_line, line_of
 from bireme.cli.queues import table
-from bireme.cli.why import REMEDIES, Explanation, remedy
-from bireme.core.reasons import Reason
+from bireme.cli.why import Explanation, remedy
+from bireme.core.reasons import Attention, Reason
 from bireme.kube import quantities
 
 NOW = quantities.parse_timestamp("2026-11-22T12:00:00Z") or 0.0
@@ -148,10 +148,11 @@ def test_text_from_objects_cannot_steer_the_terminal() -> None:
     assert "x [2Jy z" in shown
 
 
-def test_every_reason_to_be_without_places_has_a_remedy() -> None:
-    faults = {reason for reason in Reason if reason.is_configuration_fault}
-    waits = {reason for reason in Reason if reason.name.startswith(("WAITING", "SCALING"))}
-    assert faults | waits <= set(REMEDIES)
+def test_a_remedy_is_shown_for_every_reason_but_where_all_is_well() -> None:
+    for reason in Reason:
+        shown = "" if reason.attention is Attention.NOBODY else reason.remedy
+        assert remedy(reason.value) == shown, reason
+    assert remedy("ReasonOfANewerOperator") == ""
 
 
 def test_those_without_a_position_stand_last() -> None:

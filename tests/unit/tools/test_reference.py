@@ -4,12 +4,11 @@ import ast
 import dataclasses
 import importlib
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 
 import pytest
 
-from bireme.core.reasons import Reason
+from bireme.core.reasons import Attention, Reason
 from bireme_extender.membership import RefusalReason
 from bireme_operator.settings import OperatorSettings
 from tools.docs.reference import api, reasons, settings, values
@@ -58,12 +57,32 @@ def test_a_setting_without_a_docstring_is_refused() -> None:
         list(settings.rows(Silent))
 
 
-@pytest.mark.parametrize("words", [Reason, RefusalReason])
-def test_every_reason_says_in_its_own_words_what_it_means(words: type[Enum]) -> None:
-    meanings, page = docstrings(words), reasons.page()
-    assert list(meanings) == [each.name for each in words]
+def test_every_refusal_says_in_its_own_words_what_it_means() -> None:
+    meanings = docstrings(RefusalReason)
+    assert list(meanings) == [each.name for each in RefusalReason]
     assert len(set(meanings.values())) == len(meanings)
-    assert [each.value for each in words if page.count(f"\n| `{each.value}` |") != 1] == []
+
+
+def test_every_reason_has_a_meaning_and_a_remedy_of_its_own_and_a_row_on_the_page() -> None:
+    page = reasons.page()
+    for word in (*Reason, *RefusalReason):
+        assert page.count(f"\n| `{word.value}` |") == 1, word
+    assert len({reason.meaning for reason in Reason}) == len(Reason)
+    for reason in Reason:
+        assert len(reason.meaning) > 20, reason
+        assert reason.meaning.endswith("."), reason
+        assert len(reason.remedy) > 10, reason
+        assert not reason.remedy.endswith("."), reason  # `bireme why` writes it into a sentence
+        assert row(page, reason.value)[3], reason
+
+
+def test_attention_event_and_remedy_of_a_reason_agree() -> None:
+    for reason in Reason:
+        is_well = reason.attention is Attention.NOBODY
+        assert not (is_well and reason.event == "Warning"), reason
+        assert not (reason.attention is Attention.PERSON and reason.remedy.startswith("nothing"))
+        if reason.is_configuration_fault:
+            assert (reason.attention, reason.event) == (Attention.PERSON, "Warning"), reason
 
 
 def test_reasons_tell_their_event_and_what_helps() -> None:
@@ -71,7 +90,7 @@ def test_reasons_tell_their_event_and_what_helps() -> None:
     assert row(page, "NodeLost")[1] == "Warning"
     assert row(page, "WaitingForCapacity")[3].startswith("time, as others end")
     event, text, help_text = row(page, "GangRunning")[1:]
-    assert (event, help_text) == ("", "")
+    assert (event, help_text) == ("", "nothing: it runs")
     assert text.startswith("All replicas are ready;")
 
 

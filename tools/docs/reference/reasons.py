@@ -1,17 +1,15 @@
 """``docs/reference/reasons.md``: every reason and condition that Bireme writes.
 
-A reason's meaning is its docstring, the remedy is in :mod:`bireme.cli.why`.
+Made from the members of :class:`bireme.core.reasons.Reason`.
 """
 
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from bireme.cli.why import remedy
 from bireme.core.reasons import Reason
 from bireme.kube.crd import KINDS, definition
 from bireme_extender.membership import RefusalReason
-from bireme_operator.events import type_of
 from tools.docs.reference.tables import code, docstrings, table
 
 _HEAD: Final = """# Reasons and conditions
@@ -74,7 +72,7 @@ scheduler `bireme`, and `bireme_extender_refusals_total{reason}` counts them.
 
 
 def page() -> str:
-    """Return the whole page; KeyError for a reason without a docstring."""
+    """Return the whole page; KeyError for a refusal without a docstring."""
     meanings = docstrings(RefusalReason)
     refusals = ((code(each.value), meanings[each.name]) for each in RefusalReason)
     return "".join(
@@ -97,7 +95,7 @@ def _conditions() -> Iterator[tuple[str, str]]:
 
 
 def _sections() -> Iterator[str]:
-    reasons, meanings = list(Reason), docstrings(Reason)
+    reasons = list(Reason)
     # A section reaches to the first reason of the next, so that a new reason falls into one.
     starts = [reasons.index(first) for first, _, _ in _SECTIONS]
     for (_, title, where), (start, end) in zip(
@@ -105,7 +103,7 @@ def _sections() -> Iterator[str]:
     ):
         columns = ("reason", "event", "means", "what helps")
         rows = (
-            (code(each.value), type_of(each) or "", meanings[each.name], remedy(each))
+            (code(each.value), each.event or "", each.meaning, each.remedy)
             for each in reasons[start:end]
         )
         yield f"\n## {title}\n\n{where}\n\n{table(columns, rows)}"
