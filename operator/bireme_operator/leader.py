@@ -29,6 +29,7 @@ from bireme.rl import lookup
 from bireme_operator import first_objects
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
+from bireme_operator.adoptions import Adoptions
 from bireme_operator.cluster_reports import (
     ClusterReports,
     PolicyReports,
@@ -212,9 +213,11 @@ class LeaderTerm:
         self.preemptions = preemptions = Preemptions(
             state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
         )
+        adoptions = Adoptions(state, work, actuator, guests, events, given.epoch, clock)
         ages = MonotonicAge(clock)
         gangs = GangReconciler(
-            *(state, work, actuator, jobs, pod_groups, reports, errors, health, ages, settings),
+            *(state, work, actuator, jobs, pod_groups, adoptions),
+            *(reports, errors, health, ages, settings),
             start_failures=start_failures,
             troubles=troubles,
         )

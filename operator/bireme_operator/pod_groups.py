@@ -18,7 +18,7 @@ from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts
-from bireme.kube import names, plans, quantities, waits, wire
+from bireme.kube import names, plans, pod_groups, quantities, waits, wire
 from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
@@ -128,6 +128,7 @@ class PodGroups:
             alive = {p.uid for p in self.state.members_of(group.key) if not p.is_terminal}
             plan = plans.merged(group.plan, plan, alive)
         wanted = planned_status(group, admit, plan, now)
+        self._record_ends(group, wanted)
         assumed = AssumedPlan("", plan)
         self.work.start(group.key, self._admit(group, plan, wanted), assumed)
 
@@ -196,12 +197,22 @@ class PodGroups:
             self.work.start(group.key, self._release(group.key, view.plan))
             return True
         wanted = progress_status(group, view, at.now, joins=self._joins(group, view))
-        if status.urgency(group.status, wanted) >= status.Urgency.EVENT or (
-            view.members == () and group.plan is not None
+        self._record_ends(group, wanted)
+        is_recorded = wanted.get("endedPods") == group.status.get("endedPods")
+        if (
+            status.urgency(group.status, wanted) >= status.Urgency.EVENT
+            or (view.members == () and group.plan is not None)
+            or not is_recorded
         ):
             self.work.start(group.key, self._write(group, wanted))
             return True
         return self._report_failures(group, view)
+
+    def _record_ends(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
+        """Add to a status which members have ended well: their pods may be gone in a moment."""
+        limit = group.spec.min_member if group.spec is not None else 1
+        if record := pod_groups.ended_manifest(self.state.ended_pods(group), limit):
+            wanted["endedPods"] = record
 
     def _report_failures(self, group: GroupFacts, view: GangView) -> bool:
         """Say why members failed, once each: their controller may delete them in a moment."""
@@ -240,9 +251,11 @@ class PodGroups:
         Only once others wait in place of the lost ones: without them the gang goes on with fewer.
         """
         newcomers, pods = self._newcomers(group, view), self.state.members_of(group.key)
-        there = Placed.of(view.plan, pods, newcomers).count
+        placed = Placed.of(view.plan, pods, newcomers, self.state.ended_pods(group))
+        there = placed.count
         needed = group.spec.min_member if group.spec is not None else 1
-        if not newcomers or there >= needed:
+        # A raised minMember has lost nobody: the gang goes on until its newcomers have places.
+        if not newcomers or there >= needed or not placed.lost:
             self._broken_since.pop(group.uid, None)
             return None
         waited = self.clock() - self._broken_since.setdefault(group.uid, self.clock())
@@ -322,6 +335,7 @@ class PodGroups:
         kept = tuple(member for member in kept if member.uid not in stopped.uids)
         why = "; ".join((wanted.get("message", why), *stopped.notes))
         wanted["conditions"] = group.status.get("conditions") or []
+        self._record_ends(group, wanted)
         if kept:
             wanted["plan"] = plans.to_manifest(replace(view.plan, members=kept))
         wanted |= {"phase": "Interrupted", "message": cleaned(why)}

@@ -24,6 +24,7 @@ from bireme.kube.conditions import cleaned
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.actuator import Actuator
+from bireme_operator.adoptions import Adoptions
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
@@ -185,6 +186,7 @@ class GangReconciler:
     actuator: Actuator
     jobs: JobReconciler
     pod_groups: PodGroups
+    adoptions: Adoptions
     reports: StatusWriter
     errors: ReconcileErrors
     health: NodeHealth
@@ -250,10 +252,15 @@ class GangReconciler:
         # A group may have the name of a job, which then waits for one of them to go.
         planned = self.state.planned(key)
         is_own = group is not None and planned is not None and planned.uid == group.uid
-        if group is not None and is_own and self.work.is_free(key):
-            view = self.state.view(key)
-            if view is not None and not group.is_leaving:
-                self.pod_groups.reconcile(group, view, at)
+        if group is None or group.is_leaving or not self.work.is_free(key):
+            return
+        view = self.state.view(key) if is_own else None
+        if view is not None:
+            has_work = self.pod_groups.reconcile(group, view, at)
+        else:
+            has_work = planned is not None or self.adoptions.adopt(group, at)
+        if not has_work:
+            self.adoptions.stop_stranded(group, at)
 
     def waiting(self, now: float) -> list[Gang]:
         """Return the gangs to decide on at ``now``, POSIX seconds."""
@@ -289,6 +296,7 @@ class GangReconciler:
         self.reports.forget(alive)
         self.jobs.forget(alive)
         self.pod_groups.forget(alive)
+        self.adoptions.forget(alive)
         self.state.run_times.forget(alive)
         self.start_failures.forget(alive)
         self.troubles.forget(alive)

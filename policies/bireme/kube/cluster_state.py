@@ -31,6 +31,7 @@ from bireme.kube import (
     allocations,
     names,
     nodes,
+    pod_creation,
     pod_groups,
     pod_rules,
     pods,
@@ -310,6 +311,8 @@ class ClusterState:
         # UID of the job and label of the plan, by name, of pods that were seen to have ended well.
         # A pod may go before the record of its end is written, which follows from here until then.
         self._ended: dict[Key, dict[str, tuple[str, str]]] = {}
+        # Likewise of pods of other controllers: their uids, and those of their controllers.
+        self._ended_guests: dict[Key, dict[str, str]] = {}
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
@@ -464,6 +467,10 @@ class ClusterState:
             ended.pop(facts.key[1], None)
         elif all(of) and not facts.is_leaving:
             self._ended.setdefault(group, {})[facts.key[1]] = of
+        if facts.phase == "Succeeded" and not (facts.is_leaving or any(of)):
+            owner = next(iter(facts.owner_uids), "")
+            if owner and len(facts.owner_uids) == 1:
+                self._ended_guests.setdefault(group, {})[facts.uid] = owner
 
     def _forget_ends(self, group: Key) -> None:
         """Drop what is remembered of ended replicas that neither exist nor are planned."""
@@ -506,6 +513,10 @@ class ClusterState:
         groups = (g for key, g in self.groups.items() if key != gang and g.plan is None)
         return any(self.newcomers(group) for group in groups)
 
+    def ended_pods(self, group: GroupFacts) -> dict[str, str]:
+        """Return the uids of members that have ended well, recorded or only seen, and of owners."""
+        return {**group.ended_pods, **self._ended_guests.get(group.key, {})}
+
     def _put_task(self, key: Key, pod: wire.V1Pod, facts: PodFacts) -> None:
         try:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
@@ -537,6 +548,8 @@ class ClusterState:
         self._members_of[group].pop(key, None)
         if not self._members_of[group]:
             del self._members_of[group]
+            if group not in self.groups:
+                self._ended_guests.pop(group, None)
         self._forget_ends(group)
         self._touch(group)
 
@@ -669,6 +682,8 @@ class ClusterState:
 
     def delete_group(self, key: Key) -> None:
         self.groups.pop(key, None)
+        if key not in self._members_of:
+            self._ended_guests.pop(key, None)
         _put(self._group_plans, key, None)
         self._touch(key)
 
@@ -883,7 +898,8 @@ class ClusterState:
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
-        there = Placed.of(group.plan, self.members_of(key), newcomers)
+        ended = self.ended_pods(group)
+        there = Placed.of(group.plan, self.members_of(key), newcomers, ended)
         left: tuple[str, ...] = ()
         fault = faults.get(group.uid) or missing
         self._want_devices(task for _, task in gated)
@@ -913,6 +929,9 @@ class ClusterState:
         if self.other_gates and gang is not None:
             behind = {p: g for p in self._members_of.get(key, ()) if (g := self.other_gates.get(p))}
             gang = pod_groups.with_other_gates(gang, behind)
+        if gang is not None and gang.fault is not None:
+            waiting = (self.gated[pod.key] for pod in newcomers)
+            gang = pod_groups.with_remedy(gang, pod_creation.remedy_of(waiting))
         return gang if gang is None or not left else replace(gang, left_to_scheduler=words_of(left))
 
     def used(self, without: Key) -> IntArray:

@@ -15,7 +15,7 @@ from bireme.core.gangs import NO_PREFERENCES, Gang, Key, Preferences, Role, Task
 from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts, Request, add, request_of
 from bireme.kube import names, plans, preferences, quantities, waits, wire
-from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
+from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS, MAX_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
 from bireme.kube.pods import PodFacts, constraints_of_spec
@@ -46,6 +46,12 @@ class GroupFacts:
         if self.plan is not None:  # pods that join it count where the others do
             return self.plan.queue
         return queue_of(self.spec.queue, self.default_queue) if self.spec is not None else ""
+
+    @property
+    def ended_pods(self) -> dict[str, str]:
+        """UID of each pod that is recorded as ended well, and that of its controller."""
+        record = self.status.get("endedPods") or ()
+        return {uid: part["owner"] for part in record for uid in part["pods"]}
 
     @property
     def start_failures(self) -> int:
@@ -115,8 +121,9 @@ class Placed:
     """The part of a group that needs no place any more.
 
     Attributes:
-        count: Planned pods that are not over, and succeeded pods, which a Job never creates again.
-            Succeeded pods of another owner than the gated pods' do not count.
+        count: Planned pods that are not over, and succeeded pods, which a Job never creates again,
+            whether they still exist or not. Succeeded pods of another owner than the gated pods' do
+            not count.
         lost: Sum of the requests of planned pods that are gone or failed.
     """
 
@@ -125,9 +132,16 @@ class Placed:
 
     @classmethod
     def of(
-        cls, plan: plans.PlanFacts | None, pods: Iterable[PodFacts], gated: Iterable[PodFacts]
+        cls,
+        plan: plans.PlanFacts | None,
+        pods: Iterable[PodFacts],
+        gated: Iterable[PodFacts],
+        ended: Mapping[str, str],
     ) -> "Placed":
-        """Count ``pods`` by ``plan``, for the ``gated`` pods of the same owners."""
+        """Count ``pods`` by ``plan``, for the ``gated`` pods of the same owners.
+
+        ``ended`` are the uids of pods that have ended well, and of their owners.
+        """
         planned = plan.member_by_uid if plan is not None else {}
         owners = {uid for pod in gated for uid in pod.owner_uids}
         count, there = 0, set()
@@ -136,11 +150,28 @@ class Placed:
                 there.add(pod.uid)
                 is_akin = not owners.isdisjoint(pod.owner_uids)
                 count += is_akin if pod.is_terminal else pod.uid in planned
+        gone = {uid: owner for uid, owner in ended.items() if uid not in there}
+        count += sum(owner in owners for owner in gone.values())
         lost: dict[str, int] = {}
         for uid, member in planned.items():
-            if uid not in there and plan is not None:
+            if uid not in there and uid not in gone and plan is not None:
                 lost = add(lost, plan.requests.get(member.task, ()))
         return cls(count, lost)
+
+
+def ended_manifest(ended: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+    """Return ``status.endedPods`` for uids of pods and of their controllers, newest last.
+
+    It has at most ``limit`` pods of each controller, more of which say nothing more, and the
+    controllers that came last.
+    """
+    by_owner: dict[str, list[str]] = {}
+    for uid, owner in ended.items():
+        of_owner = by_owner.setdefault(owner, [])
+        if len(of_owner) < limit:
+            of_owner.append(uid)
+    newest = list(by_owner.items())[-MAX_TASKS:]
+    return [{"owner": owner, "pods": uids} for owner, uids in newest]
 
 
 def waiting_gang(
@@ -186,6 +217,13 @@ def waiting_gang(
         may_preempt=may_preempt,
     )
     return _as_replacement(gang, placed) if planned and needed > 0 and gang.fault is None else gang
+
+
+def with_remedy(gang: Gang, remedy: str) -> Gang:
+    """Return ``gang``; where it waits for pods, it says what has their controller create them."""
+    if not remedy or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
+        return gang
+    return replace(gang, fault=(Reason.WAITING_FOR_PODS, f"{gang.fault[1]}; {remedy}"))
 
 
 def with_other_gates(gang: Gang, behind: Mapping[Key, tuple[str, ...]]) -> Gang:
@@ -339,17 +377,17 @@ def _names(label: str) -> Iterator[str]:
 
 def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
     """Return one pod of another controller as a task of one replica."""
-    label = facts.labels.get(names.ROLE_LABEL, "")
-    role = Role(label) if label in set(Role) else Role.WORKER
-    name = facts.labels.get(names.TASK_LABEL) or (label or "pod")
-    return Task(
-        name,
-        1,
-        facts.request,
-        role,
-        1,
-        role.default_priority,
-        constraints_of_spec(pod.spec),
+    return replace(
+        bare_task(facts),
+        constraints=constraints_of_spec(pod.spec),
         pod=demands_of_spec(pod.spec, facts.key[0], facts.labels),
         preferences=preferences.of_spec(pod.spec, facts.key[0], facts.labels),
     )
+
+
+def bare_task(facts: PodFacts) -> Task:
+    """Return a pod of another controller as a task without what it demands of nodes and pods."""
+    label = facts.labels.get(names.ROLE_LABEL, "")
+    role = Role(label) if label in set(Role) else Role.WORKER
+    name = facts.labels.get(names.TASK_LABEL) or (label or "pod")
+    return Task(name, 1, facts.request, role, 1, role.default_priority)

@@ -103,6 +103,8 @@ class PodFacts:
     gated_since: float = 0.0
     """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
     has_finalizers: bool = False
+    scheduler: str = ""
+    """Name of the scheduler that binds it."""
     is_record: bool = False
     """Its object is gone: it ended well before, and is known from a record alone."""
     unready_since: float = 0.0
@@ -189,6 +191,7 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
         has_finalizers=bool(meta.finalizers),
+        scheduler=intern(pod.spec.scheduler_name or ""),
         unready_since=0.0 if status.phase in TERMINAL else _unready_since(conditions.get("Ready")),
     )
 

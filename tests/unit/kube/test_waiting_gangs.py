@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import quantities, wire
+from bireme.kube import names, quantities, wire
 from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
 from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
 from tests.support.scenario.manifests import Manifest, priority_class
@@ -197,3 +197,29 @@ def test_a_class_that_never_preempts_stops_nobody_for_its_gangs() -> None:
         "group": False,
         "job": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "remedy"),
+    [
+        ("StatefulSet", {}, "podManagementPolicy: Parallel"),
+        ("StatefulSet", {"leaderworkerset.sigs.k8s.io/name": "serve"}, "LeaderCreated"),
+        ("Job", {"jobset.sigs.k8s.io/jobset-name": "set"}, "startupPolicyOrder: AnyOrder"),
+        ("MPIJob", {}, "give it AtStartup"),
+        ("Job", {}, None),
+    ],
+)
+def test_a_group_whose_controller_creates_pods_one_by_one_says_how_it_creates_all(
+    owner: str, labels: dict[str, str], remedy: str | None
+) -> None:
+    cluster = ClusterStateFeed()
+    pod = gated_pod("ring-0", labels=labels)
+    pod["metadata"]["ownerReferences"] = [{"kind": owner, "name": "ring", "uid": "u"}]
+    cluster.member(pod)
+    cluster.group(minMember=4)
+    (gang,) = cluster.waiting()
+    assert gang.fault is not None
+    reason, message = gang.fault
+    assert reason is Reason.WAITING_FOR_PODS
+    assert message.startswith("1 of minMember 4 pods exist")
+    assert remedy in message if remedy else message.endswith(names.PLAN_GATE)

@@ -4,12 +4,13 @@ The spec has the shape of Volcano's. Users create one for pods that a Job, a Sta
 makes; the pods join by label and scheduling gate. A TrainingJob needs none: it is a gang itself.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
 from bireme.kube.api.base import (
     ATOMIC,
+    MAX_REPLICAS,
     MAX_TASKS,
     ApiModel,
     Conditions,
@@ -61,7 +62,8 @@ class PodGroupSpec(ApiModel):
     )
 
     min_member: Replicas
-    """The fewest pods that start together."""
+    """The fewest pods that start together. It may be edited at any time: pods that have their
+    places keep them, and the next ones wait until so many have places together."""
     min_task_member: dict[str, Replicas] = Field(default={}, max_length=MAX_TASKS)
     """Task name to the fewest of its pods that start together."""
     queue: DnsLabel | None = None
@@ -71,6 +73,15 @@ class PodGroupSpec(ApiModel):
     """A stock PriorityClass; its value is the gang's part of the combined priority."""
     min_resources: ResourceMap = Field(default={})
     """The total request of the gang, to be known before its pods exist."""
+
+
+class EndedPods(ApiModel):
+    """Pods of one controller that have ended well, so that it never creates them again."""
+
+    owner: str = Field(max_length=64)
+    """UID of the controller."""
+    pods: tuple[Annotated[str, Field(max_length=64)], ...] = Field(max_length=MAX_REPLICAS)
+    """UIDs of the pods, whether they still exist or not."""
 
 
 class PodGroupStatus(ApiModel):
@@ -106,13 +117,17 @@ class PodGroupStatus(ApiModel):
     observed_generation: Count | None = None
     """The generation of the spec whose start failed: another one is tried at once."""
     plan: Plan | None = None
+    ended_pods: tuple[EndedPods, ...] | None = Field(default=None, max_length=MAX_TASKS)
+    """The members that have ended well, written in the write that notices them: they count for
+    minMember also once their pods are deleted. At most minMember of each controller."""
 
 
 def _kept_while_planned(field: str) -> Rule:
     return Rule(
         "!(has(oldSelf.status) && has(oldSelf.status.plan))"
         f" || ({kept(field, 'oldSelf.spec', 'self.spec')})",
-        f"{changed(field)} while the gang has its places: delete it and create a new PodGroup",
+        f"{changed(field)} while the gang has its places: edit it once"
+        " its pods have ended, or create a PodGroup of another name",
         field=f".spec.{field}",
     )
 
@@ -122,13 +137,6 @@ _POD_GROUP_RULES: Final = checked_by(
         "self.metadata.name.size() <= 63",
         "metadata.name has {self.metadata.name.size()} characters, but pods carry it as a label"
         " of at most 63: choose a shorter name",
-    ),
-    Rule(
-        "!(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Running')"
-        " || self.spec.minMember == oldSelf.spec.minMember",
-        "spec.minMember cannot change from {oldSelf.spec.minMember} to {self.spec.minMember}"
-        " while the gang is Running: delete it and create a new PodGroup",
-        field=".spec.minMember",
     ),
     *map(_kept_while_planned, ("queue", "priorityClassName")),
 )

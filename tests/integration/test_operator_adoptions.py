@@ -1,0 +1,189 @@
+"""A PodGroup that is applied again: what runs is its own, and what is replaced gets a place."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.kube import names
+from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import (
+    GROUPS,
+    PODS,
+    furnish,
+    leading,
+    make,
+    pods,
+    silence,
+    status,
+    submit,
+    until,
+)
+from tests.support.scenario.manifests import GPU, pod_group, queue
+
+
+def group_status(api: FakeApi) -> dict[str, Any]:
+    return status(api, "group", GROUPS)
+
+
+def is_running(api: FakeApi) -> bool:
+    return group_status(api).get("phase") == "Running"
+
+
+def uids(api: FakeApi) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods(api)}
+
+
+def remove(api: FakeApi, *members: str) -> None:
+    for name in members:
+        api.store.delete(PODS, ("default", name), {})
+
+
+def apply_again(api: FakeApi, size: int = 4, **spec: Any) -> None:
+    """Delete the PodGroup and create it, as ``kubectl replace --force`` does."""
+    api.store.delete(GROUPS, ("default", "group"), {})
+    submit(api, pod_group("group", size, **spec))
+
+
+def resize(api: FakeApi, size: int) -> None:
+    """Edit minMember in place."""
+    stored = api.store.get(GROUPS, ("default", "group"))
+    edited = {**stored, "spec": {**stored["spec"], "minMember": size}}
+    api.store.update(GROUPS, ("default", "group"), edited)
+
+
+async def test_a_group_that_is_applied_again_has_what_runs_as_members(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, pod_group("group", 4))
+    async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
+        make(api, *"abcd")
+        await until(lambda: is_running(api))
+        before = uids(api)
+        apply_again(api)
+        await until(lambda: is_running(api))
+        assert uids(api) == before
+        assert term.state.snapshot(0).queue_usage["default"][GPU] == 8
+        remove(api, "b")
+        make(api, "b")
+        await until(lambda: all(p["spec"].get("nodeName") for p in pods(api)))
+        after = uids(api)
+        assert {name for name in before if after[name] != before[name]} == {"b"}
+
+
+async def test_a_group_that_was_applied_again_while_no_operator_watched_is_adopted(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, pod_group("group", 3))
+    async with FakeKubelets(api, runs):
+        async with leading(api, tmp_path):
+            make(api, *"abc")
+            await until(lambda: is_running(api))
+        apply_again(api, 3)
+        remove(api, "c")
+        make(api, "c")
+        async with leading(api, tmp_path, epoch=2):
+            await until(lambda: all(p["spec"].get("nodeName") for p in pods(api)))
+            await until(lambda: is_running(api))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {names.QUEUE_LABEL: "other"}},
+        {"labels": {names.POD_GROUP_LABEL: "group"}},
+        {"spec": {"schedulerName": "default-scheduler"}},
+        {"labels": {names.PLAN_LABEL: "1.0"}},
+    ],
+)
+async def test_a_pod_that_the_operator_did_not_let_in_is_not_adopted(
+    api: FakeApi, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Anybody may write labels: this one bound its pod past the scheduler."""
+    furnish(api, 1)
+    api.put(f"{names.path('queues')}/other", queue("other"))
+    async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
+        labels = {names.POD_GROUP_LABEL: "group", names.QUEUE_LABEL: "default"}
+        if change.get("labels") == {names.POD_GROUP_LABEL: "group"}:
+            del labels[names.QUEUE_LABEL]
+        labels |= change.get("labels", {})
+        spec = {"schedulerName": "bireme", "nodeName": "n0", "containers": [{"name": "c"}]}
+        spec |= change.get("spec", {})
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": labels}}
+        api.put("/api/v1/namespaces/default/pods/x", {**made, "spec": spec})
+        await until(lambda: ("default", "x") in term.state.members)
+        submit(api, pod_group("group", 2))
+        await until(lambda: group_status(api).get("reason") == "WaitingForPods")
+        await silence(api)
+        assert "plan" not in group_status(api)
+
+
+async def test_a_pod_released_for_a_group_that_is_gone_is_stopped_and_comes_back_gated(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, pod_group("group", 2))
+    async with (
+        FakeKubelets(api, runs, binds=False) as kubelets,
+        leading(api, tmp_path, bind_timeout_seconds=2.0),
+    ):
+        make(api, "a", "b")
+        await until(lambda: all(not p["spec"].get("schedulingGates") for p in pods(api)))
+        apply_again(api, 2)
+        await until(lambda: not pods(api))
+        kubelets.binds = True
+        make(api, "a", "b")
+        await until(lambda: is_running(api))
+
+
+async def test_a_raised_min_member_stops_nobody_and_the_next_pods_join_together(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, pod_group("group", 3))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, bind_timeout_seconds=0.5):
+        make(api, *"abc", gpus=2)
+        await until(lambda: is_running(api))
+        before = uids(api)
+        resize(api, 5)
+        make(api, "d", gpus=2)
+        await until(lambda: "4 of minMember 5" in group_status(api).get("message", ""))
+        make(api, "e", gpus=2)
+        await until(lambda: "2 more wait to join" in group_status(api).get("message", ""))
+        await silence(api, 2.0)
+        assert {name: uid for name, uid in uids(api).items() if name in before} == before
+        assert is_running(api)
+        assert sum(bool(p["spec"].get("nodeName")) for p in pods(api)) == 3, "not one alone"
+        resize(api, 3)
+        await until(lambda: sum(bool(p["spec"].get("nodeName")) for p in pods(api)) == 4)
+
+
+async def test_members_that_succeeded_count_once_their_pods_are_gone(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """A Job never creates them again, so the group would wait for them without end."""
+    furnish(api, 1)
+    submit(api, pod_group("group", 3))
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid"}
+
+    def own() -> None:
+        for pod in pods(api):
+            meta = {**pod["metadata"], "ownerReferences": [{**job, "controller": True}]}
+            api.store.update(PODS, ("default", meta["name"]), {**pod, "metadata": meta})
+
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, tmp_path):
+            make(api, *"abc")
+            own()
+            await until(lambda: is_running(api))
+            kubelets.end("a")
+            await until(lambda: group_status(api).get("endedPods"))
+        remove(api, "a", "b")
+        make(api, "b")
+        own()
+        async with leading(api, tmp_path, epoch=2):
+            await until(lambda: all(p["spec"].get("nodeName") for p in pods(api)))
+            assert set(uids(api)) == {"b", "c"}
