@@ -98,6 +98,7 @@ class JobReconciler:
     def _report(self, job: JobFacts, view: GangView, now: float) -> None:
         wanted = status.counted(dict(job.status), job, view)
         wanted |= self.progress.status_update(job, view)
+        wanted |= self.state.resume_of(job).status_fields()
         if lifecycle.is_resizable(job):
             wanted = status.sized(wanted, view, self.state.node_table)
         elif view.plan.mode == "Score":

@@ -18,7 +18,7 @@ from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts
-from bireme.kube import names, plans, pod_groups, quantities, waits, wire
+from bireme.kube import names, plans, pod_groups, quantities, resuming, waits, wire
 from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
@@ -481,6 +481,7 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
         "message": message,
         "conditions": group.status.get("conditions") or [],
         "plan": plans.to_manifest(plan),
+        **resuming.status_fields(admit.gang),
     }
     if group.plan is None:
         wanted["waitSeconds"] = int(admit.gang.wait_seconds(now))
@@ -553,6 +554,7 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float, asked: Amounts) ->
     wanted = {k: v for k, v in group.status.items() if k != "queuePosition"}
     wanted["reason"] = hold.reason.value
     wanted["queue"] = hold.gang.queue
+    wanted |= resuming.status_fields(hold.gang)
     if not group.start_failures:  # there was none, or of an earlier spec
         for over in _OF_FAILURES:
             wanted.pop(over, None)

@@ -8,9 +8,10 @@ The body has the form of Kubeflow Trainer (KEP-2779):
     {"trainerStatus": {"progressPercentage": 40, "estimatedRemainingSeconds": 90,
                        "metrics": [{"name": "loss", "value": "0.21"}], "lastUpdatedTime": "..."}}
 
-Of the metrics those count that a policy may know: step, total_steps, loss, accuracy. Numbers out of
-range are clipped, because a report that is a little off is still worth more than none; what is no
-finite number is refused, by name. The time of a report is when it came, whatever the body has.
+Of the metrics those count that a decision may use: step, total_steps, loss, accuracy, checkpoint.
+Numbers out of range are clipped, because a report that is a little off is still worth more than
+none; what is no finite number is refused, by name. The time of a report is when it came, whatever
+the body has.
 """
 
 import asyncio
@@ -50,6 +51,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "train_loss": "loss",
     "accuracy": "accuracy",
     "eval_accuracy": "accuracy",
+    "checkpoint": "checkpoint_step",
+    "checkpoint_step": "checkpoint_step",
 }
 
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
@@ -57,6 +60,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "total_steps": (0.0, MOST_STEPS),
     "loss": (-_LARGEST_LOSS, _LARGEST_LOSS),
     "accuracy": (0.0, 1.0),
+    "checkpoint_step": (0.0, MOST_STEPS),
 }
 
 

@@ -23,7 +23,7 @@ from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import plans, quantities, waits
+from bireme.kube import plans, quantities, resuming, waits
 from bireme.kube.allocations import GangView
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import PlanFacts
@@ -97,6 +97,7 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
     status["gpus"] = hold.gang.demand.get(GPU, 0)
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)
+    status |= resuming.status_fields(hold.gang)
     before = status.get("estimatedStart")
     for stale in ("queuePosition", "priority", "placement", "estimatedStart"):
         status.pop(stale, None)
@@ -175,6 +176,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
     status["gpus"] = plan.demand.get(GPU, 0)
+    status |= resuming.status_fields(admit.gang)
     status["admittedTime"] = quantities.format_timestamp(since)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     _record_wait(status, job, since, is_parked=False)

@@ -46,6 +46,7 @@ def report(
     loss: SupportsFloat | None = None,
     accuracy: SupportsFloat | None = None,
     remaining_seconds: SupportsFloat | None = None,
+    checkpoint: SupportsFloat | None = None,
     **metrics: SupportsFloat | None,
 ) -> bool:
     """Queue these numbers to be sent, unless fresher ones come first.
@@ -56,6 +57,8 @@ def report(
         loss: Training loss.
         accuracy: From 0 to 1.
         remaining_seconds: Time until the end; estimated from the steps if left out.
+        checkpoint: Steps that the last saved checkpoint holds. A job that reports one can resume,
+            so Bireme may stop it for its equals.
         metrics: More numbers, by name.
 
     Returns:
@@ -67,6 +70,7 @@ def report(
         "total_steps": total_steps,
         "loss": loss,
         "accuracy": accuracy,
+        "checkpoint": checkpoint,
         **metrics,
     }
     try:

@@ -106,7 +106,7 @@ def by_service(stack: BiremeStack) -> Iterator[None]:
 
 @pytest.mark.usefixtures("by_service")
 def test_who_has_had_less_service_stops_an_equal_one_after_the_delay(tenant: Tenant) -> None:
-    tenant.create(training_job("long", task("worker", 16)))
+    tenant.create(training_job("long", task("worker", 16), runPolicy={"resumable": True}))
     tenant.await_phase("long", "Running")
     before = uids_of(tenant.pods("long"))
     began = time.monotonic()

@@ -39,7 +39,7 @@ async def test_it_moves_once_and_the_move_counts_as_no_preemption(
     async with FakeKubelets(api, runs), leading(api, tmp_path, now=now, sweep_interval_seconds=0.2):
         submit(api, training_job("first", task(replicas=8)))
         await until(lambda: status(api, "first").get("phase") == "Running")
-        submit(api, training_job("job", task(replicas=8)))
+        submit(api, training_job("job", task(replicas=8), runPolicy={"resumable": True}))
         await until(lambda: status(api, "job").get("phase") == "Running")
         assert (where(api, "first"), where(api, "job")) == ({"fast"}, {"slow"})
         ahead = 3600.0  # long enough on the slow one, but the fast one is in use

@@ -398,7 +398,7 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
             await until(lambda: is_running(api, "long"))
             submit(api, job("wide", workers=8))
             await until(lambda: status(api, "wide").get("queuePosition") == 1)
-            submit(api, job("small"))
+            submit(api, job("small", runPolicy={"resumable": True}))
             await until(lambda: is_running(api, "small"))
             small = status(api, "small")
         assert small["plan"]["opportunistic"] is True

@@ -160,8 +160,9 @@ def training_job(gang: Gang, style: int = 0) -> Manifest:
         spec["rendezvous"] = "torch"
     if gang.estimated_seconds is not None:
         spec["estimatedDuration"] = f"{gang.estimated_seconds:.0f}s"
+    spec["runPolicy"] = {"resumable": gang.is_resumable}
     if gang.min_runtime_seconds is not None:
-        spec["runPolicy"] = {"minRuntimeSeconds": gang.min_runtime_seconds}
+        spec["runPolicy"]["minRuntimeSeconds"] = gang.min_runtime_seconds
     return {
         "apiVersion": names.API_VERSION,
         "kind": "TrainingJob",

@@ -407,6 +407,7 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
     flexible = [task.role for task in given if task.minimum < task.maximum]
     may_flex = flexible == [Role.WORKER] and not {Role.PS, Role.CHIEF} & set(roles)
     namespace = draw(st.sampled_from(("default", "team")))
+    resumes = draw(st.booleans())
     return Gang(
         uid=f"{name}-uid",
         name=name,
@@ -422,6 +423,8 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
         estimated_seconds=draw(st.sampled_from((None, None, 60, 5000))),
         min_runtime_seconds=draw(st.sampled_from((None, 0, 0))),
         is_elastic=may_flex and draw(st.booleans()),
+        is_resumable=resumes,
+        resume_source=f"spec.runPolicy.resumable is {str(resumes).lower()}",
     )
 
 
@@ -556,6 +559,8 @@ def _foreign_gang(
         min_available=needed,
         fault=fault,
         is_preemptible=False,
+        is_resumable=False,
+        resume_source="annotation bireme.dev/resumable does not say so",
     )
 
 
@@ -571,6 +576,8 @@ def _foreign_holder(name: str, queue: str) -> Gang:
         kind="PodGroup",
         user="default",
         is_preemptible=False,
+        is_resumable=False,
+        resume_source="annotation bireme.dev/resumable does not say so",
     )
 
 

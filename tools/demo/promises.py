@@ -185,6 +185,8 @@ class _Story:
         wrong = list(self._unexplained(urgent, victim))
         if victim.name not in blocks or not victim.started or victim.started < last - 1:
             wrong.append(f"{victim.name} was not the last of {', '.join(blocks)} to start")
+        if not victim.job["spec"].get("runPolicy", {}).get("resumable"):
+            wrong.append(f"{victim.name} was stopped, and cannot resume")
         # To be stopped for another is no failure of its own, and must not use up its backoff limit.
         counts = (victim.phase, victim.status["preemptions"], victim.status.get("restarts") or 0)
         if counts != ("Succeeded", 1, 0) or victim.runs[-1].began < urgent.started:

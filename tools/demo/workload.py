@@ -65,7 +65,8 @@ def torch(
     """
     template = _template(_TORCH, gpus, seconds, fails_at)
     tasks = [_task("master", 1, template), _task("worker", workers, template)]
-    return _job(name, queue, priority, tasks, rendezvous="torch", **_estimate(expected))
+    spec = {"rendezvous": "torch", **_estimate(expected)}
+    return _job(name, queue, priority, tasks, is_resumable=True, **spec)
 
 
 def elastic(name: str, sizes: tuple[int, int, int], gpus: int, seconds: int) -> Manifest:
@@ -74,7 +75,7 @@ def elastic(name: str, sizes: tuple[int, int, int], gpus: int, seconds: int) -> 
     workers = _task("worker", asked, _template(_TORCH, gpus, seconds))
     workers |= {"minReplicas": least, "maxReplicas": most}
     spec = {"rendezvous": "torch", **_estimate(60)}
-    return _job(name, "research", "training-standard", [workers], **spec)
+    return _job(name, "research", "training-standard", [workers], is_resumable=True, **spec)
 
 
 def parameter_server(
@@ -101,7 +102,15 @@ def _estimate(seconds: int) -> Manifest:
     return {"estimatedDuration": f"{seconds}s"} if seconds else {}
 
 
-def _job(name: str, queue: str, priority: str, tasks: list[Manifest], **spec: Any) -> Manifest:
+def _job(
+    name: str,
+    queue: str,
+    priority: str,
+    tasks: list[Manifest],
+    *,
+    is_resumable: bool = False,
+    **spec: Any,
+) -> Manifest:
     return {
         "apiVersion": "bireme.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -110,7 +119,7 @@ def _job(name: str, queue: str, priority: str, tasks: list[Manifest], **spec: An
             "queue": queue,
             "priorityClassName": priority,
             **spec,
-            "runPolicy": {"backoffLimit": 2},
+            "runPolicy": {"backoffLimit": 2, "resumable": is_resumable},
             "tasks": tasks,
         },
     }

@@ -33,7 +33,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics.model import Physics, read_physics
 from bireme.simulator.simulation import ProgressCallback, SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace, window
-from bireme.simulator.workload import Trace, with_true_estimates
+from bireme.simulator.workload import Trace, with_resumable_share, with_true_estimates
 
 DEFAULTS: Final = SchedulingSettings()
 GPUS_PER_NODE: Final = 8
@@ -259,5 +259,7 @@ def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Tra
             trace = read_trace(options.trace, gpus_per_node=gpus, seed=seed)
         with naming("--start"):
             trace = window(trace, options.start, options.limit)
+        if options.resumable < 1:
+            trace = with_resumable_share(trace, options.resumable)
         traces[seed] = with_true_estimates(trace) if options.estimates == "true" else trace
     return traces

@@ -36,6 +36,8 @@ class GangLine:
         coverage_percent: Of 100 such ranges, so many contain the start, if that is known.
         parked: Since when it stands in no line and does not wait.
         since: Its last admission.
+        resumable: It may be stopped for its equals; None where the operator has not said.
+        resume_source: The source that says so.
         last_stop: Reason and message with which its last run ended; empty while it runs.
     """
 
@@ -65,6 +67,8 @@ class GangLine:
     nodes: str
     progress: float | None
     last_stop: str = ""
+    resumable: bool | None = None
+    resume_source: str = ""
 
     @property
     def key(self) -> str:
@@ -134,6 +138,8 @@ def line_of(manifest: Json) -> GangLine:
         nodes=cleaned(placement.get("summary") or ""),
         progress=(status.get("progress") or {}).get("percentage"),
         last_stop=_last_stop(status),
+        resumable=status.get("resumable"),
+        resume_source=cleaned(status.get("resumableBecause") or ""),
     )
 
 

@@ -49,6 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what policies know of run times: what the trace states and else what finished jobs "
         "show (as in a cluster), only what it states, or the true ones; default: %(default)s",
     )
+    add(
+        "--resumable",
+        type=_share,
+        default=1.0,
+        metavar="SHARE",
+        help="so many of the jobs, from 0 to 1, can resume after a stop, as elastic ones can; only "
+        "such jobs are stopped for equals, moved, and started in places reserved for others; "
+        "default: all, %(default)g",
+    )
     add("--no-preemption", action="store_true", help="nothing running is stopped for others")
     add(
         "--wait-bound",
@@ -148,6 +157,10 @@ def _title(experiment: Experiment) -> str:
         f"{terminal.plural(len(gpus), 'node')} with "
         f"{terminal.plural(sum(gpus.values()), 'GPU')}{treated}"
     )
+
+
+def _share(text: str) -> float:
+    return number(text, lambda value: 0 <= value <= 1, "is no share; write a number from 0 to 1")
 
 
 def _seconds(text: str) -> float:

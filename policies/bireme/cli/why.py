@@ -66,6 +66,8 @@ class Explanation:
                 for f in gang.factors
             ],
             "lastStop": gang.last_stop or None,
+            "resumable": gang.resumable,
+            "resumableBecause": gang.resume_source or None,
             **dict(gang.counters),
         }
         if gang.waits:
@@ -105,6 +107,8 @@ class Explanation:
             yield "last run", gang.last_stop
         if self.queue is not None and gang.phase not in ENDED:
             yield "queue", _holdings(self.queue)
+        if gang.resumable is not None and gang.phase not in ENDED:
+            yield "resumes", _resumes(gang)
         if gang.counters:
             yield "so far", ", ".join(f"{count} {name}" for name, count in gang.counters)
 
@@ -172,6 +176,13 @@ def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
     ).removeprefix(" + ")
     named = f" (class {gang.priority_class})" if gang.priority_class else ""
     yield "priority", f"{gang.score:.4g}" + (f" = {terms}" if terms else "") + named
+
+
+def _resumes(gang: GangLine) -> str:
+    """Return whether a gang may be stopped for its equals, and why."""
+    if gang.resumable:
+        return f"may be stopped for an equal, since it can resume: {gang.resume_source}"
+    return f"is not stopped for an equal: {gang.resume_source}"
 
 
 def _summary(other: GangLine, now: float) -> str:

@@ -23,7 +23,7 @@ from bireme.core.overdue import OverdueLine
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Placer, Policy, Ranked, TotalOrder, can_move
-from bireme.core.preemption import Candidate, CandidateKind, Preemptor
+from bireme.core.preemption import Candidate, CandidateKind, Preemptor, may_stop_by_rank
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.quotas import QuotaLedger
@@ -477,7 +477,8 @@ class AdmissionPass:
             gang = victim.running.gang
             if victim.kept is None:
                 ranked, lent = self.order.places[gang.uid][1], victim.running.is_opportunistic
-                why = self._text(messages.claim, entry, ranked, lent)
+                may_by_rank = may_stop_by_rank(beneficiary, gang, self.snapshot)
+                why = self._text(messages.claim, entry, ranked, lent, may_by_rank)
                 message = self._text(messages.making_room, gang, "stopped", beneficiary, why)
                 is_override = victim.kind is CandidateKind.OVERRIDE
                 yield Preempt(victim.running, beneficiary, message, overrides_budget=is_override)
@@ -560,6 +561,7 @@ class AdmissionPass:
             and begins < math.inf
             and gang.may_preempt
             and self.snapshot.settings.preemption
+            and self.snapshot.running_table.is_resumable.any()
         ):
             message += self._text(messages.may_preempt_from, begins)
         reason = Reason.WAITING_FOR_CAPACITY

@@ -467,6 +467,9 @@ class Gang:
             let it; None takes the setting.
         may_preempt: Others may be stopped for it (PriorityClass ``preemptionPolicy``).
         is_preemptible: It may be stopped for others.
+        is_resumable: After a stop it goes on from a checkpoint, as far as anybody has said: it may
+            be stopped for its equals, moved, and lent the places that are reserved for others.
+        resume_source: What says so, or that nothing does, in words; empty where nobody asked.
         is_elastic: It can be resized while it runs.
         speed: Training speed by size.
         remaining_steps: Steps left when its current run started, or when its size last changed.
@@ -499,6 +502,8 @@ class Gang:
     min_runtime_seconds: float | None = None
     may_preempt: bool = True
     is_preemptible: bool = True
+    is_resumable: bool = True
+    resume_source: str = ""
     is_elastic: bool = False
     speed: SpeedLaw | None = None
     remaining_steps: float | None = None

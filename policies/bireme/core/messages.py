@@ -499,10 +499,18 @@ def making_room(gang: Gang, done: str, beneficiary: Gang, why: str = "") -> str:
     return f"{done} to make room for {_named(beneficiary, gang)}" + (f", {why}" if why else "")
 
 
-def claim(beneficiary: Ranked, victim: Ranked, is_opportunistic: bool = False) -> str:
-    """Return by what ``beneficiary`` may stop ``victim``; empty if the policy does not say."""
+def claim(
+    beneficiary: Ranked,
+    victim: Ranked,
+    is_opportunistic: bool = False,
+    may_by_rank: bool = True,
+) -> str:
+    """Return by what ``beneficiary`` may stop ``victim``; empty if the policy does not say.
+
+    Without ``may_by_rank`` its place in the order alone stops nobody.
+    """
     more, less = beneficiary.preemption_priority, victim.preemption_priority
-    if more is None or less is None or more <= less:
+    if more is None or less is None or more <= less or not may_by_rank:
         if is_opportunistic:
             return "which its places are reserved for"
         return "whose queue takes back its guarantee"

@@ -74,7 +74,8 @@ def _movable(
     np.minimum.at(own, table.owner[uses], speeds[table.rows[uses]])
     has_run = snapshot.now - table.started >= least_runtimes(snapshot)
     # An elastic gang resizes instead, and asks otherwise once it waits: it might come back.
-    is_able = has_run & table.is_preemptible & ~(table.is_elastic | table.is_leaving)
+    is_able = has_run & table.is_preemptible & table.is_resumable
+    is_able &= ~(table.is_elastic | table.is_leaving)
     rows = np.flatnonzero(is_able & ~table.is_kept_by_budget & (own < fastest))
     # Thousands of running gangs have few shapes, and most fit nowhere else.
     fits: dict[object, bool] = {}

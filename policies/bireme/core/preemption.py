@@ -4,9 +4,11 @@ Candidates are asked by :class:`CandidateKind`, among those of a kind first the 
 opportunistically, then the lowest preemption priority, then the most recent start. A running gang
 shrinks or stops only for one that comes before it in the policy's order *and* has a strictly higher
 preemption priority (of two gangs of one canary, also by the canary's own claim), or whose queue
-takes back its guarantee. An orderer may ask for more where a gang would stop (``stop_priority`` of
-:class:`~bireme.core.policy.Ranked`). What an elastic gang holds beyond the size it asked for, or
-beyond what the sizer wants, it gives up for any gang that waits.
+takes back its guarantee. Of its equals, which neither a class nor a queue puts below it, only those
+stop that can resume (``Gang.is_resumable``), however late it is. An orderer may ask for more where
+a gang would stop (``stop_priority`` of :class:`~bireme.core.policy.Ranked`). What an elastic gang
+holds beyond the size it asked for, or beyond what the sizer wants, it gives up for any gang that
+waits.
 
 A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
 comes before it and is the first that is blocked, whatever their priorities.
@@ -34,6 +36,7 @@ from bireme.core.placement import FreeCapacity, Placement, pods_at, usage_of
 from bireme.core.pod_rules import NOBODY, Occupants
 from bireme.core.policy import CanaryClaim, Placer, Ranked, TotalOrder
 from bireme.core.queue_tree import QueueTree
+from bireme.core.queues import Queue
 from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray, ResourceAxis
 from bireme.core.ruled_placement import keeps_rules
@@ -97,7 +100,7 @@ class _Reach:
 
     ``stop_priority`` is the priority against gangs that would stop. ``overrides`` tells whether
     budgets do not hold against the priority of the gang; ``claim`` is what a canary gives it
-    against the canary's other gangs.
+    against the canary's other gangs. ``stated`` is what was stated of it (:func:`_stated`).
     """
 
     priority: float
@@ -106,6 +109,7 @@ class _Reach:
     overdue: float
     overrides: bool = False
     claim: CanaryClaim | None = None
+    stated: tuple[int, int] = (0, 0)
 
     def comes_before(self, place: IntArray | int, overdue: FloatArray | float) -> BoolArray | bool:
         """Return whether the gang has its turn before others, which are one or an array of them."""
@@ -123,6 +127,7 @@ class _Reach:
             # Both are of one queue, so of one canary.
             and _height(self.claim) >= _height(other.claim)
             and _height(self.claim, stops=True) >= _height(other.claim, stops=True)
+            and self.stated >= other.stated  # of one queue, so by the class alone
         )
 
 
@@ -248,7 +253,7 @@ class Preemptor:
         already.
         """
         gang, settings = entry.gang, self.snapshot.settings
-        if not (gang.is_preemptible and self._may_stop_others(blocked)):
+        if not (gang.is_preemptible and gang.is_resumable and self._may_stop_others(blocked)):
             return False
         if gang.min_runtime_seconds is not None or gang.uid in self.snapshot.running_by_uid:
             return False
@@ -285,7 +290,8 @@ class Preemptor:
         overrides = entry.gang.priority >= self.snapshot.settings.budget_override_priority
         priority = entry.preemption_priority
         stop_priority = _least_of(priority, entry.stop_priority)
-        return _Reach(priority, stop_priority, place, late, overrides, entry.canary_claim)
+        stated, claim = _stated(entry.gang, self.snapshot), entry.canary_claim
+        return _Reach(priority, stop_priority, place, late, overrides, claim, stated)
 
     def _overdue_seconds(self, gang: Gang) -> float:
         return math.inf if gang.displaced else self.overdue.seconds(gang)
@@ -305,6 +311,8 @@ class Preemptor:
             & (candidates.place > reach.place)
             & ((candidates.overdue <= reach.overdue) | ~candidates.stops)
         )
+        # A stop for an equal needs the consent of who loses by it.
+        above &= candidates.may_stop_for(reach.stated) | ~candidates.stops
         if reach.claim is not None:
             above &= candidates.yield_to(reach.claim)
         if not reach.overrides:  # a reclaim still may
@@ -598,6 +606,9 @@ class Candidates:
         self.priority: FloatArray = priorities[self._gangs]
         self.place: IntArray = places[self._gangs]
         self.overdue: FloatArray = overdue.seconds_at_start[self._gangs]
+        stated = [_stated(held.gang, snapshot) for held in table.gangs]
+        self._stated: IntArray = np.array(stated, dtype=np.int64).reshape(-1, 2)[self._gangs]
+        self._is_resumable: BoolArray = table.is_resumable[self._gangs]
         index = np.argsort(turn)
         own = index[len(plain) :].tolist()
         self._made = {at: candidate for at, (_, candidate) in zip(own, made, strict=True)}
@@ -642,6 +653,10 @@ class Candidates:
             np.bool_,
             count,
         )
+
+    def may_stop_for(self, stated: tuple[int, int]) -> BoolArray:
+        """Return whose gang can resume, or is less important than one of which ``stated`` is so."""
+        return self._is_resumable | (self._stated < np.array(stated)).any(axis=1)
 
     def are_of(self, which: BoolArray) -> BoolArray:
         """Return which candidates are of running gangs for which ``which``, (gangs,), is true."""
@@ -701,6 +716,18 @@ def _height(claim: CanaryClaim | None, *, stops: bool = False) -> float:
 
 def _least_of(preemption_priority: float, stop_priority: float | None) -> float:
     return preemption_priority if stop_priority is None else min(preemption_priority, stop_priority)
+
+
+def may_stop_by_rank(gang: Gang, other: Gang, snapshot: ClusterSnapshot) -> bool:
+    """Return whether ``other`` may be stopped for ``gang`` because that comes before it."""
+    mine, theirs = _stated(gang, snapshot), _stated(other, snapshot)
+    return other.is_resumable or theirs[0] < mine[0] or theirs[1] < mine[1]
+
+
+def _stated(gang: Gang, snapshot: ClusterSnapshot) -> tuple[int, int]:
+    """Return what people have stated of ``gang``: user priority of its queue, class value."""
+    queue = snapshot.queues.get(gang.queue)
+    return (Queue(gang.queue) if queue is None else queue).user_priority, gang.priority
 
 
 def _places_and_priorities(table: RunningTable, order: TotalOrder) -> tuple[IntArray, FloatArray]:

@@ -89,6 +89,7 @@ class RunningGang:
             self.kept_by_budget,
             gang.attained_seconds,
             self.is_opportunistic,
+            gang.is_resumable,
         )
 
     def elapsed_seconds(self, now: float) -> float:
@@ -117,7 +118,7 @@ class RunningGang:
         return max(now, self.started + first * _RAISED_BY**steps)
 
 
-_FACTS = 11
+_FACTS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,6 +235,11 @@ class RunningTable:
     def is_opportunistic(self) -> BoolArray:
         """True for those that started in places reserved for another gang, shape (gangs,)."""
         return self.facts[:, 10] > 0
+
+    @property
+    def is_resumable(self) -> BoolArray:
+        """True for those that go on from a checkpoint after a stop, shape (gangs,)."""
+        return self.facts[:, 11] > 0
 
     @cached_property
     def owner(self) -> IntArray:

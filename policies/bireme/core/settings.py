@@ -95,6 +95,11 @@ class SchedulingSettings:
     """Once a gang has run for so long, over all its starts, it may be stopped once more than
     evictionBudget says, and once more each time that has doubled. 0: it is left alone for good."""
 
+    assume_resumable: bool = False
+    """Jobs count as able to resume after a stop where neither they nor a job like them nor their
+    queue have said whether they can. Only such jobs are stopped for equals, moved to faster GPUs,
+    and started in places that are reserved for others."""
+
     budget_override_priority: Annotated[int, Within(-(2**31), 2**31 - 1)] = 2_000_000_000
     """From this value of its PriorityClass on, a gang has others stopped although a
     PodDisruptionBudget keeps them, where no others are enough. The default is that of

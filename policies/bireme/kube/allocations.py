@@ -15,11 +15,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from bireme.core import finished_runs
-from bireme.core.estimates import RuntimeHistory, apply_progress_report
+from bireme.core.estimates import MOST_GROUPS, RuntimeHistory, apply_progress_report
 from bireme.core.finished_runs import NO_RUNS, FinishedRun
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.nodes import NodeTable
@@ -27,7 +28,7 @@ from bireme.core.placement import Placement, TaskPlacement, smallest_domain
 from bireme.core.reasons import Reason
 from bireme.core.resources import NODE_ONLY, Request, add
 from bireme.core.running import RunningGang
-from bireme.kube import names, quantities
+from bireme.kube import names, quantities, resuming
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts, ended_pod
@@ -282,6 +283,10 @@ def in_the_way(
     return None
 
 
+MAX_KINDS: Final = MOST_GROUPS
+"""Kinds of jobs that write checkpoints are remembered up to so many."""
+
+
 class RunTimes:
     """What TrainingJobs that succeeded in their first start teach: run times, and runs by node.
 
@@ -299,6 +304,7 @@ class RunTimes:
         """Number of runs learned from."""
         self.finished = NO_RUNS
         self._history = RuntimeHistory()
+        self._with_checkpoints: dict[tuple[str, str], None] = {}
         self._learned: set[str] = set()
 
     def learn(
@@ -321,6 +327,26 @@ class RunTimes:
                     self._history.observe(job.key[0], job.template, seconds)
                     self.finished = self.finished.plus(run_of(job, seconds))
                     self.revision += 1
+
+    def note_checkpoint(self, job: JobFacts) -> None:
+        """Remember the kind of a job that has reported a checkpoint: jobs like it write some too.
+
+        That holds for as long as the leader leads, and for the next one while the job exists.
+        """
+        kind = (job.key[0], job.template)
+        if not job.template or not job.has_checkpoint:
+            return
+        if kind in self._with_checkpoints:
+            del self._with_checkpoints[kind]
+        else:
+            self.revision += 1
+        self._with_checkpoints[kind] = None  # the last to be forgotten
+        while len(self._with_checkpoints) > MAX_KINDS:
+            del self._with_checkpoints[next(iter(self._with_checkpoints))]
+
+    def writes_checkpoints(self, job: JobFacts) -> bool:
+        """Return whether a job of the namespace and template of ``job`` has reported one."""
+        return (job.key[0], job.template) in self._with_checkpoints
 
     def forget(self, uids: set[str]) -> None:
         """Drop the record of learned jobs that no longer exist; ``uids`` are those that do."""
@@ -531,6 +557,8 @@ def of_others(
         is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
     )
+    if isinstance(owner, GroupFacts):
+        gang = resuming.of_group(owner.resumable).applied_to(gang)
     running = _running(gang, held.view, nodes, owner.is_leaving)
     is_starting = owner.status.get("phase") != "Running" and not owner.is_leaving
     return running and replace(running, is_starting=is_starting)

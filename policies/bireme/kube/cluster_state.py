@@ -35,6 +35,7 @@ from bireme.kube import (
     pod_groups,
     pod_rules,
     pods,
+    resuming,
     training_jobs,
     volume_objects,
     wire,
@@ -51,6 +52,7 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.kube.preferences import NodeImages
 from bireme.kube.resource_quotas import ResourceQuotas
+from bireme.kube.resuming import Resumability
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
@@ -172,14 +174,15 @@ class _Basis:
     claims_revision: int = 0
     quotas: object = None
     rules_revision: tuple[int, ...] = ()
+    resume: Resumability | None = None
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether the same follows from ``other``; objects count as new when replaced."""
         objects = self.owner is other.owner and self.view is other.view
         claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
         claims = claims and self.rules_revision == other.rules_revision
-        facts = (self.priority, self.may_preempt, self.learned_seconds)
-        others = (other.priority, other.may_preempt, other.learned_seconds)
+        facts = (self.priority, self.may_preempt, self.learned_seconds, self.resume)
+        others = (other.priority, other.may_preempt, other.learned_seconds, other.resume)
         return objects and claims and self.table is other.table and facts == others
 
 
@@ -196,14 +199,18 @@ class _WaitBasis:
     quotas: object
     rules_revision: tuple[int, ...]
     images_revision: int
+    resume: Resumability
 
     def is_same(self, other: "_WaitBasis") -> bool:
         """Return whether the same follows from ``other``; a job counts as new when replaced."""
         claims = self.claims_revision == other.claims_revision and self.quotas is other.quotas
         claims = claims and self.rules_revision == other.rules_revision
         claims = claims and self.images_revision == other.images_revision
-        facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds)
-        others = (other.fault, other.priority, other.may_preempt, other.learned_seconds)
+        facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds, self.resume)
+        others = (
+            *(other.fault, other.priority, other.may_preempt, other.learned_seconds),
+            other.resume,
+        )
         return claims and self.job is other.job and facts == others
 
 
@@ -612,6 +619,7 @@ class ClusterState:
         if is_new:
             facts = self.mutations.applied_to(facts)
         self.jobs[key] = facts
+        self.run_times.note_checkpoint(facts)
         self._rules.put_job(key, () if facts.is_finished else _kinds(facts.tasks))
         plan = facts.plan
         if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
@@ -748,18 +756,28 @@ class ClusterState:
                 self.quotas.rules(key[0]),
                 self._rules.revision_of(job.label_pairs),
                 self._images.revision if job.has_timed_out else 0,
+                self.resume_of(job),
             ),
             self._waiting_jobs[key],
         )
         # Of thousands of gangs few change between two cycles.
         if known is None or not known[0].is_same(basis):
             gang = apply_progress_report(job.gang(priority, fault, may_preempt, learned))
-            gang = self._with_claims(gang, job)
+            gang = self._with_claims(basis.resume.applied_to(gang), job)
             if job.has_timed_out:
                 images = (pods_of_task.images for pods_of_task in job.pods)
                 gang = replace(gang, tasks=self._near_images(gang.tasks, images))
             known = self._waiting_jobs[key] = (basis, gang)
         return known[1]
+
+    def resume_of(self, job: JobFacts) -> Resumability:
+        """Return whether ``job`` can resume after a stop, and what says so."""
+        return resuming.of_job(
+            job,
+            self.tenancy.assumes_resumable(job.queue),
+            is_like_another=self.run_times.writes_checkpoints(job),
+            is_assumed=self.settings.assume_resumable,
+        )
 
     def _near_images(
         self, tasks: Iterable[Task], images: Iterable[tuple[str, ...]]
@@ -1230,6 +1248,7 @@ class ClusterState:
             self._claims_revision(job),
             self.quotas.rules(held.key[0]),
             self._rules.revision_of(job.label_pairs),
+            self.resume_of(job),
         )
 
     def _worked_out(
@@ -1245,6 +1264,7 @@ class ClusterState:
                 # It runs, whatever has become of its claims; it cannot grow by them.
                 is_elastic = gang.is_elastic and gang.fault is None
                 gang = replace(gang, is_elastic=is_elastic, fault=owner.fault)
+                gang = gang if basis.resume is None else basis.resume.applied_to(gang)
                 yield allocations.job_allocation(owner, gang, held, table)
                 yield allocations.of_leftovers(owner, held, table)
                 return

@@ -49,6 +49,9 @@ PLAN_MODE_PATH: Final = ".status.plan.mode"
 MAINTENANCE: Final = f"{GROUP}/maintenance"
 """Annotation of a Node: begin and end of its maintenance, in RFC 3339 with a slash between."""
 
+RESUMABLE: Final = f"{GROUP}/resumable"
+"""Annotation of a PodGroup: ``"true"`` where its gang goes on from a checkpoint after a stop."""
+
 FIELD_MANAGER: Final = "bireme-operator"
 OPERATOR_LEASE: Final = "bireme-operator"
 

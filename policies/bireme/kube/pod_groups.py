@@ -14,7 +14,7 @@ from typing import Any
 from bireme.core.gangs import NO_PREFERENCES, Gang, Key, Preferences, Role, Task
 from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts, Request, add, request_of
-from bireme.kube import names, plans, preferences, quantities, waits, wire
+from bireme.kube import names, plans, preferences, quantities, resuming, waits, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS, MAX_TASKS
 from bireme.kube.api.pod_group import PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
@@ -39,6 +39,8 @@ class GroupFacts:
     generation: int = 0
     default_queue: str = ""
     """What its namespace names for groups that name no queue; empty for ``default``."""
+    resumable: str | None = None
+    """Its annotation about that, as it is written."""
 
     @property
     def queue(self) -> str:
@@ -101,6 +103,7 @@ def from_manifest(
     """
     meta = group.metadata
     spec, problem = PodGroupSpec.read(group.fields)
+    resumable = meta.annotations.resumable if meta.annotations is not None else None
     return GroupFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -108,11 +111,14 @@ def from_manifest(
         created=quantities.parse_timestamp(meta.creation_timestamp) or 0.0,
         is_leaving=meta.deletion_timestamp is not None,
         spec=spec,
-        fault=(Reason.SPEC_INVALID, problem) if problem else None,
+        fault=(Reason.SPEC_INVALID, problem)
+        if problem
+        else resuming.fault_of_annotation(resumable),
         plan=plans.read(group.status, before),
         status=group.status,
         generation=meta.generation,
         default_queue=default_queue,
+        resumable=resumable,
     )
 
 
@@ -242,7 +248,7 @@ def with_other_gates(gang: Gang, behind: Mapping[Key, tuple[str, ...]]) -> Gang:
 
 def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> Gang:
     """Return the gang with what the group's own spec and status say."""
-    return Gang(
+    gang = Gang(
         uid=group.uid,
         name=group.key[1],
         namespace=group.key[0],
@@ -259,6 +265,7 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         # As once it runs: it would keep the places that are reserved for another gang.
         is_preemptible=False,
     )
+    return resuming.of_group(group.resumable).applied_to(gang)
 
 
 def _wait(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> waits.Wait:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bireme.core.gangs import Key
-from bireme.core.queues import Queue
+from bireme.core.queues import Queue, with_those_above
 from bireme.core.reasons import Reason
 from bireme.kube import names, quantities, wire
 from bireme.kube.api.queues import QueueSpec
@@ -30,6 +30,8 @@ class Tenancy:
     queues: dict[str, Queue] = field(default_factory=dict)
     queue_manifests: dict[str, wire.CustomObject] = field(default_factory=dict)
     _start_timeouts: dict[str, int] = field(default_factory=dict)
+    _assumptions: dict[str, bool] = field(default_factory=dict)
+    """``assumeResumable`` by queue."""
     _namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     _priorities: dict[str, wire.V1PriorityClass] = field(default_factory=dict)
 
@@ -67,25 +69,34 @@ class Tenancy:
 
     def start_timeout_seconds(self, queue: str) -> int | None:
         """Return the least time that ``queue`` and those above it grant a start; None for none."""
-        path: dict[str, None] = {}
-        while queue in self.queues and queue not in path:
-            path[queue] = None
-            queue = self.queues[queue].parent
         timeouts = self._start_timeouts
+        path = with_those_above(queue, self.queues)
         return min((timeouts[name] for name in path if name in timeouts), default=None)
+
+    def assumes_resumable(self, queue: str) -> tuple[str, bool] | None:
+        """Return the next queue from ``queue`` upwards that assumes something, and what; or None.
+
+        That is whether jobs that say nothing can resume after a stop.
+        """
+        known = self._assumptions
+        path = with_those_above(queue, self.queues)
+        return next(((name, known[name]) for name in path if name in known), None)
 
     def _read_queues(self) -> None:
         self._start_timeouts = {}
+        before, self._assumptions = self._assumptions, {}
         for name, manifest in self.queue_manifests.items():
             spec, _ = QueueSpec.read(manifest.fields)
             if spec is not None and spec.start_timeout_seconds is not None:
                 self._start_timeouts[name] = spec.start_timeout_seconds
+            if spec is not None and spec.assume_resumable is not None:
+                self._assumptions[name] = spec.assume_resumable
         read = {
             name: queue_from_manifest(manifest, self._namespaces)
             for name, manifest in self.queue_manifests.items()
         }
         # The operator writes the status of queues itself, which must not make another cycle.
-        if read != self.queues:
+        if read != self.queues or before != self._assumptions:
             self.queues = read
             self.on_change()
 

@@ -90,6 +90,7 @@ class ProgressReport:
     total_steps: float | None = None
     loss: float | None = None
     accuracy: float | None = None
+    checkpoint_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,6 +517,11 @@ class JobFacts:
             if condition.get("type") == "Running" and condition.get("status") == "True":
                 return quantities.parse_timestamp(condition.get("lastTransitionTime"))
         return None
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """True if it has reported a checkpoint, in this start or an earlier one."""
+        return self.reported is not None and self.reported.status.checkpoint_step is not None
 
     @cached_property
     def reported(self) -> ReportedProgress | None:

@@ -660,6 +660,16 @@ class V1ResourceClaim(MetadataOnly, frozen=True):
     status: V1ResourceClaimStatus = V1ResourceClaimStatus()
 
 
+class CustomAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The annotations of custom resources that are read."""
+
+    resumable: str | None = msgspec.field(name="bireme.dev/resumable", default=None)
+
+
+class CustomMeta(V1ObjectMeta, frozen=True):
+    annotations: CustomAnnotations | None = None
+
+
 class CustomObject(MetadataOnly, frozen=True):
     """A custom resource: metadata typed, spec as bytes, status as plain data.
 
@@ -667,6 +677,7 @@ class CustomObject(MetadataOnly, frozen=True):
     so and nothing else stops. Most events change the status alone, and then nothing reads the spec.
     """
 
+    metadata: CustomMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: dict[str, Any] = {}
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
+from zlib import crc32
 
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang, RoleAffinity, Task, TrainingProgress
@@ -108,6 +109,7 @@ class TraceJob:
         speed: How its speed depends on size and spread; None for speed proportional to nothing
             (a fixed run time at its own size).
         steps: Work in the unit of ``speed``; None where ``speed`` is.
+        is_resumable: It may be stopped for its equals; the simulated cluster asks for consent too.
         application: The model it trains, where the trace says so; for reports.
         reporting: Its progress reports while it runs; None for a job that does not report.
         gang: The gang it waits as, for jobs of a record; None to make one of the fields above. It
@@ -126,6 +128,7 @@ class TraceJob:
     role_affinity: RoleAffinity = _AFFINITY
     speed: SpeedLaw | None = None
     steps: float | None = None
+    is_resumable: bool = True
     application: str = ""
     reporting: ProgressReporting | None = None
     gang: Gang | None = None
@@ -234,6 +237,7 @@ def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
         speed=job.speed,
         remaining_steps=job.steps,
         loss=job.reporting.loss if job.reporting else None,
+        is_resumable=job.is_resumable,
     )
 
 
@@ -250,6 +254,7 @@ def job_of(gang: Gang, submitted: float, duration_seconds: float) -> TraceJob:
         estimated_seconds=gang.estimated_seconds,
         is_elastic=gang.is_elastic,
         role_affinity=gang.role_affinity,
+        is_resumable=gang.is_resumable,
     )
 
 
@@ -257,6 +262,28 @@ def template_of(job: TraceJob) -> str:
     """Return the traits that jobs of one kind share: application and requests of the tasks."""
     tasks = (f"{task.name} {task.replicas} {task.request}" for task in job.tasks)
     return f"{job.application}: {'; '.join(tasks)}"
+
+
+def with_resumable_share(trace: Trace, share: float) -> Trace:
+    """Return the same jobs, of which ``share``, from 0 to 1, can resume.
+
+    A job is chosen by its name alone, so a larger share contains a smaller one. Elastic ones can
+    resume whatever the share.
+
+    Raises:
+        SettingError: ``share`` is not from 0 to 1.
+    """
+    if not 0 <= share <= 1:
+        raise SettingError(f"the share of resumable jobs is {share}; give a number from 0 to 1")
+
+    def is_chosen(job: TraceJob) -> bool:
+        return job.is_elastic or crc32(job.name.encode()) < share * 2**32
+
+    def made(job: TraceJob) -> TraceJob:
+        gang = None if job.gang is None else replace(job.gang, is_resumable=is_chosen(job))
+        return replace(job, is_resumable=is_chosen(job), gang=gang)
+
+    return replace(trace, jobs=tuple(map(made, trace.jobs)))
 
 
 def with_true_estimates(trace: Trace) -> Trace:

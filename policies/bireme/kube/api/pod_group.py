@@ -99,6 +99,11 @@ class PodGroupStatus(ApiModel):
     """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
+    resumable: bool | None = None
+    """True where it may be stopped for its equals, because annotation bireme.dev/resumable says
+    that it can resume."""
+    resumable_because: Message | None = None
+    """The source that says so."""
     start_failures: Count | None = None
     """Starts in a row that kube-scheduler refused or that took too long; absent once it runs."""
     retry_time: Timestamp | None = None

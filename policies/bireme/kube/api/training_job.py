@@ -78,6 +78,8 @@ class ProgressStatus(ApiModel):
     """The remaining run time by the last report."""
     step: NotNegative | None = None
     total_steps: NotNegative | None = None
+    checkpoint_step: NotNegative | None = None
+    """The steps that the last checkpoint holds which the job has reported."""
     loss: Number | None = None
     worst_loss: Number | None = None
     """The largest loss ever reported."""
@@ -201,6 +203,10 @@ class TrainingJobStatus(ApiModel):
     start_failures: Count | None = None
     """Starts in a row of which kube-scheduler said no, or that were not over in time; absent once
     it runs or its spec is changed."""
+    resumable: bool | None = None
+    """True where it may be stopped for its equals, because it can resume."""
+    resumable_because: Message | None = None
+    """The source that says so."""
     retry_time: Timestamp | None = None
     """After a failed start, the time until which it is not tried again."""
     rejected_by: tuple[DnsSubdomain, ...] | None = Field(default=None, max_length=5)
@@ -306,6 +312,12 @@ class RunPolicy(ApiModel):
     role master or chief; without one, the first worker. AllReplicas: all but those of role ps.
     Without it: Leader where a task has role master or chief or the job is elastic, else
     AllReplicas. What then still runs is stopped as cleanPodPolicy says."""
+    resumable: bool | None = None
+    """True: after a stop the job goes on from a checkpoint. It may then be stopped for its equals,
+    moved to faster GPUs, and started in places that are reserved for another job. False: it may
+    not. Without it: true of an elastic job and of one that has reported a checkpoint, in this run
+    or another of its template; else as its queue or the operator assumes (assumeResumable). What
+    has a higher priority or is guaranteed may stop it either way."""
     suspend: bool = False
     """True stops the job and frees its resources; false lets it wait for admission again."""
 
