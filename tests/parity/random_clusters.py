@@ -918,6 +918,7 @@ def _plain_gangs(draw: st.DrawFn, name: str) -> Gang:
         user="default",
         estimated_seconds=draw(st.sampled_from((None, 12_000, 20_000))),
         is_elastic=is_elastic and worker.minimum < worker.maximum,
+        resume_source="spec.runPolicy.resumable is true",
     )
 
 
