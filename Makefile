@@ -49,8 +49,8 @@ test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) tools.browser --where-possible
 	$(BIN)/python -m pytest --numprocesses 3 --maxschedchunk 1
 
-test-fast: install ## the tiers that need no cluster
-	$(BIN)/python -m pytest -m 'not cluster'
+test-fast: install ## what only computes: unit, contract and parity tests, by two processes
+	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/contract tests/parity
 
 check: install ## format, lint, types, import contracts, generated files
 	$(BIN)/ruff format --check --quiet $(CODE)

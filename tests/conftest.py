@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.load import LoadScheduling
 from xdist.workermanage import WorkerController
 
-for profile, examples in (("test", 25), ("verify", 1000)):
+from tests.support.examples import TEST_EXAMPLES, VERIFY_EXAMPLES
+
+for profile, examples in (("test", TEST_EXAMPLES), ("verify", VERIFY_EXAMPLES)):
     slow = [HealthCheck.too_slow]
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=slow

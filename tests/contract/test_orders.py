@@ -12,7 +12,7 @@ from itertools import combinations, permutations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
@@ -21,6 +21,7 @@ from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, make_orderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from tests.support.examples import examples
 
 Irrelevant = Callable[[Gang, Sequence[Gang]], bool]
 """Whether a gang has nothing to do with any of some others."""
@@ -72,7 +73,7 @@ def _order(orderer: Orderer, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -
     return [entry.gang.uid for entry in orderer.order(list(gangs), snapshot)]
 
 
-several = settings(max_examples=15, deadline=None)
+several = examples(10)
 QUEUES = (Queue("default"), Queue("heavy", weight=5))
 BY_THEMSELVES = {
     *("combined-priority", "fcfs", "fifo", "random", "sjf", "smallest-first", "srsf", "srtf"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import configuration_fault, run_cycle
@@ -16,10 +16,11 @@ from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
 from tests.support import random_snapshots
+from tests.support.examples import examples
 from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
-contract = settings(max_examples=15, deadline=None)
+contract = examples(10)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
 placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
 sizers = pytest.mark.parametrize("sizer_name", sorted(SIZERS))

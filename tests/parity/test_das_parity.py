@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
@@ -24,6 +24,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 from bireme.training.das.environment import SETTINGS, DasEnv, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import START_NOW
+from tests.support.examples import examples
 
 JOBS = 60
 
@@ -95,7 +96,7 @@ def test_first_in_first_out_gives_equal_times_and_fees(setting: str, name: str) 
     assert_equal(world, *simulated(setting, 7, Policy(Fifo(), placer)))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.sampled_from(sorted(SETTINGS)), st.integers(0, 1000))
 def test_a_table_of_scores_and_affinities_gives_equal_times_and_fees(
     setting: str, seed: int

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -31,6 +31,7 @@ from tests.parity.random_clusters import (
     with_plan,
     worlds,
 )
+from tests.support.examples import examples
 from tests.support.scenario.manifests import Manifest
 
 EXAMPLES = 30
@@ -137,13 +138,13 @@ def _action_values(action: Action, snapshot: ClusterSnapshot) -> dict[str, Any]:
     return entry
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(EXAMPLES)
 @given(worlds() | contests())
 def test_what_is_read_from_the_api_server_is_what_is_there(world: RandomCluster) -> None:
     assert_same(read(world, state_of(world)), world.snapshot())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(EXAMPLES)
 @given(worlds() | contests())
 def test_no_gang_holds_more_than_is_in_use(world: RandomCluster) -> None:
     snapshot = read(world, state_of(world))
@@ -153,7 +154,7 @@ def test_no_gang_holds_more_than_is_in_use(world: RandomCluster) -> None:
     assert (held <= snapshot.used).all()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(EXAMPLES)
 @given(worlds() | contests())
 def test_the_operators_path_decides_as_the_core_does(world: RandomCluster) -> None:
     by_hand, as_read = world.snapshot(), read(world, state_of(world))
@@ -162,7 +163,7 @@ def test_the_operators_path_decides_as_the_core_does(world: RandomCluster) -> No
     assert as_values(run_cycle(as_read, policy), as_read) == expected
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(EXAMPLES)
 @given(st.data())
 def test_neither_the_order_of_events_nor_their_repetition_matters(data: st.DataObject) -> None:
     world = data.draw(worlds())
@@ -181,7 +182,7 @@ def test_neither_the_order_of_events_nor_their_repetition_matters(data: st.DataO
     assert_same(read(world, state), world.snapshot())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(EXAMPLES)
 @given(worlds())
 def test_a_cluster_that_was_emptied_is_empty(world: RandomCluster) -> None:
     state = state_of(world)
@@ -193,7 +194,7 @@ def test_a_cluster_that_was_emptied_is_empty(world: RandomCluster) -> None:
     assert_same(state.snapshot(NOW), bare.snapshot())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(EXAMPLES)
 @given(worlds())
 def test_a_plan_once_written_takes_exactly_what_the_cycle_took(world: RandomCluster) -> None:
     state = state_of(world)

@@ -17,6 +17,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -305,6 +306,7 @@ def _default(value: object, schema: Schema) -> Schema:
     return {} if value in (None, [], {}) else {"default": value}
 
 
+@cache
 def definition(kind: ServedKind) -> Schema:
     """Return the CustomResourceDefinition of ``kind`` as a manifest."""
     source = kind.model.model_json_schema(mode="validation", schema_generator=Documented)
@@ -345,7 +347,8 @@ def definition(kind: ServedKind) -> Schema:
     }
 
 
-def rendered() -> dict[str, str]:
+@cache
+def rendered() -> Mapping[str, str]:
     """Return the YAML text of every definition by file name."""
     return {
         f"{kind.plural}.yaml": _HEADER

@@ -1,6 +1,7 @@
 """``bireme benchmark`` end to end, on small generated worlds."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,11 +38,26 @@ def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
             yield world_of(made(seed, jobs), load, name=name, block=f"seed {seed}", part=part)
 
 
-@pytest.fixture(autouse=True)
-def _only_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _only_tiny() -> Iterator[None]:
     family = Family("tiny", "few jobs", "by seed", RULES, tiny, needs_data=False)
-    monkeypatch.setitem(FAMILIES, "tiny", family)
-    monkeypatch.setattr(module, "LEARNED", {"learned-index": ("orderer",)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAMILIES, "tiny", family)
+        patch.setattr(module, "LEARNED", {"learned-index": ("orderer",)})
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of a benchmark that was played to its end, and its numbers."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, benchmark(folder)
+
+
+@pytest.fixture
+def no_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every run fail that is not in the file yet."""
+    monkeypatch.setattr(runs, "play", None)
 
 
 @pytest.fixture
@@ -61,45 +77,47 @@ def benchmark(folder: Path, *arguments: str) -> dict[str, Any]:
     """Return the numbers of the one family."""
     folder.mkdir(exist_ok=True)
     file = folder / "numbers.json"
-    common = ["benchmark", "--family", "tiny", "--blocks", "5", "--training-blocks", "2"]
+    common = ["benchmark", "--family", "tiny", "--blocks", "5", "--training-blocks", "1"]
     assert main([*common, "--out", str(folder), "--json", str(file), *arguments]) == 0
     (found,) = json.loads(file.read_text())["families"]
     return dict(found)
 
 
 def test_the_best_tuned_rule_is_the_baseline_and_everybody_is_judged_by_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Path, dict[str, Any]], no_play: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = benchmark(tmp_path)
-    rows = {row["name"]: row for row in found["rows"]}
+    folder, numbers = finished
+    rows = {row["name"]: row for row in numbers["rows"]}
     best = "tiresias-las?threshold_device_seconds=30000"
-    assert (found["worlds"], found["blocks"], found["training_worlds"]) == (15, 5, 6)
-    assert found["rows"][0]["name"] == best
+    assert (numbers["worlds"], numbers["blocks"], numbers["training_worlds"]) == (15, 5, 3)
+    assert numbers["rows"][0]["name"] == best
     assert rows[best]["overall"]["jct"]["mean"] == 1
     assert rows["default"]["finding"] == "worse"  # FIFO among jobs of unequal length
     assert rows["srtf, run times known"]["kind"] == "ceiling"
-    assert (rows["learned-index"]["seeds"], rows["learned-index"]["policy"]) == (
-        1,
-        "learned-index",
-    )
-    assert set(rows["learned-index"]["by_load"]) == {"0.7", "0.9", "1.1"}
+    learned = rows["learned-index"]
+    assert (learned["seeds"], learned["policy"]) == (1, "learned-index")
+    assert set(learned["by_load"]) == {"0.7", "0.9", "1.1"}
+
+    # A second call plays nothing, and its numbers are the same.
+    assert benchmark(folder) == numbers
     assert best in capsys.readouterr().out
 
-    # Gone on from the file, nothing is played again and nothing is another.
-    monkeypatch.setattr(runs, "play", None)
-    assert benchmark(tmp_path) == found
+
+def test_an_interrupted_benchmark_ends_like_an_uninterrupted_one(
+    finished: tuple[Path, dict[str, Any]], tmp_path: Path, played: list[World]
+) -> None:
+    folder, numbers = finished
+    lines = (folder / runs.RUNS_FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / runs.RUNS_FILE).write_bytes(b"".join(lines[:-4]) + lines[-4][:50])
+    assert benchmark(tmp_path) == numbers
+    assert len(played) == 4
 
 
-def test_an_interrupted_benchmark_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole = benchmark(tmp_path / "whole")
-    lines = (tmp_path / "whole" / runs.RUNS_FILE).read_bytes().splitlines(keepends=True)
-    (tmp_path / "cut").mkdir()
-    (tmp_path / "cut" / runs.RUNS_FILE).write_bytes(b"".join(lines[:20]) + lines[20][:50])
-    assert benchmark(tmp_path / "cut") == whole
-
-
-def test_two_trainings_of_a_policy_are_one_row(tmp_path: Path) -> None:
-    one = benchmark(tmp_path)
+def test_two_trainings_of_a_policy_are_one_row(
+    finished: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, one = finished
+    shutil.copy(folder / runs.RUNS_FILE, tmp_path)
     two = benchmark(tmp_path, *(["--checkpoint", f"learned-index={SHIPPED / 'learned-index'}"] * 2))
     rows = [next(r for r in each["rows"] if r["name"] == "learned-index") for each in (one, two)]
     assert [row["seeds"] for row in rows] == [1, 2]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision
@@ -12,6 +12,7 @@ from bireme.core.gangs import Gang
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_node, a_task
+from tests.support.examples import examples
 from tests.unit.core.preemption_cases import AT_ONCE, NODES, a_world, decide, runs, stopped, urgent
 
 SYSTEM = AT_ONCE.budget_override_priority
@@ -92,7 +93,7 @@ def test_an_elastic_gang_shrinks_before_a_budget_is_overridden() -> None:
     assert [r.gang.uid for r in decision.resized] == ["elastic"]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(
     running=st.lists(
         st.tuples(st.integers(1, 4), st.integers(0, 2), st.booleans(), st.sampled_from("ab")),

@@ -18,6 +18,7 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.replay.writer import outline_of
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from tests.support.examples import examples
 from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import (
     COMBINED,
@@ -113,6 +114,7 @@ def decided(snapshot: ClusterSnapshot, policy: Policy) -> list[object]:
 crowds = arrivals((*KINDS, *ELASTIC), NAMES, (1.0, None))
 
 
+@examples(10)
 @given(crowds, st.integers(0, 99))
 def test_the_canarys_gangs_exchange_their_places_and_nobody_else_moves(
     todo: list[Arrival], seed: int
@@ -134,6 +136,7 @@ def test_the_canarys_gangs_exchange_their_places_and_nobody_else_moves(
         assert {e.gang.uid: e.preemption_priority for e in mixed} == claims
 
 
+@examples(10)
 @given(crowds)
 def test_a_canary_that_decides_as_the_other_policy_changes_nothing(todo: list[Arrival]) -> None:
     policy = beside(COMBINED, ("c", COMBINED))
@@ -141,6 +144,7 @@ def test_a_canary_that_decides_as_the_other_policy_changes_nothing(todo: list[Ar
         assert decided(snapshot, policy) == decided(snapshot, COMBINED)
 
 
+@examples(10)
 @given(crowds, st.integers(0, 99))
 def test_a_canary_stops_nobody_whom_the_other_policy_would_not_let_it_stop(
     todo: list[Arrival], seed: int
@@ -217,6 +221,7 @@ def test_of_two_canaries_of_a_queue_the_first_decides() -> None:
         assert list(start.placement.node_rows()) == [row]
 
 
+@examples(10)
 @given(crowds)
 def test_invalid_answers_of_a_canary_are_those_of_its_rules_and_charged_to_it(
     todo: list[Arrival],
@@ -233,6 +238,7 @@ def test_invalid_answers_of_a_canary_are_those_of_its_rules_and_charged_to_it(
             assert why.startswith("the orderer failed: ")
 
 
+@examples(10)
 @given(crowds)
 def test_invalid_answers_of_the_policy_are_not_charged_to_its_canary(todo: list[Arrival]) -> None:
     fails = Policy(Fails(), Fails(), rules=COMBINED)

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -20,10 +20,11 @@ from bireme.heuristics.packing import Packing
 from bireme.registry import make_orderer, make_policy
 from bireme.testing import a_gang, a_snapshot
 from tests.support import random_snapshots
+from tests.support.examples import examples
 from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
-thorough = settings(max_examples=60, deadline=None)
+thorough = examples(25)
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:

@@ -14,9 +14,10 @@ gets smaller; both are whole numbers from 0 on, so the moves end.
 
 from typing import TypeAlias
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.model.invariants import DecisionCase, size, size_bounds
 from tests.support.model.machine import SETTINGS, Machine, Submission, submissions
 
@@ -80,7 +81,7 @@ churns = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(8)
 @given(churns)
 def test_after_the_last_disturbance_the_moves_come_to_an_end(churn: Churn) -> None:
     world = Machine()

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -21,6 +21,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob, gang_of
 from bireme.testing import a_gang, a_running_gang, a_snapshot, a_task, racks, with_running
+from tests.support.examples import examples
 
 FIFO = Policy(Fifo(), Packing())
 EXACT = Bounds(coarseness=0.0)
@@ -50,7 +51,7 @@ def full(*waiting: Gang, ends: float | None = 600.0) -> ClusterSnapshot:
 job_sizes = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 400)), min_size=1, max_size=14)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(sizes=job_sizes, orderer=st.sampled_from([Fifo(), CombinedPriority()]))
 def test_without_surprises_every_start_comes_as_it_was_foreseen(
     sizes: list[tuple[int, int]], orderer: Fifo | CombinedPriority
@@ -72,7 +73,7 @@ def test_without_surprises_every_start_comes_as_it_was_foreseen(
     assert outlook.cut is Cut.ALL_STARTED
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(
     ends=st.lists(st.integers(1, 5000), min_size=4, max_size=4),
     asked=st.integers(1, 32),

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -17,6 +17,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from tests.support.examples import examples
 from tests.support.small_cluster import SmallCluster
 
 NEVER = SchedulingSettings(wait_bound_seconds=10**9)
@@ -102,7 +103,7 @@ def misreporting(name: str, chance: random.Random) -> tuple[Gang, float]:
 LONGEST_LIE = 12
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.sampled_from((1, 2)))
 def test_an_endless_stream_of_gangs_that_run_on_never_pushes_a_reservation_back_for_ever(
     seed: int, per_second: int, nodes: int

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core import preferences
@@ -39,6 +39,7 @@ from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_task, racks
 from tests.support import random_snapshots
 from tests.support.decisions import hold_of
+from tests.support.examples import examples
 from tests.support.random_snapshots import HOST, RACK, SLOW, SnapshotCase
 from tests.unit.core.preemption_cases import InOrder, a_world, decide, runs
 from tests.unit.core.test_host_ports import decided, with_pods
@@ -403,7 +404,7 @@ def verdict(action: Action) -> tuple[object, ...]:
     return type(action).__name__, action.gang.uid, action.reason, action.message, start
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(random_snapshots.cases())
 def test_with_preferences_the_same_is_decided_but_for_the_places(case: SnapshotCase) -> None:
     policy = make_policy(case.snapshot.settings)
@@ -426,7 +427,7 @@ def width(start: Admit, snapshot: ClusterSnapshot) -> int:
     return levels.index(start.placement.level)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(random_snapshots.cases())
 def test_no_gang_gets_nodes_it_likes_less_or_that_are_further_apart(case: SnapshotCase) -> None:
     policy = make_policy(case.snapshot.settings)
@@ -439,7 +440,7 @@ def test_no_gang_gets_nodes_it_likes_less_or_that_are_further_apart(case: Snapsh
             assert width(start, case.snapshot) <= width(plain, case.snapshot)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(random_snapshots.clusters(), st.integers(1, 6), st.sampled_from(random_snapshots.LEVELS))
 def test_a_gang_that_fits_in_a_domain_as_narrow_of_what_it_prefers_is_there(
     nodes: tuple[Node, ...], replicas: int, levels: tuple[str, ...]

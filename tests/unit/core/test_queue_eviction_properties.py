@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts
+from tests.support.examples import examples
 
-thorough = settings(max_examples=300, deadline=None)
+thorough = examples(300)
 
 
 @dataclass(frozen=True)

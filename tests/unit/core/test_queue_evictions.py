@@ -1,12 +1,12 @@
 """Evictions between queues: guarantees are taken back, never broken into, and it ends."""
 
 import pytest
-from hypothesis import settings
 
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
+from tests.support.examples import examples
 
-thorough = settings(max_examples=300, deadline=None)
+thorough = examples(300)
 
 
 def a_tree(*queues: Queue, **gpus: int) -> QueueTree:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
@@ -28,6 +28,7 @@ from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob, gang_of
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, racks, with_running
 from tests.support import random_snapshots
+from tests.support.examples import examples
 from tests.support.random_snapshots import SnapshotCase
 
 FIFO = Policy(Fifo(), Packing())
@@ -140,7 +141,7 @@ def test_where_nothing_is_known_all_take_an_hour() -> None:
 # --- what holds for all worlds ------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@examples(12)
 @given(case=random_snapshots.cases(), policy=st.sampled_from([FIFO, STOPPING]))
 def test_equal_policies_have_no_regret_at_all(case: SnapshotCase, policy: Policy) -> None:
     twin = Policy(type(policy.orderer)(), type(policy.placer)())
@@ -148,7 +149,7 @@ def test_equal_policies_have_no_regret_at_all(case: SnapshotCase, policy: Policy
     assert found is None or found.regret_seconds == 0.0
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(case=random_snapshots.cases())
 def test_regret_changes_sides_with_the_policies(case: SnapshotCase) -> None:
     one, other = (regret(case.snapshot, *p) for p in ((FIFO, STOPPING), (STOPPING, FIFO)))
@@ -223,7 +224,7 @@ def rigid_world(sizes: Sequence[tuple[int, int, int]]) -> tuple[list[TraceJob], 
     return jobs, a_snapshot(racks(2, 2), *gangs, settings=RULES)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(given_jobs=st.lists(sizes, min_size=2, max_size=12))
 def test_the_simulator_finds_the_same_where_nobody_is_stopped(
     given_jobs: list[tuple[int, int, int]],
@@ -256,7 +257,7 @@ def test_the_simulator_finds_the_same_in_nearly_all_worlds_where_gangs_are_stopp
     assert sum(errors) / len(errors) < 0.01
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(given_jobs=st.lists(sizes, min_size=1, max_size=6))
 @example(given_jobs=[(11, 73, 0), (5, 79, 0), (6, 60, 0)])  # settled, but for a float's last bit
 def test_the_simulator_finds_the_same_difference_for_elastic_gangs(

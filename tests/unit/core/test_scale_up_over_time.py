@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
@@ -13,6 +13,7 @@ from bireme.core.node_floor import PoolBounds, PoolState, floor, needed_nodes, w
 from bireme.core.nodes import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_node
+from tests.support.examples import examples
 from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import COMBINED, ELASTIC, KINDS, PATIENT, QUEUES, Arrival, arrivals
 
@@ -117,7 +118,7 @@ MOST_MOMENTS = 500
 """Until a world that nobody disturbs has come to rest."""
 
 
-@settings(max_examples=20, deadline=None)
+@examples(7)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES if not q.limit), (1.0, None)))
 def test_all_who_fit_the_pool_at_its_most_start_and_in_the_end_no_node_is_left(
     todo: list[Arrival],

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -15,10 +15,11 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from tests.support import random_snapshots
+from tests.support.examples import examples
 from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
-thorough = settings(max_examples=100, deadline=None)
+thorough = examples(30)
 KEYS = ("kubernetes.io/hostname", "topology.bireme.dev/rack")
 machines = st.builds(
     a_node,

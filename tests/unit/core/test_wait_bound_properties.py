@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision, Hold
@@ -23,6 +23,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_task
+from tests.support.examples import examples
 from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import growing
 
@@ -230,6 +231,7 @@ KINDS: tuple[tuple[Task, ...], ...] = (
 )
 
 
+@examples(8)
 @given(some_arrivals(), st.integers(0, 10**6), st.sampled_from((0.0, 3.0)), st.booleans())
 def test_the_first_in_line_waits_for_nobody_that_came_later(
     arrivals: dict[int, list[tuple[Gang, float]]], seed: int, stop_seconds: float, sizer: bool
@@ -239,6 +241,7 @@ def test_the_first_in_line_waits_for_nobody_that_came_later(
     assert promise.broken == world.problems == []
 
 
+@examples(8)
 @given(some_arrivals(), st.integers(0, 10**6), st.integers(3, 6), st.integers(1, 4))
 def test_it_holds_where_cycles_reach_few_gangs_and_lines_are_short(
     arrivals: dict[int, list[tuple[Gang, float]]], seed: int, visits: int, pending: int
@@ -254,7 +257,7 @@ def test_it_holds_where_cycles_reach_few_gangs_and_lines_are_short(
     assert promise.broken == world.problems == []
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(some_arrivals(), st.integers(0, 10**6), st.integers(10, 50), st.sampled_from("012"))
 def test_it_holds_for_gangs_that_lost_a_node_too(
     arrivals: dict[int, list[tuple[Gang, float]]], seed: int, lost_at: int, node: str

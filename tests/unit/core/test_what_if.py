@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
@@ -47,6 +47,7 @@ from bireme.testing import (
     racks,
     with_running,
 )
+from tests.support.examples import examples
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())
@@ -99,7 +100,7 @@ changes = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(40)
 @given(
     others=jobs,
     ends=ends,

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
 from bireme_extender.app import VERSION, BodyReader, ExtenderApp
 from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
+from tests.support.examples import examples
 from tests.support.extender_calls import (
     FixedFreshness,
     a_body,
@@ -209,7 +210,7 @@ def check_reply(path: str, body: bytes, asked: set[str]) -> None:
         assert 0 <= entry["Score"] <= 10
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(100)
 @given(pod=PODS, names=NAMES, mode=st.sampled_from(["Pinned", "Score"]), nodes=JSON)
 def test_any_question_gets_a_legal_reply_or_a_400(
     pod: Any, names: list[str] | None, mode: str, nodes: Any

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Task
@@ -13,11 +13,12 @@ from bireme.core.resources import IntArray
 from bireme.registry import PLACERS, make_placer
 from bireme.testing import a_gang, a_node, a_task
 from tests.support import random_snapshots
+from tests.support.examples import examples
 from tests.support.model import oracles
 from tests.support.random_snapshots import SnapshotCase
 
 placers = pytest.mark.parametrize("name", sorted(PLACERS))
-several = settings(max_examples=25, deadline=None)
+several = examples(10)
 
 
 @placers

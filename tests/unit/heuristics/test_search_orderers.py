@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
@@ -24,6 +24,7 @@ from bireme.heuristics.search_orderers import (
 )
 from bireme.testing import a_gang, a_node, a_snapshot
 from tests.support.decisions import uids
+from tests.support.examples import examples
 from tests.support.workloads import timed
 
 SEARCHES = [Malo, Mosa]
@@ -70,7 +71,7 @@ GANGS = st.lists(
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(facts=GANGS)
 def test_a_short_search_is_never_worse_than_arrival_order(
     search: Callable[..., Orderer], facts: list[tuple[float, int, float]]
@@ -84,7 +85,7 @@ def test_a_short_search_is_never_worse_than_arrival_order(
 
 
 @pytest.mark.parametrize("orderer", ALL)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(facts=GANGS, data=st.data())
 def test_equal_seeds_give_equal_orders_however_the_gangs_are_listed(
     orderer: Callable[[], Orderer], facts: list[tuple[float, int, float]], data: st.DataObject

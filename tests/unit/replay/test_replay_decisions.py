@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.settings import SchedulingSettings
@@ -14,6 +14,7 @@ from bireme.replay.decisions import KINDS, DecisionComparison, differences
 from bireme.replay.reader import open_record
 from bireme.replay.record import Outline
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from tests.support.examples import examples
 from tests.support.recordings import RecordedCluster, record
 from tests.support.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals
 from tests.support.workloads import KINDS as SHAPES
@@ -34,7 +35,7 @@ def changed(comparison: DecisionComparison) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("orderer", ["combined-priority", "srtf", "tiresias-las"])
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(todo=arrivals((*SHAPES, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
 def test_policy_decides_its_own_record_as_it_did(
     orderer: str, todo: list[Arrival], tmp_path_factory: pytest.TempPathFactory

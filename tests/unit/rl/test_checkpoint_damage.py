@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import OUTPUTS, load
+from tests.support.examples import examples
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import GangFacts
 
@@ -18,11 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return checkpoints.write(tmp_path / "small", orderer=(1, 0, 0), placer=(1, 0, 0))
 
 
-damages = settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+damages = examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 flips = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=4)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -23,6 +23,7 @@ from bireme.rl import components
 from bireme.rl.checkpoint import OUTPUTS, Checkpoint, OrderPart, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from tests.support.examples import examples
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import GangFacts
 
@@ -55,7 +56,7 @@ def test_highest_score_goes_first_then_interrupted_then_arrival_then_uid(
     assert [e.score for e in ranked] == [5, 0, 0, 0, 0]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.randoms(use_true_random=False))
 def test_an_order_does_not_depend_on_how_the_gangs_are_listed(
     by_priority: Checkpoint, priorities: list[int], shuffle: random.Random

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gpus import GPU
@@ -20,6 +20,7 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import Simulation, SimulationConfig, simulate
 from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace
+from tests.support.examples import examples
 from tests.support.model.rules import most_evictions
 from tests.support.simulations import (
     broken_promises,
@@ -30,8 +31,8 @@ from tests.support.simulations import (
     used_gpu_seconds,
 )
 
-quick = settings(max_examples=20, deadline=None)
-thorough = settings(max_examples=50, deadline=None)
+quick = examples(10)
+thorough = examples(20)
 ORDERERS = (Fifo(), CombinedPriority())
 CASES = st.tuples(small_traces(), small_clusters(), st.sampled_from(ORDERERS))
 HURRIED = SchedulingSettings(

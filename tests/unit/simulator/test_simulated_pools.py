@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.node_floor import HourForecast, PoolBounds
@@ -24,6 +24,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
+from tests.support.examples import examples
 from tests.support.simulations import (
     a_job,
     a_trace,
@@ -226,7 +227,7 @@ def test_no_promise_breaks_and_nothing_is_missed_whatever_comes(
     assert (seen.there <= seen.asked).all()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(trace=small_traces(), policy=st.sampled_from((FIFO, COMBINED)))
 def test_shortcuts_change_nothing_where_pools_grow(trace: Trace, policy: Policy) -> None:
     pool = a_pool(most=3, cool_down=7)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
@@ -17,6 +17,7 @@ from bireme.training.deeprm.environment import (
     masks,
     measure,
 )
+from tests.support.examples import examples
 
 SETTING = DeepRmEnvConfig(rates=(0.6, 0.9), completion_weight=0.1)
 VOID = SETTING.queue_slots
@@ -38,7 +39,7 @@ def held(state: DeepRmState, clock: int) -> IntArray:
     return total
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**31))
 def test_any_play_ends_with_every_job_run_once_and_the_machine_never_overfull(seed: int) -> None:
     env, chance = DeepRmEnv(6, SETTING), np.random.default_rng(seed)
@@ -53,7 +54,7 @@ def test_any_play_ends_with_every_job_run_once_and_the_machine_never_overfull(se
     assert all((held(end, clock) <= SLOTS).all() for clock in range(int(end.clock.max())))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**31))
 def test_rewards_add_up_to_slowdowns_and_completion_times(seed: int) -> None:
     env, chance = DeepRmEnv(5, SETTING), np.random.default_rng(seed)

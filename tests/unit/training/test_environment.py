@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.policy import Orderer, Policy
@@ -20,6 +20,7 @@ from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_node, a_task
 from bireme.training.environment import Observation, SchedulingEnv
+from tests.support.examples import examples
 from tests.support.simulations import a_job
 
 NODES = (a_node("n0", 8), a_node("n1", 4))
@@ -84,7 +85,7 @@ def test_gymnasium_finds_no_fault() -> None:
 
 
 @given(traces())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_choosing_the_first_always_is_fifo_in_the_simulator(trace: Trace) -> None:
     env = SchedulingEnv(trace, NODES, slots=3)
     played(env, first)
@@ -92,7 +93,7 @@ def test_choosing_the_first_always_is_fifo_in_the_simulator(trace: Trace) -> Non
 
 
 @given(traces())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_choosing_the_shortest_always_is_sjf_in_the_simulator(trace: Trace) -> None:
     env = SchedulingEnv(trace, NODES, slots=20)
     played(env, shortest)
@@ -100,7 +101,7 @@ def test_choosing_the_shortest_always_is_sjf_in_the_simulator(trace: Trace) -> N
 
 
 @given(traces(), st.randoms(use_true_random=False))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_the_return_is_minus_the_sum_of_completion_times_whatever_is_chosen(
     trace: Trace, chance: Random
 ) -> None:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.training.rlpto.environment import CONFIGS, RlptoClusters, RlptoEnvConfig
+from tests.support.examples import examples
 
 TASKS = 12
 TABLE = CONFIGS["table-2"]
@@ -119,7 +120,7 @@ def test_owners_of_waiting_tasks_can_make_them_urgent_and_normal_again() -> None
     assert not cluster.is_urgent[0, 6:][lowered].any()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 2**31), st.sampled_from(sorted(CONFIGS)))
 def test_whatever_happens_nobody_has_more_than_there_is_and_all_end(seed: int, name: str) -> None:
     setting, chance = CONFIGS[name], np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
@@ -16,6 +16,7 @@ from bireme.training.rlpto.environment import (
     RlptoEnv,
     to_come_at,
 )
+from tests.support.examples import examples
 
 TABLES = [CONFIGS["table-2"], CONFIGS["table-3"]]
 BETA = 3e-4
@@ -109,7 +110,7 @@ def test_an_ended_task_is_paid_its_accuracy_above_that_at_a_gain_of_beta() -> No
     assert paid == pytest.approx(gained - minutes * (RUN_PRICE + 12 * TASK_PRICE))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**31))
 def test_any_play_ends_and_a_world_that_is_over_is_left_alone(seed: int) -> None:
     env, chance = RlptoEnv(4, TABLES, [1e-2]), np.random.default_rng(seed)
