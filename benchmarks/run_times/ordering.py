@@ -81,7 +81,7 @@ class ShortestFirst(SortedOrderer):
             return SortKey((0, cost), -cost)
         cost = self._rest(gang, cost, snapshot)
         if self.orderer == "srsf":
-            cost *= devices(gang)
+            cost *= devices(gang, snapshot)
         return SortKey((0, cost), -cost, -cost)
 
     def _expected_seconds(self, gang: Gang) -> float | None:

@@ -45,8 +45,8 @@ def decide_anew(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     left = snapshot.total.get(GPU, 0)
     chosen = []
     for entry in policy.orderer.order(gangs, snapshot):
-        if devices(entry.gang) <= left:
-            left -= devices(entry.gang)
+        if devices(entry.gang, snapshot) <= left:
+            left -= devices(entry.gang, snapshot)
             chosen.append(entry.gang)
     uids = {gang.uid for gang in chosen}
     stopping = [running for running in snapshot.running if running.gang.uid not in uids]

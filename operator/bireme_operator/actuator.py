@@ -61,7 +61,8 @@ class Actuator:
         await self.watches.wait_for(self.watches.jobs, job.key, written)
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
-        return PodFactory(job, plan, self.progress, self.state.node_label)
+        known = self.state.settings.known_accelerators
+        return PodFactory(job, plan, self.progress, self.state.node_label, known)
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.

@@ -14,7 +14,7 @@ import structlog
 
 from bireme.core.cycle import queue_obstacle
 from bireme.core.node_floor import STALE_AFTER_SECONDS
-from bireme.core.queue_tree import QueueTree
+from bireme.core.queue_tree import QueueTree, names_units
 from bireme.core.queues import Queue, with_those_above
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -160,7 +160,9 @@ class QueueReports(StatusReports):
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Count the gangs of ``snapshot`` by queue, and submit the counts."""
         self._counted = self._count(snapshot)
-        tree = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+        tree = QueueTree(
+            snapshot.queues, snapshot.queue_usage, snapshot.total, snapshot.nodes.accelerators
+        )
         self._verdicts = {name: self._obstacle(q, tree) for name, q in snapshot.queues.items()}
         self.metrics.show_limits(tree, snapshot.queues)
         self.submit()
@@ -200,7 +202,10 @@ class QueueReports(StatusReports):
         for gang in snapshot.waiting:
             if gang.queue in wanted:
                 wanted[gang.queue]["pending"] += 1
-        for name, used in snapshot.queue_usage.items():
+        known = snapshot.nodes.accelerators
+        is_in_units = bool(known.milli_units) or names_units(snapshot.queues)
+        for name, held in snapshot.queue_usage.items():
+            used = known.with_units(held) if is_in_units else held
             if name in wanted:
                 wanted[name]["usage"] = {
                     resource: quantities.format_quantity(resource, min(amount, quantities.LARGEST))

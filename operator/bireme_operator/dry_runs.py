@@ -145,7 +145,8 @@ class DryRuns:
         plan = PlanFacts(
             *(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,)), queue=job.queue
         )
-        return PodFactory(job, plan, self.progress).manifest(member)
+        known = self.state.settings.known_accelerators
+        return PodFactory(job, plan, self.progress, accelerators=known).manifest(member)
 
     def check(self, job: JobFacts, hold: Hold) -> None:
         """Try the pods of a job that waits, if nothing is known of them yet, or not any more."""

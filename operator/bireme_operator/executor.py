@@ -161,7 +161,9 @@ class DecisionExecutor:
         if job is not None and job is basis.jobs.get(key):
             # Of those further back an estimate is written with their other numbers.
             if (is_first and start is not None) or self._is_news(job, hold, may_refresh):
-                wanted = status.waiting(job, hold, now, start)
+                wanted = status.waiting(
+                    job, hold, now, start, self.state.settings.known_accelerators
+                )
                 self._note(job, hold, self.reports.submit_job(job, wanted))
             self.admission.dry_runs.check(job, hold)
 

@@ -104,7 +104,10 @@ class JobReconciler:
         elif view.plan.mode == "Score":
             wanted = status.in_place(wanted, view, self.state.node_table)
         if job.phase == "Running":
-            stall = stall_of(job, view, now, self.stalled_after_seconds)
+            stall = stall_of(
+                *(job, view, now, self.stalled_after_seconds),
+                self.state.settings.known_accelerators,
+            )
             wanted = with_stall(wanted, view, stall)
         wanted = self.services.add_obstacle(wanted, job)
         self.reports.submit_job(job, wanted)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bireme.core.nodes import NodeTable
-from bireme.core.resources import is_device
 from bireme.core.usage import Holder, Use
 from bireme.kube.allocations import GangView
 from bireme.kube.training_jobs import JobFacts, reported_progress
@@ -25,10 +24,14 @@ def lost_device_seconds(
     with what was reported last, and ``label`` that of node pools.
     """
     seconds = max(0.0, now - _safe_until(job, status, view))
-    pools = nodes.label(label)
+    pools, known = nodes.label(label), nodes.accelerators
     lost: dict[Holder, float] = {}
     for task, places in view.places.items():
-        devices = [(name, n) for name, n in view.plan.requests.get(task, ()) if is_device(name)]
+        devices = [
+            (name, amount * known.weight(name))
+            for name, amount in view.plan.requests.get(task, ())
+            if known.is_accelerator(name)
+        ]
         for node, replicas in places.items():
             code = pools.codes[nodes.row[node]] if node in nodes.row else -1
             pool = pools.values[code] if code >= 0 else ""

@@ -14,12 +14,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from bireme.core.accelerators import GPU_UNITS
 from bireme.core.decision import Admit, Hold
 from bireme.core.device_use import device_uses, kept_places
 from bireme.core.gpus import GPU_MODEL_LABEL, is_known_gpu_model
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
-from bireme.core.resources import CPU, Amounts, is_device
+from bireme.core.resources import CPU, Amounts
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.usage import Holder, Lapse, Use
 from bireme.kube.allocations import GangView
@@ -248,8 +249,8 @@ class GangMetrics:
             is_shown = number < MOST_NAMES
             where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):
-                devices[*where, state] += getattr(use, state)
-            scattered[where] += use.scattered
+                devices[*where, state] += use.weight * getattr(use, state)
+            scattered[where] += use.weight * use.scattered
         label = snapshot.nodes.label(GPU_MODEL_LABEL)
         models = snapshot.nodes.gpu_models
         numbers = Counts(label.codes.tolist())
@@ -280,12 +281,13 @@ class GangMetrics:
         guarantees = _by_resource({name: tree.guarantee(name) for name in shown})
         used = _by_resource({name: tree.used(name) for name in shown})
         of_interest = limits.keys() | guarantees.keys()
+        is_counted = tree.accelerators.is_accelerator
         _show(self._limit, limits)
         _show(self._guarantee, guarantees)
         _show(
             self._used,
             dict.fromkeys(of_interest, 0.0)
-            | {at: n for at, n in used.items() if at in of_interest or (n and is_device(at[1]))},
+            | {at: n for at, n in used.items() if at in of_interest or (n and is_counted(at[1]))},
         )
 
     def show_partial(self, state: ClusterState, now: float) -> None:
@@ -313,9 +315,9 @@ def _is_starting(job: JobFacts, view: GangView) -> bool:
 
 
 def _by_resource(amounts: Mapping[str, Amounts]) -> dict[tuple[str, ...], float]:
-    """Return ``amounts`` by queue and resource in Prometheus' units: cores and bytes."""
+    """Return ``amounts`` by queue and resource in Prometheus' units: cores, GPUs and bytes."""
     return {
-        (queue, resource): amount / (1000.0 if resource == CPU else 1.0)
+        (queue, resource): amount / (1000.0 if resource in (CPU, GPU_UNITS) else 1.0)
         for queue, of_queue in amounts.items()
         for resource, amount in of_queue.items()
     }

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from bireme.core.gpus import GPU
 from bireme.core.outlook import Prospect
 from bireme.core.times import clock_time
 from bireme.kube import quantities
@@ -86,7 +85,7 @@ def _told(each: Prospect, found: Foreseen) -> dict[str, Any]:
         "namespace": gang.namespace,
         "name": gang.name,
         "queue": gang.queue,
-        "gpus": gang.demand.get(GPU, 0),
+        "gpus": found.accelerators.units(gang.demand),
         "position": each.position,
         "reason": each.reason.value if each.reason is not None else None,
         "start": quantities.format_timestamp(each.start) if each.start is not None else None,

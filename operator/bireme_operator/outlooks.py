@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.decision import Decision
 from bireme.core.eta import StartRange
 from bireme.core.outlook import Outlook, Prospect
@@ -44,6 +45,7 @@ class Foreseen:
     outlook: Outlook
     ranges: Mapping[str, StartRange]
     policy: str
+    accelerators: Accelerators = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Outlooks:
         self._line = line
         if not (decision.held or decision.unreached):
             self._pending = None  # there is nothing to ask
-            self._tell(Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source)
+            self._tell(Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source, DEFAULT)
             return
         self._pending = self.current
         if not self._tasks:
@@ -158,12 +160,13 @@ class Outlooks:
     async def _look_ahead(self, decided: Decided) -> None:
         with self.metrics.seconds.time():
             answer = await self.ask(OutlookQuestion(), decided, OutlookAnswer)
-        self._tell(_outlook_of(answer, decided.snapshot), decided.source)
+        known = decided.snapshot.nodes.accelerators
+        self._tell(_outlook_of(answer, decided.snapshot), decided.source, known)
         self.metrics.renewals.labels("renewed").inc()
 
-    def _tell(self, outlook: Outlook, source: PolicySource) -> None:
+    def _tell(self, outlook: Outlook, source: PolicySource, known: Accelerators) -> None:
         ranges = self._ranges.update(outlook, max(outlook.now, self._seen))
-        self.latest = Foreseen(outlook, ranges, source.name)
+        self.latest = Foreseen(outlook, ranges, source.name, known)
         self.metrics.made.set(outlook.now)
 
 

@@ -15,7 +15,6 @@ from aiohttp import web
 from bireme.core.decision import Hold, Reservation
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import usage_of
-from bireme.core.resources import is_device
 from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme_operator.outlooks import Outlooks
@@ -68,8 +67,8 @@ class ReservationsEndpoint:
 
 
 def _told(hold: Hold, reservation: Reservation, nodes: NodeTable) -> dict[str, Any]:
-    gang, names = hold.gang, nodes.axis.names
-    devices = [column for column, name in enumerate(names) if is_device(name)]
+    gang, names, known = hold.gang, nodes.axis.names, nodes.accelerators.is_accelerator
+    devices = [column for column, name in enumerate(names) if known(name)]
     by_node: dict[str, Counter[str]] = {}
     rows, usage = usage_of(gang, reservation.placement, nodes.axis)
     for row, used in zip(rows.tolist(), usage[:, devices].tolist(), strict=True):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.reasons import Reason
-from bireme.core.resources import is_device
 from bireme.core.times import clock_time
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
@@ -30,13 +30,19 @@ class Stall:
     message: str
 
 
-def stall_of(job: JobFacts, view: GangView, now: float, after_seconds: float) -> Stall | None:
+def stall_of(
+    job: JobFacts, view: GangView, now: float, after_seconds: float, known: Accelerators = DEFAULT
+) -> Stall | None:
     """Return why a TrainingJob is stalled at ``now`` (POSIX seconds); None while it is not.
 
-    It is, once nothing new was reported, or a replica was not ready, for ``after_seconds``; never
-    where these are 0.
+    One that holds accelerators is, once nothing new was reported, or a replica was not ready, for
+    ``after_seconds``; never where these are 0.
     """
-    if job.phase != "Running" or view.plan.attempt != job.attempt or not _holds_devices(view):
+    if (
+        job.phase != "Running"
+        or view.plan.attempt != job.attempt
+        or not _holds_devices(view, known)
+    ):
         return None
     return _not_ready(view, now, after_seconds) or _hung(job, now, after_seconds)
 
@@ -58,19 +64,24 @@ def stalled_gangs(
 
 
 def _stalled(state: ClusterState, now: float, after_seconds: float) -> Iterator[tuple[str, str]]:
+    known = state.settings.known_accelerators
     for key, view in state.views():
         job, group = state.jobs.get(key), state.groups.get(key)
         stall = None
         if job is not None:
-            stall = stall_of(job, view, now, after_seconds)
-        elif group is not None and group.status.get("phase") == "Running" and _holds_devices(view):
+            stall = stall_of(job, view, now, after_seconds, known)
+        elif (
+            group is not None
+            and group.status.get("phase") == "Running"
+            and _holds_devices(view, known)
+        ):
             stall = _not_ready(view, now, after_seconds)
         if stall is not None:
             yield view.plan.queue, stall.reason.value
 
 
-def _holds_devices(view: GangView) -> bool:
-    return any(is_device(name) for name in view.demand)
+def _holds_devices(view: GangView, known: Accelerators) -> bool:
+    return known.count(view.demand) > 0
 
 
 def _not_ready(view: GangView, now: float, after_seconds: float) -> Stall | None:

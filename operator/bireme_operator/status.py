@@ -15,9 +15,9 @@ import numpy as np
 import structlog
 
 from bireme.core import messages
+from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.decision import Admit, Hold
 from bireme.core.eta import StartRange
-from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked, ScoreFactor
@@ -80,10 +80,17 @@ def _holds(status: Status, kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in given)
 
 
-def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = None) -> Status:
+def waiting(
+    job: JobFacts,
+    hold: Hold,
+    now: float,
+    start: StartRange | None = None,
+    accelerators: Accelerators = DEFAULT,
+) -> Status:
     """Return the status of a job that waits, with its reason and place in the queue.
 
-    ``start`` is when it should start, as far as that can be estimated.
+    ``start`` is when it should start, as far as that can be estimated; ``accelerators`` say which
+    of its resources are GPUs.
     """
     status = _base(job)
     _end_pause(status, job, now)
@@ -94,7 +101,7 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
         status["queuedTime"] = quantities.format_timestamp(now)
     _record_wait(status, job, now, is_parked=hold.is_parked)
     status["queue"] = hold.gang.queue
-    status["gpus"] = hold.gang.demand.get(GPU, 0)
+    status["gpus"] = accelerators.units(hold.gang.demand)
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)
     status |= resuming.status_fields(hold.gang)
@@ -175,7 +182,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     _set_phase(status, "Starting", Reason.ADMITTED, words)
     status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
-    status["gpus"] = plan.demand.get(GPU, 0)
+    status["gpus"] = snapshot.nodes.accelerators.units(plan.demand)
     status |= resuming.status_fields(admit.gang)
     status["admittedTime"] = quantities.format_timestamp(since)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
@@ -240,7 +247,11 @@ def counted(status: Status, job: JobFacts, view: GangView) -> Status:
 
 def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
     """Return ``status`` with the size that an elastic gang has now."""
-    return {**status, "placement": _placement(view, nodes), "gpus": view.plan.demand.get(GPU, 0)}
+    return {
+        **status,
+        "placement": _placement(view, nodes),
+        "gpus": nodes.accelerators.units(view.plan.demand),
+    }
 
 
 def in_place(status: Status, view: GangView, nodes: NodeTable) -> Status:

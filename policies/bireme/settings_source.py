@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 import yaml
 from pydantic.alias_generators import to_camel
 
+from bireme.core.bounds import Pairs, bounds_of
 from bireme.core.errors import SettingError, nearest
 
 CONFIG_VARIABLE: Final = "BIREME_CONFIG"
@@ -81,7 +82,7 @@ def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any])
     Raises:
         SettingError: names the setting as it was spelled, its value and the remedy.
     """
-    types = get_type_hints(cls)
+    types, bounds = get_type_hints(cls), bounds_of(cls)
     fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # no type for "dataclass" exists
     section = section_of(cls)
     given = _mapping(document.get(section) or {}, f"{section} in the settings file")
@@ -92,7 +93,10 @@ def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any])
         if variable in environ:
             values[name] = _checked(_from_text, types[name], environ[variable], variable)
         elif key in given:
-            values[name] = _checked(_from_yaml, types[name], given[key], f"{section}.{key}")
+            value = given[key]
+            if isinstance(bounds.get(name), Pairs) and isinstance(value, dict):
+                value = [f"{at}={value[at]}" for at in value]
+            values[name] = _checked(_from_yaml, types[name], value, f"{section}.{key}")
     return cls(**values)
 
 

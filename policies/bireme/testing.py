@@ -143,7 +143,12 @@ def a_snapshot(
 ) -> ClusterSnapshot:
     """Make a snapshot of ``nodes`` with one open queue called ``default``; no gang runs."""
     settings = settings or SchedulingSettings()
-    table = NodeTable(nodes, settings.topology_levels, read_gpu_models(settings.gpu_models))
+    table = NodeTable(
+        nodes,
+        settings.topology_levels,
+        read_gpu_models(settings.gpu_models),
+        settings.known_accelerators,
+    )
     return ClusterSnapshot(
         now=now,
         nodes=table,

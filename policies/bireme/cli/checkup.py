@@ -19,11 +19,12 @@ from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader, refused
 from bireme.cli.findings import Finding, Findings, State, condition, said, some
 from bireme.cli.gangs import GangLine, line_of
+from bireme.cli.gpus import gpus_in
 from bireme.cli.installed import Installation, installation
 from bireme.cli.programs import operator_leads, programs_run, scheduler_leads
 from bireme.cli.why import gangs_if_allowed, remedy
+from bireme.core.accelerators import read_accelerators
 from bireme.core.gpus import (
-    GPU,
     GPU_MODEL_LABEL,
     gpu_model,
     is_known_gpu_model,
@@ -32,7 +33,7 @@ from bireme.core.gpus import (
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.times import duration
-from bireme.kube import crd, names, quantities
+from bireme.kube import crd, names
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
 
@@ -246,12 +247,10 @@ async def _nodes(reader: Reader, facts: Installation) -> Findings:
         found.append(Finding("nodes", State.WRONG, "the cluster has none", helps))
     taking = [node for node in nodes if _takes(node)]
     if taking:
-        gpus = sum(
-            quantities.parse_quantity(
-                GPU, ((n.get("status") or {}).get("allocatable") or {}).get(GPU, 0)
-            )
-            for n in taking
-        )
+        added = tuple(facts.setting("scheduling", "accelerators", ()))
+        known = read_accelerators(added)
+        offers = ((n.get("status") or {}).get("allocatable") or {} for n in taking)
+        gpus = sum(gpus_in(offer, known) or 0 for offer in offers)
         message = f"{len(taking)} of {len(nodes)} are ready and not cordoned, with {gpus} GPUs"
         found.append(Finding("nodes", State.FINE, message))
     return found

@@ -28,7 +28,6 @@ from bireme.core.decision import Decision
 from bireme.core.errors import BiremeError
 from bireme.core.gangs import Gang
 from bireme.core.maintenance import left_after
-from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
 from bireme.core.resources import IntArray, add
 from bireme.core.running import RunningGang
@@ -180,10 +179,8 @@ def _without(
     snapshot: ClusterSnapshot, whole: dict[str, RunningGang], drained: Collection[str]
 ) -> ClusterSnapshot:
     """Return the cluster after the drain: nodes are cordoned, and the ``whole`` gangs wait."""
-    nodes = NodeTable(
-        [replace(n, is_cordoned=n.is_cordoned or n.name in drained) for n in snapshot.nodes.nodes],
-        snapshot.nodes.topology_levels,
-        snapshot.nodes.gpu_models,
+    nodes = snapshot.nodes.with_nodes(
+        [replace(n, is_cordoned=n.is_cordoned or n.name in drained) for n in snapshot.nodes.nodes]
     )
     used, queue_usage = snapshot.used.copy(), {**snapshot.queue_usage}
     for running in whole.values():

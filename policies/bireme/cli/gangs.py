@@ -50,7 +50,7 @@ class GangLine:
     message: str
     position: int | None
     waits: bool
-    gpus: int | None
+    gpus: float | None
     ready: str
     priority_class: str
     score: float | None

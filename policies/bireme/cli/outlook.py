@@ -22,8 +22,8 @@ from bireme.cli.arguments import (
 from bireme.cli.experiment import as_set, contenders
 from bireme.cli.replay import recorded_name
 from bireme.cli.simulate import policy_names
+from bireme.core.accelerators import Accelerators
 from bireme.core.cycle import run_cycle
-from bireme.core.gpus import GPU
 from bireme.core.outlook import Outlook, Prospect, look_ahead
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
@@ -60,7 +60,11 @@ def run(options: argparse.Namespace) -> int:
     snapshot = cycle.snapshot
     # Explained, as only then the first reservation says when it should come true.
     found = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
-    write_results(options, _numbers(found, name), _text(found, name, options.limit))
+    write_results(
+        options,
+        _numbers(found, name),
+        _text(found, name, options.limit, snapshot.nodes.accelerators),
+    )
     return 0
 
 
@@ -147,13 +151,13 @@ def _numbers(found: Outlook, policy: str) -> Json:
     }
 
 
-def _text(found: Outlook, policy: str, limit: int | None) -> str:
+def _text(found: Outlook, policy: str, limit: int | None, known: Accelerators) -> str:
     at = clock_time(found.now)
     if not found.prospects:
         return f"Nobody waits at {at}.\n"
     starts = sum(each.start is not None for each in found.prospects)
     rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
-    rows += [_row(each, found.now) for each in found.prospects[:limit]]
+    rows += [_row(each, found.now, known) for each in found.prospects[:limit]]
     lines = aligned(rows, left=len(rows[0]))
     left_out = len(found.prospects) - (len(rows) - 1)
     if left_out:
@@ -170,7 +174,7 @@ def _text(found: Outlook, policy: str, limit: int | None) -> str:
     )
 
 
-def _row(each: Prospect, now: float) -> list[str]:
+def _row(each: Prospect, now: float, known: Accelerators) -> list[str]:
     if each.start is None:
         start = "not foreseen"
     elif each.start <= now:
@@ -181,7 +185,7 @@ def _row(each: Prospect, now: float) -> list[str]:
         str(each.position or "-"),
         f"{each.gang.namespace}/{each.gang.name}",
         each.gang.queue,
-        str(each.gang.demand.get(GPU, 0)),
+        str(known.units(each.gang.demand)),
         each.reason.value if each.reason is not None else "not reached",
         start,
     ]

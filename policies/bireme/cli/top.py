@@ -17,8 +17,8 @@ from bireme.cli import colours
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import Reader, ask
 from bireme.cli.gangs import GangLine, in_line, line_of
+from bireme.cli.gpus import gpus_in
 from bireme.cli.queues import all_gangs, table
-from bireme.core.gpus import GPU
 from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.tables import aligned
@@ -105,10 +105,7 @@ def _summary(
     text = f"{quantities.format_timestamp(now)}  {held} GPUs in use"
     if nodes is not None:
         ready = [node for node in nodes if _is_ready(node)]
-        there = sum(
-            quantities.parse_quantity(GPU, (node.get("status") or {})["allocatable"].get(GPU, 0))
-            for node in ready
-        )
+        there = sum(gpus_in((node.get("status") or {})["allocatable"]) or 0 for node in ready)
         text += f" of {there} on {len(ready)} of {len(nodes)} nodes"
     return f"{text}; {len(running)} jobs run, {len(line)} wait for {asked} GPUs\n"
 
@@ -125,8 +122,8 @@ def _queue(queue: Json) -> list[str]:
         queue["metadata"]["name"],
         str(status.get("admitted", 0)),
         str(status.get("pending", 0)),
-        str((status.get("usage") or {}).get(GPU, 0)),
-        str((spec.get("limit") or {}).get(GPU, "-")),
+        str(gpus_in(status.get("usage") or {}) or 0),
+        str("-" if (limit := gpus_in(spec.get("limit") or {})) is None else limit),
         spec.get("state", "Open"),
     ]
 

@@ -63,7 +63,18 @@ class Distinct:
         return "at least one text, each once"
 
 
-Bound: TypeAlias = Within | Above | OneOf | Distinct
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A list of texts NAME=VALUE, each name once; in a file also a mapping of names to values."""
+
+    def allows(self, value: tuple[str, ...]) -> bool:
+        return all("=" in text for text in value)
+
+    def __str__(self) -> str:
+        return "NAME=VALUE each"
+
+
+Bound: TypeAlias = Within | Above | OneOf | Distinct | Pairs
 """What ``allows`` a value, and in words what that is."""
 
 

@@ -79,7 +79,9 @@ def _decide(
 
     ``new_nodes`` places gangs on nodes that pools may get; None without such pools.
     """
-    queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+    queues = QueueTree(
+        snapshot.queues, snapshot.queue_usage, snapshot.total, snapshot.nodes.accelerators
+    )
 
     # 1. Set aside gangs with a configuration fault: waiting longer cannot help them.
     #    By uid, so that the order in which gangs are listed changes nothing.

@@ -9,7 +9,7 @@ from bireme.core.decision import Hold
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import usage_of
-from bireme.core.resources import BoolArray, IntArray, is_device
+from bireme.core.resources import BoolArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -25,6 +25,7 @@ class DeviceUse:
         free: Free for the next gang.
         closed: Not used, on nodes that are cordoned or not ready.
         scattered: Those of ``free`` on nodes that are partly used.
+        weight: What one of the resource counts, in accelerators.
     """
 
     resource: str
@@ -35,6 +36,7 @@ class DeviceUse:
     free: int
     closed: int
     scattered: int
+    weight: float = 1
 
 
 def device_uses(snapshot: ClusterSnapshot, kept: IntArray) -> Iterator[DeviceUse]:
@@ -46,7 +48,7 @@ def device_uses(snapshot: ClusterSnapshot, kept: IntArray) -> Iterator[DeviceUse
     groups = (pools.codes.astype(np.int64) + 1) * (len(models.values) + 1) + models.codes + 1
     for column, resource in enumerate(nodes.axis.names):
         there = nodes.allocatable[:, column]
-        if not is_device(resource) or not there.any():
+        if not nodes.accelerators.is_accelerator(resource) or not there.any():
             continue
         used = np.clip(snapshot.used[:, column], 0, there)
         unused = there - used
@@ -64,6 +66,7 @@ def device_uses(snapshot: ClusterSnapshot, kept: IntArray) -> Iterator[DeviceUse
                 free=int(free[own].sum()),
                 closed=int(unused[own & ~is_open].sum()),
                 scattered=int(free[own & (used > 0)].sum()),
+                weight=nodes.accelerators.weight(resource),
             )
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from bireme.core.reasons import Reason
-from bireme.core.resources import ATTACHABLE, Request, add, is_device
+from bireme.core.resources import ATTACHABLE, Request, add
 from bireme.core.speed import LossCurve, SpeedLaw
 
 # --- hard demands of a pod template on its node ---
@@ -389,12 +389,6 @@ class Task:
     def maximum(self) -> int:
         """The most replicas of this task the gang may grow to."""
         return self.max_replicas or self.replicas
-
-    @property
-    def devices(self) -> int:
-        """Amount that its replicas ask together of resources that not every node has."""
-        each = sum(amount for name, amount in self.request if is_device(name))
-        return each * self.replicas
 
 
 @dataclass(frozen=True, slots=True)

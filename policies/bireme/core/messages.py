@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.accelerators import GPU_UNITS, in_units
 from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Key, Task
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL
@@ -40,7 +41,7 @@ def behind(lacking: str, ahead: int) -> str:
 
 def lacking(gang: Gang, capacity: FreeCapacity) -> str:
     """Return asked, free and missing, for a gang that does not fit now."""
-    resource = dominant_resource(gang)
+    resource = dominant_resource(gang, capacity.nodes)
     # Free room on nodes that the gang may not use would make the numbers contradict each other.
     usable = np.zeros(len(capacity.nodes), dtype=np.bool_)
     for task in gang.tasks:
@@ -223,12 +224,16 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
     )
 
 
-def dominant_resource(gang: Gang) -> str:
-    """Return the resource people count the gang in: its devices, if any, else cores, memory."""
+def dominant_resource(gang: Gang, nodes: NodeTable) -> str:
+    """Return the resource people count the gang in.
+
+    That is the accelerator that it asks most of, else another device, else cores, memory.
+    """
     # Sorted: of two devices asked equally, the message must name the same one each time.
     devices = sorted(name for name in gang.demand if is_device(name))
     if devices:
-        return max(devices, key=lambda name: gang.demand[name])
+        known = nodes.accelerators.is_accelerator
+        return max(devices, key=lambda name: (known(name), gang.demand[name]))
     return next((name for name in (CPU, MEMORY) if gang.demand.get(name)), PODS)
 
 
@@ -243,6 +248,8 @@ def formatted(resource: str, amount: int) -> str:
         return f"{amount / 1000:g} cpu"
     if resource == MEMORY:
         return f"{amount / 2**30:.4g}Gi memory"
+    if resource == GPU_UNITS:
+        return f"{in_units(amount):g} {resource}"
     return f"{amount} {resource.removeprefix(NODE_ONLY)}"
 
 

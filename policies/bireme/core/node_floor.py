@@ -253,7 +253,7 @@ def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[
         for pool in known
         if pool.template is not None
     ]
-    templates = NodeTable(nodes, snapshot.nodes.topology_levels, snapshot.nodes.gpu_models)
+    templates = snapshot.nodes.with_nodes(nodes)
     demand = np.array([_held(snapshot, pool, templates) for pool in known])
     most = np.array([pool.most for pool in known])
     each: dict[object, FloatArray] = {}
@@ -301,7 +301,9 @@ def _worth(task: Task, templates: NodeTable) -> FloatArray:
 
 def _admissible(snapshot: ClusterSnapshot) -> Iterator[Gang]:
     """Yield waiting gangs by arrival, as far as their queues could hold them together."""
-    queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+    queues = QueueTree(
+        snapshot.queues, snapshot.queue_usage, snapshot.total, snapshot.nodes.accelerators
+    )
     # By arrival: demand is recorded for a forecast and must not change with the policy.
     for whole in sorted(snapshot.waiting, key=lambda gang: (gang.arrived, gang.uid)):
         gang = whole.at_minimum

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.errors import SnapshotError, repeated, require
 from bireme.core.gangs import (
     MOST_WEIGHT,
@@ -24,6 +25,7 @@ from bireme.core.gangs import (
     SelectorOperator,
     SelectorTerm,
     Taint,
+    Task,
     Toleration,
 )
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GpuModel, gpu_model
@@ -99,6 +101,7 @@ class NodeTable:
         is_ready: The kubelet works; bool, shape (nodes,).
         accepts: The node is ready and not being deleted, so that pods may come unless taints keep
             them off; bool, shape (nodes,).
+        accelerators: Which resources are GPUs and their like.
         gpu_models: Models of GPUs beside those of :mod:`bireme.core.gpus`, or instead of them.
         memo: Cache of answers that depend on nodes alone, for the life of this table.
     """
@@ -108,6 +111,7 @@ class NodeTable:
         nodes: Sequence[Node],
         topology_levels: Sequence[str],
         gpu_models: Sequence[GpuModel] = (),
+        accelerators: Accelerators = DEFAULT,
     ) -> None:
         nodes = self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
         self.names = tuple(node.name for node in nodes)
@@ -116,6 +120,7 @@ class NodeTable:
             raise SnapshotError(f"two nodes have the same name, {repeated(self.names)!r}")
         self.topology_levels = tuple(topology_levels)
         self.gpu_models = tuple(gpu_models)
+        self.accelerators = accelerators
         self.axis = ResourceAxis.of(node.allocatable for node in nodes)
         self.allocatable: IntArray = np.zeros((len(nodes), len(self.axis)), dtype=np.int64)
         self.fixed: IntArray = np.zeros_like(self.allocatable)
@@ -136,6 +141,14 @@ class NodeTable:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def with_nodes(self, nodes: Sequence[Node]) -> "NodeTable":
+        """Return a table of other ``nodes``, read by the same settings."""
+        return NodeTable(nodes, self.topology_levels, self.gpu_models, self.accelerators)
+
+    def devices(self, task: Task) -> int:
+        """Return the accelerators that all replicas of ``task`` ask together."""
+        return task.replicas * self.accelerators.count(task.request)
 
     def _intern_taints(self, nodes: Sequence[Node]) -> None:
         sets: dict[tuple[Taint, ...], int] = {}

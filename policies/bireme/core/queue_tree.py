@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from bireme.core.accelerators import DEFAULT, GPU_UNITS, Accelerators
 from bireme.core.errors import SnapshotError
 from bireme.core.policy import Ranked
 from bireme.core.queues import Queue
@@ -35,6 +36,11 @@ Overuse: TypeAlias = tuple[str, dict[str, tuple[int, int]]]
 """A queue, and the resources of which it holds more than its limit: name -> (used, limit)."""
 
 
+def names_units(queues: Mapping[str, Queue]) -> bool:
+    """Return whether a queue is limited to, or guaranteed, accelerators in units."""
+    return any(GPU_UNITS in stated for q in queues.values() for stated in (q.limit, q.guaranteed))
+
+
 class QueueTree:
     """The queues of one cycle and what they hold; :meth:`take` keeps it up to date.
 
@@ -43,16 +49,24 @@ class QueueTree:
         usage: Amounts that each queue's own gangs hold, by queue name. A name that is no queue (any
             more) stands alone, without limit and guarantee.
         total: Amounts of the cluster; shares are measured against them.
+        accelerators: What counts towards :data:`~bireme.core.accelerators.GPU_UNITS`, where a queue
+            names that. No request does, so it is added to all amounts that come in.
 
     Raises:
         SnapshotError: An amount in ``usage`` is negative.
     """
 
     def __init__(
-        self, queues: Mapping[str, Queue], usage: Mapping[str, Amounts], total: Amounts
+        self,
+        queues: Mapping[str, Queue],
+        usage: Mapping[str, Amounts],
+        total: Amounts,
+        accelerators: Accelerators = DEFAULT,
     ) -> None:
         self._queues = queues
-        self._total = total
+        self.accelerators = accelerators
+        self._has_units = names_units(queues)
+        self._total = self._counted(total)
         self._levels = _QueueLevels(queues)
         self._limits: dict[str, tuple[str, ...]] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -100,11 +114,17 @@ class QueueTree:
 
     def take(self, queue: str, demand: Amounts) -> None:
         """Count ``demand`` in every branch of ``queue``. Raises SnapshotError if it is negative."""
-        self._shift(queue, _sound(queue, demand), 1)
+        self._shift(queue, self._counted(_sound(queue, demand)), 1)
 
     def give_back(self, queue: str, demand: Amounts) -> None:
         """Take ``demand`` back from every branch of ``queue``; raises as :meth:`take`."""
-        self._shift(queue, _sound(queue, demand), -1)
+        self._shift(queue, self._counted(_sound(queue, demand)), -1)
+
+    def _counted(self, demand: Amounts) -> Amounts:
+        """Return ``demand`` with its accelerators in units, where a queue names these."""
+        if not self._has_units or GPU_UNITS in demand:
+            return demand
+        return self.accelerators.with_units(demand)
 
     def _shift(self, queue: str, demand: Amounts, times: int) -> None:
         for name in self._levels.route(queue):
@@ -132,11 +152,11 @@ class QueueTree:
 
     def reserve(self, queue: str, demand: Amounts) -> None:
         """Keep room for ``demand`` in every limit from ``queue`` upwards, for one waiting gang."""
-        self._reserved = dict.fromkeys(self.path(queue), demand)
+        self._reserved = dict.fromkeys(self.path(queue), self._counted(demand))
 
     def excess(self, queue: str, demand: Amounts, beside_reserved: bool = False) -> Excess | None:
         """Return the first queue from ``queue`` upwards whose limit ``demand`` more would pass."""
-        _sound(queue, demand)
+        demand = self._counted(_sound(queue, demand))
         for name in self._limited(queue):
             used = self.used(name)
             if beside_reserved and name in self._reserved:
@@ -160,6 +180,7 @@ class QueueTree:
 
     def excess_when_empty(self, queue: str, demand: Amounts) -> Excess | None:
         """Return the first queue from ``queue`` upwards whose limit ``demand`` alone would pass."""
+        demand = self._counted(demand)
         for name in self._limited(queue):
             if found := self._queues[name].excess({}, demand):
                 return name, found
@@ -170,7 +191,7 @@ class QueueTree:
 
         In the resources that the guarantee names and ``demand`` asks; False if there are none.
         """
-        return self._fits_guarantee(queue, demand, self.used(queue))
+        return self._fits_guarantee(queue, self._counted(demand), self.used(queue))
 
     def _fits_guarantee(self, branch: str, demand: Amounts, beside: Amounts) -> bool:
         named = self._covered(branch, demand)
@@ -211,6 +232,7 @@ class QueueTree:
         """
         if not self.has_guarantees:
             return ranks_above
+        demand, victim_demand = self._counted(demand), self._counted(victim_demand)
         ours, theirs = self._levels.apart(queue, victim_queue)
         if self._may_reclaim(ours, demand):
             return not any(self._is_safe(branch, victim_demand) for branch in theirs)

@@ -88,7 +88,7 @@ def place(gang: Gang, capacity: FreeCapacity) -> Placement | None:
     room = [np.minimum(capacity.replicas(task), task.replicas) for task in gang.tasks]
     if any(int(r.sum()) < t.replicas for r, t in zip(room, gang.tasks, strict=True)):
         return None
-    order = sorted(gang.tasks, key=lambda task: (-task.devices, task.name))
+    order = sorted(gang.tasks, key=lambda task: (-capacity.nodes.devices(task), task.name))
     for within in (None, *_homes(gang, capacity, room)):
         for tasks, choose in (
             (order, _nearest),

@@ -392,7 +392,7 @@ def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -
         for pool in pools
     }
     everything = [*nodes.nodes, *(node for of_pool in new.values() for node in of_pool)]
-    table = NodeTable(everything, nodes.topology_levels, nodes.gpu_models)
+    table = nodes.with_nodes(everything)
 
     def rows(found: Iterable[Node]) -> IntArray:
         return np.array([table.row[node.name] for node in found], dtype=np.int64)
@@ -433,7 +433,8 @@ class _NodeSearch:
     @cached_property
     def _tasks(self) -> list[tuple[Task, IntArray]]:
         """Tasks, those with the most devices first, and how many of its replicas each row takes."""
-        tasks = sorted(self.gang.tasks, key=lambda task: (-task.devices, task.name))
+        devices = self.room.nodes.devices
+        tasks = sorted(self.gang.tasks, key=lambda task: (-devices(task), task.name))
         return [(task, np.minimum(self.room.replicas(task), task.replicas)) for task in tasks]
 
     def fewest(

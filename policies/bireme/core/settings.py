@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated
 
-from bireme.core.bounds import Distinct, Within, check_bounds
+from bireme.core.accelerators import Accelerators, read_accelerators
+from bireme.core.bounds import Distinct, Pairs, Within, check_bounds
 from bireme.core.errors import SettingError
 from bireme.core.gpus import read_gpu_models
 
@@ -130,6 +131,16 @@ class SchedulingSettings:
     words of the node label ``nvidia.com/gpu.product``, training speed relative to a V100, and
     dollars an hour. ``R100=9.5:20``, for example. Gangs get the fastest GPUs that hold them."""
 
+    accelerators: tuple[str, ...] = ()
+    """Extended resources that are accelerators beside those that Bireme knows, such as
+    ``example.com/npu``; with ``-`` in front, such that are none. ``*`` stands for any text.
+    Service, sizes, processes per node, GPUS columns and metrics count them."""
+
+    gpu_units: Annotated[tuple[str, ...], Pairs()] = ()
+    """Which part of an accelerator a share is, each ``NAME=UNITS``, or in a file a mapping:
+    ``nvidia.com/mig-1g.10gb: 0.125``, for example. What is not named counts 1. A Queue that limits
+    ``bireme.dev/gpu`` limits the sum."""
+
     node_pool_label: str = "bireme.dev/node-pool"
     """The node label that names node pools, for policies that choose among them. Nodes without it
     form one pool."""
@@ -137,6 +148,7 @@ class SchedulingSettings:
     def __post_init__(self) -> None:
         check_bounds(self)
         read_gpu_models(self.gpu_models)
+        read_accelerators(self.accelerators, self.gpu_units)
         if self.min_runtime_seconds > self.max_min_runtime_seconds:
             raise SettingError(
                 f"min_runtime_seconds is {self.min_runtime_seconds}, above max_min_runtime_seconds "
@@ -147,3 +159,8 @@ class SchedulingSettings:
             raise SettingError(
                 f"the priority weights are {weights}; their sum must be above 0 and finite"
             )
+
+    @property
+    def known_accelerators(self) -> Accelerators:
+        """What counts as an accelerator, by ``accelerators`` and ``gpu_units``."""
+        return read_accelerators(self.accelerators, self.gpu_units)

@@ -14,7 +14,6 @@ import numpy as np
 from bireme.core.decision import Hold
 from bireme.core.device_use import open_nodes
 from bireme.core.placement import usage_of
-from bireme.core.resources import is_device
 from bireme.core.running import RunningGang, summed
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -47,10 +46,11 @@ class Holder(NamedTuple):
     use: Use
 
 
-def devices_held(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Counter[Holder]:
-    """Return the devices that gangs of ``snapshot`` have, and those kept for ``holds``.
+def devices_held(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> dict[Holder, float]:
+    """Return the accelerators that gangs of ``snapshot`` have, and those kept for ``holds``.
 
-    Each counts once. Those of pods outside all gangs do not count.
+    Each counts once, a share as the part of one that it is. Those of pods outside all gangs do not
+    count.
     """
     pools = snapshot.nodes.label(snapshot.settings.node_pool_label)
     found = Counter[Holder]()
@@ -58,7 +58,8 @@ def devices_held(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Counter[Ho
         queue, namespace, use = gang
         pool = pools.values[code] if code >= 0 else ""
         found[Holder(resource, queue, namespace, pool, use)] += amount
-    return found
+    weight = snapshot.nodes.accelerators.weight
+    return {holder: count * weight(holder.resource) for holder, count in found.items()}
 
 
 _Owner: TypeAlias = tuple[str, str, Use]
@@ -113,8 +114,9 @@ def _reserved(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[_Hel
 
 
 def _devices(snapshot: ClusterSnapshot) -> list[tuple[int, str]]:
-    """Return column and name of every resource that is a device."""
-    return [(at, name) for at, name in enumerate(snapshot.nodes.axis.names) if is_device(name)]
+    """Return column and name of every resource that is an accelerator."""
+    known = snapshot.nodes.accelerators.is_accelerator
+    return [(at, name) for at, name in enumerate(snapshot.nodes.axis.names) if known(name)]
 
 
 class Lapse(NamedTuple):
@@ -133,9 +135,9 @@ class UsageMeter:
     """
 
     _at: float | None = None
-    _devices: Mapping[Holder, int] = field(default_factory=dict)
+    _devices: Mapping[Holder, float] = field(default_factory=dict)
 
-    def look(self, at: float, devices: Mapping[Holder, int]) -> Lapse:
+    def look(self, at: float, devices: Mapping[Holder, float]) -> Lapse:
         """Return what has passed since the last look, and remember ``devices`` from now on.
 
         ``at`` is in seconds. Where a clock was set back, no time has passed.

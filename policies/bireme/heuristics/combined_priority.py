@@ -52,7 +52,6 @@ import numpy as np
 
 from bireme.core.bounds import Within
 from bireme.core.gangs import Gang
-from bireme.core.nodes import NodeTable
 from bireme.core.parameters import check_parameters
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked, ScoreFactor
@@ -283,8 +282,7 @@ class _GrowingPools:
         self._snapshot = snapshot
         self._nodes = np.array([pool.room + pool.coming for pool in pools], dtype=np.int64)
         templates = [replace(p.template, name=f"{at:06}") for at, p in enumerate(pools)]
-        levels, models = snapshot.nodes.topology_levels, snapshot.nodes.gpu_models
-        table = NodeTable(templates, levels, models)
+        table = snapshot.nodes.with_nodes(templates)
         self._one_of_each = FreeCapacity(table, table.fixed)
         # Thousands of gangs have few shapes.
         self._take: dict[object, bool] = {}
@@ -303,7 +301,7 @@ class _GrowingPools:
 def _served(gang: Gang, snapshot: ClusterSnapshot) -> float:
     """Return the device-seconds that ``gang`` has had, at the size that it asks for."""
     # At the size it has they would fall when an elastic gang shrinks, and it would be first again.
-    return snapshot.attained_seconds(gang) * devices(gang)
+    return snapshot.attained_seconds(gang) * devices(gang, snapshot)
 
 
 def _level(served: float, settings: SchedulingSettings) -> int:

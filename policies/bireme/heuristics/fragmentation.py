@@ -29,7 +29,6 @@ from bireme.core.parameters import check_parameters
 from bireme.core.placement import FreeCapacity
 from bireme.core.resources import CPU, MEMORY, FloatArray, IntArray
 from bireme.heuristics.packing import RulePlacer, descend, device_column
-from bireme.heuristics.ranking import device_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,8 @@ class GandivaPlacement(RulePlacer):
 
     def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
         """By the size in which nodes are used."""
-        size = device_of(task)[1]
+        name = capacity.nodes.accelerators.largest(task.request)
+        size = dict(task.request).get(name, 0)
         column = device_column(task, capacity.nodes)
 
         def cost(rows: IntArray, held: IntArray) -> FloatArray:

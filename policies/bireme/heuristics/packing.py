@@ -32,7 +32,6 @@ from bireme.core.nodes import HOSTNAME_LABEL, Codes, NodeTable
 from bireme.core.placement import FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.running import RunningGang
-from bireme.heuristics.ranking import device_of
 
 # --- dividing replicas among bins (nodes, racks, ...) ---
 #
@@ -444,7 +443,8 @@ def _fill_plainly(
 ) -> dict[str, IntArray] | None:
     """Task after task, the scarcest kind first; where that fails, the other way round."""
     # Kinds with the most devices first, parameter servers last among equals.
-    tasks = sorted(gang.tasks, key=lambda task: (-task.devices, task.role is Role.PS, task.name))
+    devices = capacity.nodes.devices
+    tasks = sorted(gang.tasks, key=lambda task: (-devices(task), task.role is Role.PS, task.name))
     counts = _fill_in_order(tasks, capacity, inside, level)
     if counts is None and len(tasks) > 1:
         counts = _fill_in_order(tasks[::-1], capacity, inside, level)
@@ -532,7 +532,7 @@ def place_by(gang: Gang, capacity: FreeCapacity, divide: Divide) -> Placement | 
 def _divided(gang: Gang, capacity: FreeCapacity, divide: Divide) -> dict[str, IntArray] | None:
     counts: dict[str, IntArray] = {}
     nodes = capacity.nodes
-    tasks = sorted(gang.tasks, key=lambda task: (-task.replicas * device_of(task)[1], task.name))
+    tasks = sorted(gang.tasks, key=lambda task: (-nodes.devices(task), task.name))
     for index, task in enumerate(tasks):
         room = np.minimum(capacity.replicas(task), task.replicas)
         if int(room.sum()) < task.replicas:
@@ -576,9 +576,8 @@ def descend(cost: Cost, room: IntArray, replicas: int, tightness: FloatArray) ->
 
 def device_column(task: Task, nodes: NodeTable) -> int | None:
     """Return the column of the device ``task`` asks for, else of the most frequent one, if any."""
-    name, _ = device_of(task)
-    if name:
+    accelerators = nodes.accelerators
+    if name := accelerators.largest(task.request):
         return nodes.axis.column(name)
     offered = dict(zip(nodes.axis.names, nodes.allocatable.sum(axis=0).tolist(), strict=True))
-    known = [(amount, name) for name, amount in offered.items() if "/" in name and amount]
-    return nodes.axis.column(max(known)[1]) if known else None
+    return nodes.axis.column(most) if (most := accelerators.largest(offered)) else None

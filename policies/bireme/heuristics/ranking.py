@@ -1,8 +1,8 @@
 """Sorting gangs by a key; their size in devices, their service, and when they stop others.
 
-Size is counted in devices (GPUs), service in device-seconds: size times run time, the
-two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that asks for no device
-counts one per replica, so that jobs on CPUs have a size too.
+Size is counted in accelerators (:mod:`bireme.core.accelerators`), service in device-seconds: size
+times run time, the two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that
+asks for no accelerator counts one per replica, so that jobs on CPUs have a size too.
 """
 
 import math
@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from bireme.core.gangs import Gang, Task
+from bireme.core.accelerators import in_units
+from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import moment_at
@@ -82,25 +83,21 @@ def stops_from(gang: Gang, snapshot: ClusterSnapshot, delay_seconds: int) -> flo
     return math.inf if gang.parked is not None else moment_at(gang.arrived, least)
 
 
-def device_of(task: Task) -> tuple[str, int]:
-    """Return the device a replica asks most of, and how many; ``("", 0)`` when it asks for none.
+def devices(gang: Gang, snapshot: ClusterSnapshot) -> int | float:
+    """Return the accelerators of all replicas, shares as the part of one that they are.
 
-    Devices are extended resources: they have a domain in their name, as ``nvidia.com/gpu`` has.
+    The number of replicas when they ask for none.
     """
-    asked = [(amount, name) for name, amount in task.request if "/" in name]
-    amount, name = max(asked, default=(0, ""))
-    return name, amount
-
-
-def devices(gang: Gang) -> int:
-    """Return the devices of all replicas; the number of replicas when they ask for none."""
-    return sum(task.replicas * device_of(task)[1] for task in gang.tasks) or gang.replicas
+    milli = snapshot.nodes.accelerators.milli
+    return in_units(sum(task.replicas * milli(task.request) for task in gang.tasks)) or (
+        gang.replicas
+    )
 
 
 def device_seconds(gang: Gang, snapshot: ClusterSnapshot) -> float:
     """Return the service so far: earlier starts at the size asked for, the current one as it is."""
-    served = gang.attained_seconds * devices(gang)
+    served = gang.attained_seconds * devices(gang, snapshot)
     running = snapshot.running_by_uid.get(gang.uid)
     if running is not None:
-        served += running.elapsed_seconds(snapshot.now) * devices(running.current)
+        served += running.elapsed_seconds(snapshot.now) * devices(running.current, snapshot)
     return served

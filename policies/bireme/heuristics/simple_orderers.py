@@ -70,7 +70,9 @@ class ShortestRemainingService(SortedOrderer):
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By remaining service; without an estimate, by service so far."""
         seconds = snapshot.remaining_seconds(gang)
-        return _by_time(gang, None if seconds is None else seconds * devices(gang), snapshot)
+        return _by_time(
+            gang, None if seconds is None else seconds * devices(gang, snapshot), snapshot
+        )
 
 
 class SmallestFirst(SortedOrderer):
@@ -82,7 +84,8 @@ class SmallestFirst(SortedOrderer):
 
     def sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         """By devices."""
-        return SortKey((devices(gang),), -devices(gang))
+        size = devices(gang, snapshot)
+        return SortKey((size,), -size)
 
 
 class RandomOrder(SortedOrderer):

@@ -89,7 +89,7 @@ class TiresiasLas(SortedOrderer):
         is_demoted = served >= self._threshold
         queue = is_demoted
         if is_demoted and self._is_promoted(gang, running, snapshot.now):
-            queue = served - gang.attained_seconds * devices(gang) >= self._threshold
+            queue = served - gang.attained_seconds * devices(gang, snapshot) >= self._threshold
         place = SortKey((queue, *_since(gang, running)), -served, -float(is_demoted))
         return delayed(place, gang, snapshot, self._delay_seconds)
 

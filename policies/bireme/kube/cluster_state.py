@@ -424,7 +424,10 @@ class ClusterState:
                         for n in facts
                     ]
             self._table = NodeTable(
-                facts, self.settings.topology_levels, read_gpu_models(self.settings.gpu_models)
+                facts,
+                self.settings.topology_levels,
+                read_gpu_models(self.settings.gpu_models),
+                self.settings.known_accelerators,
             )
         return self._table
 

@@ -92,7 +92,7 @@ KINDS: Final = (
             Column("QUEUE", "string", ".status.queue"),
             Column("PRIORITY", "number", ".status.priority.score"),
             Column("READY", "string", ".status.ready"),
-            Column("GPUS", "integer", ".status.gpus"),
+            Column("GPUS", "number", ".status.gpus"),
             Column("POSITION", "integer", ".status.queuePosition"),
             _REASON,
             Column("NODES", "integer", ".status.placement.nodes", wide=True),

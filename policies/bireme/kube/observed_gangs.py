@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bireme.core.accelerators import DEFAULT, Kind
 from bireme.core.gangs import Gang, Key
-from bireme.core.resources import is_device
 from bireme.kube import names, pod_groups, pod_rules, pods, quantities, wire
 from bireme.kube.pods import PodFacts
 from bireme.kube.tenancy import Tenancy, queue_of, queue_source
@@ -104,7 +104,9 @@ def gang_of(pod: PendingPod) -> str:
     owners = meta.owner_references or ()
     if len(owners) == 1 and owners[0].kind not in _SERVICES:
         return f"{meta.namespace}/{owners[0].name}/{owners[0].uid}"
-    asks_devices = any(is_device(name) for name, _ in pods.request_of_pod(pod))
+    # What nobody has said anything of may be an accelerator that a setting adds.
+    asked = (name for name, _ in pods.request_of_pod(pod))
+    asks_devices = any(DEFAULT.kind(name) is not Kind.OTHER for name in asked)
     return f"{meta.namespace}/{meta.name}/{meta.uid}" if asks_devices else ""
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bireme.core.accelerators import DEFAULT, Accelerators, Kind
 from bireme.core.gangs import Key, Role, Task
 from bireme.kube import names, pods
 from bireme.kube.job_sizes import TENSORFLOW_PORT
@@ -43,8 +44,8 @@ class Rendezvous:
 
     torch: ``MASTER_ADDR``, ``MASTER_PORT``, ``WORLD_SIZE`` and ``RANK`` for ``torch.distributed``,
     one process per replica; ``PET_*`` are torchrun's arguments and let it start one process per
-    GPU. The master, or else the first replica in intra-job order, is rank 0; neighbours in rank are
-    neighbours in the cluster.
+    accelerator. The master, or else the first replica in intra-job order, is rank 0; neighbours in
+    rank are neighbours in the cluster.
 
     elastic torch: torchrun agents between the fewest and the most replicas. They meet at the first
     replica of the plan, which is never removed and is rank 0; the others are numbered by torchrun.
@@ -55,11 +56,14 @@ class Rendezvous:
     stay the same over restarts.
     """
 
-    def __init__(self, job: JobFacts, plan: PlanFacts) -> None:
+    def __init__(
+        self, job: JobFacts, plan: PlanFacts, accelerators: Accelerators = DEFAULT
+    ) -> None:
         self._kind = job.spec.rendezvous if job.spec else "none"
         self._is_elastic = job.spec is not None and job.spec.is_elastic
         self._job = job
         self._plan = plan
+        self._accelerators = accelerators
         order = job.tasks_by_rank
         self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
         self._tasks = {task.name: task for task in order}
@@ -94,7 +98,7 @@ class Rendezvous:
             "RANK": str(rank),
             "PET_NNODES": str(world),
             "PET_NODE_RANK": str(rank),
-            "PET_NPROC_PER_NODE": str(_devices(self._tasks[task])),
+            "PET_NPROC_PER_NODE": self._processes(self._tasks[task]),
             "PET_MASTER_ADDR": master,
             "PET_MASTER_PORT": str(TORCH_PORT),
             "PET_RDZV_ID": self._job.uid,
@@ -110,7 +114,7 @@ class Rendezvous:
         rendezvous = {"is_host": int(is_host), **ELASTIC_TIMEOUTS}
         return {
             "PET_NNODES": f"{fewest}:{most}",
-            "PET_NPROC_PER_NODE": str(_devices(self._tasks[task])),
+            "PET_NPROC_PER_NODE": self._processes(self._tasks[task]),
             "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": f"{host}:{TORCH_PORT}",
@@ -123,6 +127,26 @@ class Rendezvous:
             # least), and an agent that joins a later one waits for it in vain.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
+
+    def _processes(self, task: Task) -> str:
+        """Return the processes per replica for torchrun: one per accelerator, else one.
+
+        Where it cannot be told, torchrun finds out: a device that nobody has said anything of may
+        be an accelerator, and only kube-scheduler knows what some claims get.
+        """
+        # What is planned has the devices of claims in it, too.
+        asked = self._plan.requests.get(task.name, task.request)
+        if count := self._accelerators.count(asked):
+            return str(count)
+        is_unknown = any(self._accelerators.kind(name) is Kind.UNKNOWN for name, _ in asked)
+        return "auto" if is_unknown or task.name in self._claiming else "1"
+
+    @cached_property
+    def _claiming(self) -> set[str]:
+        """The tasks whose templates have claims of devices."""
+        tasks = self._job.spec.tasks if self._job.spec is not None else ()
+        named = zip(tasks, self._job.templates, strict=True)
+        return {task.name for task, given in named if pods.spec_of_template(given).resource_claims}
 
     def _tensorflow(self, task: str, index: int) -> str:
         """Return ``TF_CONFIG``, whose cluster is the same for all replicas."""
@@ -142,13 +166,6 @@ class Rendezvous:
                 addresses = [f"{self._address(name, i)}:{TENSORFLOW_PORT}" for i in range(replicas)]
                 cluster.setdefault(role.value, []).extend(addresses)
         return msgspec.Raw(msgspec.json.encode(cluster))
-
-
-def _devices(task: Task) -> int:
-    """Return the processes per replica for torchrun: one per GPU, else per device, else one."""
-    devices = {name: count for name, count in task.request if "/" in name}
-    gpus = [count for name, count in devices.items() if name.endswith("/gpu")]
-    return max(gpus or devices.values(), default=1)
 
 
 def service_manifest(job: JobFacts) -> dict[str, Any]:
@@ -270,7 +287,7 @@ class PodFactory:
     """Builds the pods of one planned job.
 
     ``progress`` is how they may report, None for not; ``label_of`` gives the value of a node's
-    label, empty where it has none.
+    label, empty where it has none; ``accelerators`` get a process of torchrun each.
     """
 
     def __init__(
@@ -279,12 +296,13 @@ class PodFactory:
         plan: PlanFacts,
         progress: ProgressAccess | None = None,
         label_of: Callable[[str, str], str] = lambda *_: "",
+        accelerators: Accelerators = DEFAULT,
     ) -> None:
         self._job = job
         self._plan = plan
         self._progress = progress
         self._label_of = label_of
-        self._rendezvous = Rendezvous(job, plan)
+        self._rendezvous = Rendezvous(job, plan, accelerators)
         tasks = job.spec.tasks if job.spec is not None else ()
         named = zip(tasks, job.templates, strict=True)
         self._templates = {task.name: msgspec.json.decode(given) for task, given in named}

@@ -1,8 +1,8 @@
 """Parse and format Kubernetes quantities, durations and timestamps.
 
-Quantities are read and written as apimachinery does, but as exact integers: CPU in millicores,
-every other resource in its base unit (bytes, GPUs, pods). Requests round up and what a node offers
-rounds down, so the error of less than one unit is always on the safe side.
+Quantities are read and written as apimachinery does, but as exact integers: CPU and GPU units in
+thousandths, every other resource in its base unit (bytes, GPUs, pods). Requests round up and what
+a node offers rounds down, so the error of less than one unit is always on the safe side.
 """
 
 import math
@@ -12,9 +12,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal
 
+from bireme.core.accelerators import GPU_UNITS
 from bireme.core.times import LONGEST_SECONDS
 
 CPU: Final = "cpu"
+_IN_THOUSANDTHS: Final = (CPU, GPU_UNITS)
 # The largest amount accepted; beyond it neither JSON numbers nor float64 arrays stay exact.
 LARGEST: Final = 2**53
 
@@ -60,7 +62,7 @@ def parse_quantity(
     Raises:
         QuantityError: ``value`` is unusable.
     """
-    units = 1000 if resource_name == CPU else 1
+    units = 1000 if resource_name in _IN_THOUSANDTHS else 1
     if type(value) is int and 0 <= value * units <= LARGEST:  # bool is no amount
         return value * units
     try:
@@ -80,7 +82,7 @@ def format_quantity(resource_name: str, amount: int) -> str:
     """
     if not 0 <= amount <= LARGEST:
         raise QuantityError(resource_name, amount, f"is outside 0..{LARGEST}")
-    if resource_name == CPU:
+    if resource_name in _IN_THOUSANDTHS:
         return f"{amount}m" if amount % 1000 else _suffixed(amount // 1000, 1000, _DECIMAL)
     if resource_name.startswith(_IN_BYTES):
         return _suffixed(amount, 1024, _BINARY)

@@ -68,7 +68,12 @@ class Decoder:
         self._settings = settings
         self._line = 1
         self._facts: dict[str, Node] = {}
-        self._nodes = NodeTable((), settings.topology_levels, read_gpu_models(settings.gpu_models))
+        self._nodes = NodeTable(
+            (),
+            settings.topology_levels,
+            read_gpu_models(settings.gpu_models),
+            settings.known_accelerators,
+        )
         self._used: IntArray = self._nodes.allocatable
         self._queues: dict[str, Queue] = {}
         self._usage: dict[str, dict[str, int]] = {}
@@ -102,9 +107,7 @@ class Decoder:
         before, used = self._nodes, self._used
         _apply(self._facts, line.nodes)
         if line.nodes:
-            self._nodes = NodeTable(
-                list(self._facts.values()), before.topology_levels, before.gpu_models
-            )
+            self._nodes = before.with_nodes(list(self._facts.values()))
             self._running.clear()  # their places are in rows
         # A line states the use of nodes that changed, by name; rows are those of the new table.
         self._used = carried_over(before, used, self._nodes).copy()

@@ -57,7 +57,10 @@ class SimulatedCluster:
         self.away: set[str] = set()
         self._tenants: dict[int, dict[str, None]] = {}  # as a set in order of arrival
         self.table = NodeTable(
-            nodes, settings.topology_levels, read_gpu_models(settings.gpu_models)
+            nodes,
+            settings.topology_levels,
+            read_gpu_models(settings.gpu_models),
+            settings.known_accelerators,
         )
         self._running = RunningTable.of((), self.table.axis)
         self.used: IntArray = self.table.fixed.copy()
@@ -155,7 +158,7 @@ class SimulatedCluster:
 
     def _renew_table(self) -> None:
         nodes = [self._current(node) for node in self._nodes.values()]
-        self.table = NodeTable(nodes, self.settings.topology_levels, self.table.gpu_models)
+        self.table = self.table.with_nodes(nodes)
         self.changes += 1
 
     def _current(self, node: Node) -> Node:

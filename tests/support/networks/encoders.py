@@ -31,7 +31,9 @@ class GangFacts:
     keeps_equal_gangs_in_order = True
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
-        facts = [[devices(g), (g.estimated_seconds or 0.0) / 3600, g.priority] for g in gangs]
+        facts = [
+            [devices(g, snapshot), (g.estimated_seconds or 0.0) / 3600, g.priority] for g in gangs
+        ]
         return {"facts": np.array(facts, dtype=np.float32).reshape(-1, 3)}
 
 

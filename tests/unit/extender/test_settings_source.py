@@ -57,7 +57,8 @@ def another(cls: type[Any], name: str) -> Any:
         case bool():
             return not default
         case tuple():
-            return (*default, "R100=9.5:20" if name == "gpu_models" else "example.com/another")
+            texts = {"gpu_models": "R100=9.5:20", "gpu_units": "nvidia.com/mig-1g.10gb=0.125"}
+            return (*default, texts.get(name, "example.com/another"))
         case Path() | str():
             return type(default)(f"{default}-2")
         case number:
@@ -248,3 +249,12 @@ def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_section_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(SettingError, match="extender in the settings file is 5; it must be a map"):
         read(ExtenderSettings, {}, {"extender": 5})
+
+
+def test_shares_of_gpus_may_be_written_as_a_mapping_of_names_to_numbers() -> None:
+    table = {"nvidia.com/mig-1g.10gb": 0.125, "nvidia.com/mig-3g.40gb": 0.5}
+    found = read(SchedulingSettings, {}, {"scheduling": {"gpuUnits": table}})
+    assert found.known_accelerators.milli_units == {
+        "nvidia.com/mig-1g.10gb": 125,
+        "nvidia.com/mig-3g.40gb": 500,
+    }

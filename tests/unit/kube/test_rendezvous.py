@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.core.accelerators import read_accelerators
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import pod_builder
 from bireme.kube.plans import PlanFacts
@@ -89,13 +90,42 @@ def test_a_gang_admitted_smaller_counts_only_those_that_were_planned() -> None:
         ({GPU: "8", "vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5Gi"}, "8"),
         ({"amd.com/gpu": "4", "rdma/hca": "8"}, "4"),
         ({"google.com/tpu": "4"}, "4"),
+        ({"gpu.intel.com/i915": "2", "gpu.intel.com/memory.max": "8589934592"}, "2"),
+        ({"nvidia.com/mig-1g.10gb": "2", "vpc.amazonaws.com/efa": "32"}, "2"),
+        ({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "8000"}, "1"),
+        ({"aliyun.com/gpu-mem": "16"}, "1"),
+        ({"smarter-devices/fuse": "2"}, "1"),
+        ({"rdma/hca_shared_devices_a": "63"}, "1"),
+        ({"example.com/widget": "2", "rdma/hca": "1"}, "auto"),
     ],
 )
-def test_torchrun_starts_one_process_per_device(resources: dict[str, str], processes: str) -> None:
+def test_torchrun_starts_one_process_per_accelerator_and_finds_out_what_nobody_knows(
+    resources: dict[str, str], processes: str
+) -> None:
     spec = pod_spec(0)
     spec["containers"][0]["resources"] = {"requests": resources, "limits": resources}
     (made,) = environments(torch(task(spec=spec)))
     assert made["PET_NPROC_PER_NODE"] == processes
+
+
+def test_devices_of_claims_count_as_planned_and_torchrun_finds_out_those_that_are_not() -> None:
+    claim = {"name": "gpus", "resourceClaimTemplateName": "eight"}
+    job = torch(task(spec={**pod_spec(0), "resourceClaims": [claim]}))
+    plan = a_plan(job)
+    (made,) = environments(job, plan)
+    assert made["PET_NPROC_PER_NODE"] == "auto"
+    asked = (("deviceclass.resource.kubernetes.io/gpu.nvidia.com", 8), ("pods", 1))
+    (made,) = environments(job, replace(plan, requests={"worker": asked}))
+    assert made["PET_NPROC_PER_NODE"] == "8"
+
+
+def test_an_administrator_says_what_else_is_an_accelerator() -> None:
+    spec = pod_spec(0)
+    spec["containers"][0]["resources"] = {"limits": {"example.com/widget": "3"}}
+    job = torch(task(spec=spec))
+    known = read_accelerators(("example.com/widget",))
+    made = Rendezvous(job, a_plan(job), known).environment("worker", 0)
+    assert made["PET_NPROC_PER_NODE"] == "3"
     assert made["PET_NNODES"] == "1"
 
 

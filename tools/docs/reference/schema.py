@@ -14,7 +14,7 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from bireme import registry
-from bireme.core.bounds import Above, Bound, Distinct, OneOf, Within, bounds_of
+from bireme.core.bounds import Above, Bound, Distinct, OneOf, Pairs, Within, bounds_of
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.crd import KINDS, Schema, definition
 from bireme_extender.settings import ExtenderSettings
@@ -109,6 +109,8 @@ def _bound(bound: Bound) -> Schema:
             return {"enum": [*choices]}
         case Distinct():
             return {"minItems": 1, "uniqueItems": True}
+        case Pairs():
+            return {"type": ["array", "object"], "additionalProperties": {"type": "number"}}
 
 
 # --- the default queue, and alerts ----------------------------------------------------------------

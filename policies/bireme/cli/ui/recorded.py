@@ -23,7 +23,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.device_use import device_uses, kept_places
 from bireme.core.gangs import Gang
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.outlook import Outlook, look_ahead
 from bireme.core.placement import Placement, usage_of
 from bireme.core.running import RunningGang
@@ -167,7 +167,15 @@ def read(paths: Sequence[Path], checkpoints: str, classes: Collection[str] = ())
         there = {each.gang.uid: each for each in cycle.snapshot.running}
         for uid, gone in before.items():
             if uid not in there or there[uid].started != gone.started:
-                ran.append(Span(_key(gone.gang), "ran", gone.started, now, _devices(gone.current)))
+                ran.append(
+                    Span(
+                        _key(gone.gang),
+                        "ran",
+                        gone.started,
+                        now,
+                        _devices(gone.current, cycle.snapshot),
+                    )
+                )
         before = there
     if not times:
         raise UsageError("argument RECORD: it has no cycle; has anything waited since it began?")
@@ -205,8 +213,8 @@ def _key(gang: Gang) -> str:
     return f"{gang.namespace}/{gang.name}"
 
 
-def _devices(gang: Gang) -> int:
-    return gang.demand.get(GPU, 0)
+def _devices(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    return snapshot.nodes.accelerators.units(gang.demand)
 
 
 # --- gangs ---
@@ -223,7 +231,7 @@ def _running(snapshot: ClusterSnapshot) -> Iterator[GangLine]:
             gang,
             phase="Running",
             message="it is being stopped" if running.is_leaving else "",
-            gpus=_devices(running.current),
+            gpus=_devices(running.current, snapshot),
             waits=False,
             since=running.started,
             nodes=f"{nodes} nodes" + (f", {inside}" if inside else ""),
@@ -248,7 +256,7 @@ def _waiting(
             message=said.message if said is not None else "",
             position=hold.position if hold is not None else None,
             waits=admit is None,
-            gpus=_devices(gang),
+            gpus=_devices(gang, snapshot),
             score=ranked.score if ranked is not None else None,
             factors=tuple(
                 Factor(each.name, each.value, each.weight, each.contribution)
@@ -285,12 +293,14 @@ def _spans(snapshot: ClusterSnapshot, outlook: Outlook | None) -> Iterator[Span]
     for running in snapshot.running:
         is_known = running.gang.estimated_seconds is not None
         end = running.expected_end(now) if is_known and not running.is_leaving else None
-        yield Span(_key(running.gang), "runs", running.started, end, _devices(running.current))
+        yield Span(
+            _key(running.gang), "runs", running.started, end, _devices(running.current, snapshot)
+        )
     for each in outlook.prospects if outlook is not None else ():
         if each.start is not None:
             lasts = each.gang.estimated_seconds
             end = None if lasts is None else each.start + lasts
-            yield Span(_key(each.gang), "expected", each.start, end, _devices(each.gang))
+            yield Span(_key(each.gang), "expected", each.start, end, _devices(each.gang, snapshot))
 
 
 # --- queues and nodes ---

@@ -15,7 +15,6 @@ from bireme.core.device_use import DeviceUse
 from bireme.core.gangs import Key
 from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
-from bireme.core.resources import is_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +166,11 @@ def _above(name: str, parents: Mapping[str, str]) -> set[str]:
 
 
 def main_device(nodes: NodeTable) -> str:
-    """Return the device that most nodes have, GPUs where they are as many; empty for none."""
+    """Return the accelerator that most nodes have, GPUs where they are as many; empty for none."""
     counts = {
         name: int((nodes.allocatable[:, column] > 0).sum())
         for column, name in enumerate(nodes.axis.names)
-        if is_device(name)
+        if nodes.accelerators.is_accelerator(name)
     }
     best = max(counts, key=lambda name: (counts[name], name == GPU, name), default="")
     return best if counts.get(best) else ""

@@ -185,8 +185,9 @@ class TrainingJobStatus(ApiModel):
     )
     ready: str | None = Field(default=None, max_length=32)
     """Ready replicas of wanted ones: 3/4."""
-    gpus: Count | None = None
-    """GPUs (nvidia.com/gpu) that the gang requests in total; other devices do not count here."""
+    gpus: NotNegative | None = None
+    """Accelerators that the gang requests in total, of any maker. A share counts as the part of one
+    that the operator's setting gpuUnits says, else as one."""
     placement: PlacementSummary | None = None
     plan: Plan | None = None
     """The node of every replica, from admission until the last pod of the start is gone."""

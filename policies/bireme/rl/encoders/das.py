@@ -10,6 +10,7 @@ first one, and in score mode, it is the prior, 0.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar, Final
 
 import numpy as np
@@ -120,7 +121,7 @@ class DasJobs:
         free = table.free(snapshot.nodes.allocatable - snapshot.used)
         none = np.zeros_like(free)
         machines = Machines(free, table.gpus, table.speed, table.dollars, table.rack, none)
-        gpus = np.array([devices(gang) for gang in gangs])
+        gpus = np.array([ceil(devices(gang, snapshot)) for gang in gangs])
         by_arrival = np.lexsort(([g.uid for g in gangs], [g.arrived for g in gangs]))
         jobs = das_inputs.job_features(
             gpus,

@@ -37,7 +37,7 @@ class IndexGangs:
             now = before if held is None else before + held.elapsed_seconds(snapshot.now)
             # An estimate is for one start: being stopped must not make a gang look shorter.
             whole = 0.0 if estimate is None else estimate + before
-            rows.append((now, whole, estimate is not None, devices(gang)))
+            rows.append((now, whole, estimate is not None, devices(gang, snapshot)))
         found = np.array(rows, dtype=np.float64)
         for column in (ATTAINED, WHOLE, DEVICES):
             found[:, column] = np.log2(np.maximum(found[:, column], 1.0))

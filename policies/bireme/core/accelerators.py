@@ -1,0 +1,237 @@
+"""Accelerators: which resources of pods and nodes are GPUs and their like, and what each counts.
+
+A device plugin offers whatever it likes under an extended resource: GPUs, parts of GPUs, network
+cards, bytes and percentages of a GPU's memory, a file such as /dev/fuse. A number of processes, of
+GPUs held, or of device-seconds makes sense for the first two alone. So a resource is an accelerator
+by its name, and all that counts devices asks here.
+
+The names are those of the device plugins and DRA drivers that their makers document. Administrators
+add others, or take some away, by the setting ``accelerators``. A share, such as a MIG instance,
+counts as one accelerator unless the setting ``gpuUnits`` says which part of one it is.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Final
+
+from bireme.core.errors import SettingError, repeated
+from bireme.core.resources import Amounts, Request
+
+GPU_UNITS: Final = "bireme.dev/gpu"
+"""What queues are limited to, or guaranteed, in accelerators of whatever kind. No pod asks for it;
+its unit is a thousandth of an accelerator."""
+MILLI: Final = 1000
+
+NAMES: Final = (
+    *("nvidia.com/gpu", "nvidia.com/gpu.shared", "alpha.kubernetes.io/nvidia-gpu"),
+    *("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+    *("google.com/tpu", "qualcomm.com/qaic", "graphcore.ai/ipu"),
+    *("aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"),
+    *("k8s.amazonaws.com/vgpu", "koordinator.sh/gpu.shared"),
+    *("volcano.sh/vgpu-number", "volcano.sh/gpu-number", "hygon.com/dcu", "hygon.com/dcunum"),
+    *("metax-tech.com/sgpu", "mthreads.com/vgpu", "iluvatar.ai/vgpu"),
+    *("kunlunxin.com/xpu", "kunlunxin.com/vxpu", "enflame.com/gcu", "enflame.com/vgcu"),
+    *("alibabacloud.com/ppu", "aliyun.com/ppu"),
+)
+"""Resources that are accelerators."""
+
+PATTERNS: Final = (
+    *("nvidia.com/mig-*", "nvidia.com/gpu-*gb"),
+    *("amd.com/spx_*", "amd.com/dpx_*", "amd.com/qpx_*", "amd.com/cpx_*"),
+    *("huawei.com/ascend*", "cambricon.com/*mlu*", "iluvatar.ai/*-vgpu"),
+    *("cloud-tpus.google.com/*", "furiosa.ai/*", "rebellions.ai/*", "tenstorrent.com/*"),
+    *("*/gpu", "*/npu", "*/tpu", "*/xpu"),
+    *("deviceclass.resource.kubernetes.io/gpu.*", "deviceclass.resource.kubernetes.io/mig.*"),
+    *("deviceclass.resource.kubernetes.io/gaudi.*", "deviceclass.resource.kubernetes.io/tpu.*"),
+    *("deviceclass.resource.kubernetes.io/neuron.*", "deviceclass.resource.kubernetes.io/npu.*"),
+)
+"""The same where a name has a variable part, unless :data:`OTHERS` has it."""
+
+OTHERS: Final = (
+    # Network cards.
+    *("rdma/*", "*rdma*", "*sriov*", "*/*nic", "*/*nics", "*/hca*", "*/*_hca*", "*/roce*"),
+    *("vpc.amazonaws.com/*", "networking.gke.io/*", "mellanox.com/*", "openshift.io/*"),
+    *("nvidia.com/hostdev*", "nvidia.com/res*", "*/efa*", "*-eni", "*/macvtap*", "*dranet*"),
+    *("*/ib", "*/ib[-_0-9]*", "deviceclass.resource.kubernetes.io/dra.net*"),
+    # Memory, cores and percentages of accelerators.
+    *(
+        "*mem",
+        "*mem[._-]*",
+        "*memory*",
+        "*core",
+        "*cores",
+        "*core[._-]*",
+        "*percent*",
+        "*[._-]ratio*",
+    ),
+    *("gpu.intel.com/tiles", "koordinator.sh/gpu", "nvidia.com/priority"),
+    # Files of the node, and devices that do not train.
+    *(
+        "*/fuse*",
+        "*-fuse",
+        "*/kvm",
+        "*/tun",
+        "*/vhost*",
+        "devices.kubevirt.io/*",
+        "smarter-devices/*",
+    ),
+    *("*_monitoring", "sgx.intel.com/*", "qat.intel.com/*", "dsa.intel.com/*", "iaa.intel.com/*"),
+    *("hugepages-*", "squat.ai/*"),
+)
+"""Extended resources that are none, whatever their amount; a name in :data:`NAMES` is one."""
+
+
+class Kind(Enum):
+    """A resource, seen by whether training runs on it."""
+
+    ACCELERATOR = auto()
+    OTHER = auto()
+    """Known not to be one: cores, memory, network cards and the like."""
+    UNKNOWN = auto()
+    """An extended resource that nobody has said anything of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """Which resources are accelerators, and which part of one each counts.
+
+    Attributes:
+        added, removed: Names and patterns of the setting ``accelerators``.
+        milli_units: Thousandths of an accelerator by name; a name that is missing counts 1000.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    milli_units: Mapping[str, int] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.added, self.removed, tuple(self.milli_units.items())))
+
+    def kind(self, resource: str) -> Kind:
+        """Return what ``resource`` is."""
+        return _kind(resource, self.added, self.removed)
+
+    def is_accelerator(self, resource: str) -> bool:
+        """Return whether ``resource`` is an accelerator, or a share of one."""
+        return _kind(resource, self.added, self.removed) is Kind.ACCELERATOR
+
+    def count(self, amounts: Amounts | Request) -> int:
+        """Return the accelerators in ``amounts``, each share as one."""
+        return sum(n for name, n in _pairs(amounts) if self.is_accelerator(name))
+
+    def largest(self, amounts: Amounts | Request) -> str:
+        """Return the accelerator of which ``amounts`` has most; empty for none."""
+        asked = [(n, name) for name, n in _pairs(amounts) if n and self.is_accelerator(name)]
+        return max(asked)[1] if asked else ""
+
+    def milli(self, amounts: Amounts | Request) -> int:
+        """Return the accelerators in ``amounts`` in thousandths, each share as the part it is."""
+        return sum(
+            n * self.milli_units.get(name, MILLI)
+            for name, n in _pairs(amounts)
+            if self.is_accelerator(name)
+        )
+
+    def units(self, amounts: Amounts | Request) -> int | float:
+        """Return the same in accelerators: an integer where it is whole."""
+        return in_units(self.milli(amounts))
+
+    def weight(self, resource: str) -> int | float:
+        """Return what one of ``resource``, an accelerator, counts."""
+        return in_units(self.milli_units.get(resource, MILLI))
+
+    def with_units(self, amounts: Amounts) -> Amounts:
+        """Return ``amounts`` as a queue counts them: with :data:`GPU_UNITS`, if there are any."""
+        milli = self.milli(amounts)
+        return {**amounts, GPU_UNITS: milli} if milli else amounts
+
+
+def in_units(milli: int) -> int | float:
+    """Return thousandths of accelerators as accelerators: an integer where that is whole."""
+    return milli // MILLI if milli % MILLI == 0 else milli / MILLI
+
+
+def _pairs(amounts: Amounts | Request) -> Iterable[tuple[str, int]]:
+    return amounts.items() if isinstance(amounts, Mapping) else amounts
+
+
+@lru_cache(maxsize=4096)  # a cluster has a few dozen names, and each is looked up for every gang
+def _kind(resource: str, added: tuple[str, ...], removed: tuple[str, ...]) -> Kind:
+    if _matches(resource, removed):
+        return Kind.OTHER
+    if resource in NAMES or _matches(resource, added):
+        return Kind.ACCELERATOR
+    if "/" not in resource or resource == GPU_UNITS or _matches(resource, OTHERS):
+        return Kind.OTHER
+    return Kind.ACCELERATOR if _matches(resource, PATTERNS) else Kind.UNKNOWN
+
+
+def _matches(resource: str, patterns: tuple[str, ...]) -> bool:
+    return any(_expression(pattern).fullmatch(resource) for pattern in patterns)
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern: ``*`` is any text, ``[ab]`` one of these letters."""
+    parts = re.split(r"(\*|\[[^]]+])", pattern)
+    found = (p if p.startswith("[") else ".*" if p == "*" else re.escape(p) for p in parts)
+    return re.compile("".join(found), re.IGNORECASE)
+
+
+DEFAULT: Final = Accelerators()
+
+_NAME: Final = re.compile(r"(?=.{3,316}\Z)[a-zA-Z0-9*][-a-zA-Z0-9.*]*/[-a-zA-Z0-9._*]+")
+_UNITS: Final = re.compile(r"(?P<name>[^=]*[^=\s])\s*=\s*(?P<units>[^=]+)")
+_EXAMPLE: Final = "NAME=UNITS, such as nvidia.com/mig-1g.10gb=0.125"
+
+
+@cache
+def read_accelerators(names: tuple[str, ...], units: tuple[str, ...] = ()) -> Accelerators:
+    """Return the accelerators by the settings ``accelerators`` and ``gpu_units``.
+
+    Raises:
+        SettingError: a name is none, comes twice, or is no accelerator and has units; units are no
+            number of thousandths from 0.001 to 1000.
+    """
+    for text in names:
+        if not _NAME.fullmatch(text.removeprefix("-")):
+            raise SettingError(
+                f"accelerators has {text!r}; write the name of an extended resource, such as"
+                " example.com/npu, with - in front if it is no accelerator; * stands for any text"
+            )
+    twice = repeated(text.removeprefix("-") for text in names)
+    if twice is not None:
+        raise SettingError(f"accelerators has {twice!r} twice; leave one out")
+    added = tuple(text for text in names if not text.startswith("-"))
+    removed = tuple(text[1:] for text in names if text.startswith("-"))
+    found = [_read_units(text) for text in units]
+    twice = repeated(name for name, _ in found)
+    if twice is not None:
+        raise SettingError(f"gpu_units has {twice!r} twice; leave one out")
+    accelerators = Accelerators(added, removed, dict(found))
+    for name, _ in found:
+        if not accelerators.is_accelerator(name):
+            raise SettingError(
+                f"gpu_units has {name!r}, which is no accelerator; correct the name, or add it to"
+                " the setting accelerators"
+            )
+    return accelerators
+
+
+def _read_units(text: str) -> tuple[str, int]:
+    parts = _UNITS.fullmatch(text.strip())
+    if parts is None:
+        raise SettingError(f"gpu_units has {text!r}; write {_EXAMPLE}")
+    try:
+        milli = Fraction(parts["units"].strip()) * MILLI
+    except (ValueError, ZeroDivisionError):
+        raise SettingError(f"gpu_units has {text!r}; write {_EXAMPLE}") from None
+    if milli.denominator != 1 or not 1 <= milli <= MILLI**2:
+        raise SettingError(
+            f"gpu_units has {text!r}; write a number from 0.001 to 1000 with at most three decimals"
+        )
+    return parts["name"], int(milli)
