@@ -21,6 +21,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
+from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.lifecycle import EVICTING_SECONDS
 from bireme_operator.suspensions import Owner, Suspensions
 from bireme_operator.writes import Writes
@@ -48,6 +49,7 @@ class Guests:
 
     writes: Writes
     suspensions: Suspensions
+    claims: BudgetClaims
     lost_node: Callable[[str], str]
     """Gives the reason for which a node counts as lost; empty when it does not."""
     clock: Callable[[], float]
@@ -73,7 +75,7 @@ class Guests:
 
         # 2. Budgets are asked about all pods before one is touched.
         with_owners = [p for owner in owners for p in owner.pods if p not in (*lost, *others)]
-        kept = await self._kept(group.key[0], [*others, *with_owners])
+        kept = await self._kept(group, [*others, *with_owners])
         if kept:
             self._kept_since.setdefault(group.uid, self.clock())
         is_overdue = self._is_overdue(group.uid)
@@ -114,12 +116,18 @@ class Guests:
                 notes.append(f"{owner.name} did not act on its suspension")
         return frozenset(went)
 
-    async def _kept(self, namespace: str, pods: Sequence[PodFacts]) -> str:
-        """Return which budget keeps one of ``pods`` and how; empty if none does."""
+    async def _kept(self, group: GroupFacts, pods: Sequence[PodFacts]) -> str:
+        """Return which budget keeps one of ``pods`` and how; empty if none does, and all may go."""
         if not any(pod.phase == "Running" for pod in pods):
             return ""  # no budget counts the others
-        budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
-        return disruption_budgets.refusal(budgets, pods)
+        namespace = group.key[0]
+        async with self.claims.lock:
+            budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
+            going = self.claims.pending(namespace, without=(group.uid,))
+            kept = disruption_budgets.refusal(budgets, pods, going)
+            if not kept:
+                self.claims.add(group.uid, pods)
+        return kept
 
     def _is_overdue(self, uid: str) -> bool:
         """Return whether pods of the group have been kept for as long as budgets are asked."""

@@ -30,6 +30,7 @@ from bireme_operator import first_objects
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.adoptions import Adoptions
+from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.cluster_reports import (
     ClusterReports,
     PolicyReports,
@@ -205,13 +206,17 @@ class LeaderTerm:
             stalled_after_seconds=settings.stalled_after_seconds,
         )
         self.suspensions = Suspensions(state, writes, clock)
-        guests = Guests(writes, self.suspensions, health.lost, clock, now)
+        claims = BudgetClaims(state, clock)
+        guests = Guests(writes, self.suspensions, claims, health.lost, clock, now)
         pod_groups = PodGroups(
             *(state, watches, writes, work, actuator, guests, events, start_failures, troubles),
             clock=clock,
         )
         self.preemptions = preemptions = Preemptions(
-            state, writes, work, jobs, metrics, clock=clock, now=now, on_answer=dirty.set
+            *(state, writes, work, jobs, metrics, claims),
+            clock=clock,
+            now=now,
+            on_answer=dirty.set,
         )
         adoptions = Adoptions(state, work, actuator, guests, events, given.epoch, clock)
         ages = MonotonicAge(clock)

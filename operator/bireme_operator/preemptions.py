@@ -1,9 +1,11 @@
 """Carries preemptions out: all victims of one preemptor stop, or none, and each gang whole.
 
 Nothing is touched before the PodDisruptionBudgets of all victims of one preemptor have been read.
-Then one status write per gang records the preemption, and its life cycle does the rest. The core
-knows for a minute which gangs a budget keeps: it chooses others, or these all the same, where
-budgets do not hold. All of this is memory: a new leader decides and reads again.
+All stops of a decision draw on the same budgets, in its order, after those of earlier decisions
+that are still under way (:mod:`bireme_operator.budget_claims`). Then one status write per gang
+records the preemption, and its life cycle does the rest. The core knows for a minute which gangs a
+budget keeps: it chooses others, or these all the same, where budgets do not hold. All of this is
+memory: a new leader decides and reads again.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -16,7 +18,7 @@ from bireme.core import messages
 from bireme.core.decision import Decision, Preempt, Vacate
 from bireme.core.gangs import Gang, Key
 from bireme.core.reasons import Reason
-from bireme.core.running import RunningGang
+from bireme.core.running import RunningGang, stopping
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import disruption_budgets
 from bireme.kube.client import ApiError, NotLeader
@@ -25,6 +27,7 @@ from bireme.kube.disruption_budgets import Budget
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
+from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.workqueue import WorkQueue
@@ -51,6 +54,30 @@ class _Victim:
 
 
 @dataclass(slots=True)
+class _Budgets:
+    """The budgets of one decision by namespace, each list read once, and the pods that go first."""
+
+    writes: Writes
+    claims: BudgetClaims
+    going: dict[str, list[PodFacts]] = field(default_factory=dict)
+    """Pods that count against the budgets as they were read."""
+    _read: dict[str, Sequence[Budget]] = field(default_factory=dict)
+
+    async def of(self, namespace: str) -> Sequence[Budget]:
+        """Return the budgets of ``namespace``. Raises ApiError or msgspec.DecodeError."""
+        if namespace not in self._read:
+            found = disruption_budgets.read(await self.writes.list_budgets(namespace))
+            self._read[namespace] = found
+            self.going[namespace] = self.claims.pending(namespace)
+        return self._read[namespace]
+
+    def claim(self, uid: str, namespace: str, pods: Sequence[PodFacts]) -> None:
+        """Count ``pods`` of the gang ``uid`` as going from now on."""
+        self.going[namespace] += pods
+        self.claims.add(uid, pods)
+
+
+@dataclass(slots=True)
 class Preemptions:
     """Stops running gangs for others; ``clock`` is monotonic seconds, ``now`` POSIX ones."""
 
@@ -59,11 +86,12 @@ class Preemptions:
     work: WorkQueue
     jobs: JobReconciler
     metrics: OperatorMetrics
+    claims: BudgetClaims
     clock: Callable[[], float]
     now: Callable[[], float]
     on_answer: Callable[[], None]
     """Called when the API server has answered for the victims of one preemptor."""
-    _stopping: set[str] = field(default_factory=set)
+    _stopping: dict[str, Preempt | Vacate] = field(default_factory=dict)
     _kept: dict[str, float] = field(default_factory=dict)
     """Until when each gang counts as kept by a budget."""
     _unknown: dict[str, float] = field(default_factory=dict)
@@ -81,8 +109,9 @@ class Preemptions:
 
     def _known(self, running: RunningGang) -> RunningGang:
         gang = running.gang
-        if gang.uid in self._stopping:
-            return replace(running, is_leaving=True)
+        if (stop := self._stopping.get(gang.uid)) is not None:
+            is_return = isinstance(stop, Vacate)
+            return stopping(running) if is_return else replace(running, is_leaving=True)
         if gang.uid in self._unknown:
             return replace(running, gang=replace(gang, is_preemptible=False))
         return replace(running, kept_by_budget=True) if gang.uid in self._kept else running
@@ -92,13 +121,16 @@ class Preemptions:
         by_preemptor: dict[str, list[Preempt]] = {}
         for preempt in decision.preempted:
             by_preemptor.setdefault(preempt.beneficiary.uid, []).append(preempt)
+        stops: list[list[_Victim]] = []
         for preempts in by_preemptor.values():
             victims = self._victims(preempts, jobs)
             if victims and self._still_waits(preempts[0].beneficiary):
-                self._begin(victims)
-        for vacate in decision.vacated:  # each for itself: none waits for another's budget
-            if victims := self._victims((vacate,), jobs):
-                self._begin(victims)
+                stops.append(self._begun(victims))
+        # Each for itself: none waits for another's budget.
+        alone = (self._victims((vacate,), jobs) for vacate in decision.vacated)
+        stops.extend(self._begun(victims) for victims in alone if victims)
+        if stops:
+            self._tasks.start(self._stop_in_turn(stops))
 
     def _victims(
         self, stops: Sequence[Preempt | Vacate], jobs: Mapping[Key, JobFacts]
@@ -129,21 +161,29 @@ class Preemptions:
             return False
         return self.work.is_free(key)  # else it only kept its place in the order
 
-    def _begin(self, victims: Sequence[_Victim]) -> None:
-        self._stopping |= {victim.job.uid for victim in victims}
-        self._tasks.start(self._stop_all(victims))
+    def _begun(self, victims: list[_Victim]) -> list[_Victim]:
+        self._stopping.update((victim.job.uid, victim.stop) for victim in victims)
+        return victims
 
-    async def _stop_all(self, victims: Sequence[_Victim]) -> None:
+    async def _stop_in_turn(self, stops: Sequence[Sequence[_Victim]]) -> None:
+        """Stop those of ``stops`` that budgets allow beside the ones before them."""
+        async with self.claims.lock:
+            budgets = _Budgets(self.writes, self.claims)
+            for victims in stops:
+                await self._stop_all(victims, budgets)
+
+    async def _stop_all(self, victims: Sequence[_Victim], budgets: "_Budgets") -> None:
         """Stop ``victims`` if every budget allows it and none has changed meanwhile."""
         stopped = False
         try:
-            kept = await self._kept_by_budgets(victims)
+            kept = await self._kept_by_budgets(victims, budgets)
             # A job may have ended, or been edited, while the budgets were read.
             current = [job for v in victims if (job := self._unchanged(v.job)) is not None]
             may = all(v.overrides_budget for v in victims if v.key in kept)
             stopped = may and len(current) == len(victims)
             if stopped:
                 for job, victim in zip(current, victims, strict=True):
+                    budgets.claim(job.uid, job.key[0], self.state.pods_of(job))
                     self.work.start(job.key, self._stop(job, victim, kept.get(job.key, "")))
         except NotLeader:
             pass  # the process is about to end
@@ -153,17 +193,17 @@ class Preemptions:
             self._unknown.update((victim.job.uid, end) for victim in victims)
         finally:
             if not stopped:
-                self._stopping -= {victim.job.uid for victim in victims}
+                for victim in victims:
+                    self._stopping.pop(victim.job.uid, None)
             self.on_answer()
 
-    async def _kept_by_budgets(self, victims: Sequence[_Victim]) -> dict[Key, str]:
+    async def _kept_by_budgets(
+        self, victims: Sequence[_Victim], known: "_Budgets"
+    ) -> dict[Key, str]:
         """Return those of ``victims`` that a budget keeps, and why; they are known from now on."""
         spaces = sorted({victim.key[0] for victim in victims})
-        budgets = {
-            space: disruption_budgets.read(await self.writes.list_budgets(space))
-            for space in spaces
-        }
-        going: dict[str, list[PodFacts]] = {space: [] for space in spaces}
+        budgets = {space: await known.of(space) for space in spaces}
+        going = {space: list(known.going[space]) for space in spaces}
         kept: dict[Key, str] = {}
         # What a budget does not keep from going goes first.
         for victim in sorted(victims, key=lambda victim: not victim.overrides_budget):
@@ -213,8 +253,11 @@ class Preemptions:
             message += messages.budget_overridden(kept, beneficiary, lent, self.state.settings)
         try:
             await self.jobs.preempt(job, message, self.now(), reason)
+        except BaseException:
+            self.claims.drop(job.uid)
+            raise
         finally:
-            self._stopping.discard(job.uid)
+            self._stopping.pop(job.uid, None)
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -39,6 +39,7 @@ from bireme_operator.lifecycle import (
 
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
+_REASONS = frozenset(reason.value for reason in Reason)
 _STEADY_SECONDS = 30.0
 # An estimate that moved by no more than this, or this share of what is left, or this share of its
 # width, stays as written.
@@ -290,7 +291,10 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
             with_condition(
                 status, "Admitted", True, Reason.ADMITTED, "the gang has its places", now
             )
-    with_condition(status, "Running", move.phase == "Running", move.reason, status["message"], now)
+    # That a budget was overridden does not change what the gang was stopped for.
+    is_same_stop = move.reason is Reason.BUDGET_OVERRIDDEN and not move.starts_again
+    cause = Reason(job.last_stop) if is_same_stop and job.last_stop in _REASONS else move.reason
+    with_condition(status, "Running", move.phase == "Running", cause, status["message"], now)
     if move.phase in ("Succeeded", "Failed"):
         status["completionTime"] = stamp
         with_condition(status, "Finished", True, move.reason, status["message"], now)

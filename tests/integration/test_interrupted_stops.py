@@ -114,7 +114,8 @@ async def test_a_move_whose_last_pod_is_never_let_go_ends(api: FakeApi, tmp_path
     async with leading_world(api, tmp_path) as world:
         submit(api, training_job("first", task("worker", 4, gpus=2)))
         await until(lambda: world.runs("first"))
-        submit(api, training_job("job", task("worker", 4, gpus=2)))
+        team = task("worker", 4, gpus=2)
+        submit(api, training_job("job", team, runPolicy={"resumable": True}))
         await until(lambda: world.runs("job"))
         world.ahead = 10 * 3600.0
         world.refuse_eviction("job-worker-0")
@@ -124,9 +125,9 @@ async def test_a_move_whose_last_pod_is_never_let_go_ends(api: FakeApi, tmp_path
     assert status(api, "job")["interruptions"] == 1
 
 
-@pytest.mark.parametrize("window_seconds", [7200.0, 1.0])
+@pytest.mark.parametrize("is_over", [False, True])
 async def test_a_vacated_node_whose_last_pod_is_never_let_go_is_left(
-    api: FakeApi, tmp_path: Path, window_seconds: float
+    api: FakeApi, tmp_path: Path, is_over: bool
 ) -> None:
     """Also where the maintenance is over before the budget lets the pod go."""
     furnish(api)
@@ -135,8 +136,11 @@ async def test_a_vacated_node_whose_last_pod_is_never_let_go_is_left(
         await until(lambda: world.runs("job"))
         (node,) = world.nodes_of("job")
         world.refuse_eviction("job-worker-0")
-        world.announce(node, world.now() - 5, world.now() + window_seconds)
+        began = world.now() - 5
+        world.announce(node, began, began + 7200)
         await until(lambda: status(api, "job").get("reason") == "NodeMaintenance")
+        if is_over:
+            world.announce(node, began, began + 1)
         await starts_whole_again(world, "job", lambda: len(world.nodes_of("job")) == 1)
     assert status(api, "job")["interruptions"] == 1
 

@@ -30,6 +30,7 @@ from bireme.core.quotas import QuotaLedger
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger, reserve
 from bireme.core.resources import BoolArray
+from bireme.core.returns import returning_gangs, returning_place, sizes_of_start
 from bireme.core.running import RunningGang
 from bireme.core.scale_up import Lent, ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
@@ -114,7 +115,9 @@ def _decide(
     wanted = deciders.sizes(order, snapshot)
 
     # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
-    #    go before queues that borrow, which depends on what was admitted before.
+    #    go before queues that borrow, which depends on what was admitted before. Gangs whose pods
+    #    are still ending, and that return before all others, get theirs after those that wait
+    #    already to return.
     scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
     admission = AdmissionPass(
         snapshot, deciders, order, queues, explain, wanted, urgent_uids, overdue, scale_up
@@ -124,8 +127,11 @@ def _decide(
     for number, entry in enumerate(_in_turn(urgent, others, queues, turns)):
         if not turns.is_time_left() and number >= LEAST_VISITS:
             break
+        if not entry.gang.displaced:
+            admission.keep_returns()
         del unreached[entry.gang.uid]
         actions.extend(admission.visit(entry))
+    admission.keep_returns()
     admission.position += len(unreached)
     actions.extend(admission.hold_beyond(beyond))
 
@@ -137,7 +143,7 @@ def _decide(
     actions = admission.preferred(actions, turns.is_time_left)
 
     # 8. Where nobody waits, move running gangs to faster GPUs that are left.
-    if may_move and not admission.position:
+    if may_move and not admission.position and admission.blocked is None:
         changing = {action.gang.uid for action in actions}
         actions.extend(moves(snapshot, deciders, order, admission.ledger, changing, explain))
 
@@ -178,6 +184,7 @@ class AdmissionPass:
         short: Gangs that only lack room, at the size they asked for last.
         position: Gangs held so far; configuration faults do not count.
         blocked: The first gang that capacity blocks; it has the reservation.
+        returns: Gangs that places are kept for until their pods have ended; None before that.
         lent: What the first gang that only lacks room gets back of others, where there are pools.
         blocked_queues: By name, the urgent gang for which a queue admits nothing else.
     """
@@ -197,6 +204,7 @@ class AdmissionPass:
     preemptor: Preemptor = field(init=False)
     position: int = 0
     blocked: Ranked | None = None
+    returns: list[Gang] | None = None
     lent: Lent | None = None
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
@@ -276,6 +284,37 @@ class AdmissionPass:
         # 5. Hold it. The first that capacity blocks gets the earliest places reserved (EASY):
         #    later gangs take none of them unless they end before the reservation starts, or yield.
         return [self._hold(entry, smallest)]
+
+    def keep_returns(self) -> None:
+        """Keep places for the gangs that return once their pods have ended; once in a pass."""
+        if self.returns is not None:
+            return
+        self.returns = []
+        for running in returning_gangs(self.snapshot, self.order):
+            gang = running.gang
+            if configuration_fault(gang, self.snapshot, self.queues) is not None:
+                continue  # it will not start, however much is kept for it
+            self.returns.append(gang)
+            for size in sizes_of_start(gang):
+                kept = returning_place(running, size, self.ledger, self.placer)
+                if kept is not None:
+                    # Its queues and quotas count what it uses still.
+                    self.ledger.keep(size, kept)
+                    break
+            else:
+                self._reserve_return(self.order.places[gang.uid][1])
+
+    def _reserve_return(self, entry: Ranked) -> None:
+        """Reserve places for a gang that returns and fits nowhere yet, if it is the first."""
+        if self.blocked is not None:
+            return
+        nobody = np.zeros(len(self.snapshot.running_table.gangs), dtype=np.bool_)
+        smallest = entry.gang.at_minimum
+        found = reserve(
+            smallest, self.ledger, self.snapshot, self.placer, True, nobody, self.explain
+        )
+        if found is not None:
+            self.blocked = entry
 
     def hold_beyond(self, beyond: Iterable[Beyond]) -> Iterator[Hold]:
         """Yield holds for gangs beyond the line of their namespace: all others go before them."""
@@ -382,6 +421,9 @@ class AdmissionPass:
         """Return places for ``gang`` that it would yield to the blocked gang, or None."""
         # It is held where its limits are in the way, whoever else waits.
         if self.blocked is None or not self._is_within_limits(gang) or not self._fits_now(gang):
+            return None
+        # Its grace would come on top of that of the gang which returns.
+        if any(each.uid == self.blocked.gang.uid for each in self.returns or ()):
             return None
         # A node comes in minutes: too soon to start in its place.
         if self.scale_up is not None and self.scale_up.may_help(self.blocked.gang):
@@ -557,6 +599,8 @@ class AdmissionPass:
         message = self._text(messages.behind, self._lacking(gang), self.position - 1)
         if reservation is not None:
             message += self._text(messages.reserved, reservation, self.snapshot)
+        if self.returns and gang.uid not in {each.uid for each in self.returns}:
+            message += self._text(messages.kept_for_returns, gang, self.returns)
         begins = entry.stop_priority_until
         if (
             begins is not None

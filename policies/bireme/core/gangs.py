@@ -445,7 +445,8 @@ class Gang:
         min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
             the tasks' minima.
         interrupted: It has run before and lost its places through no fault of its own.
-        displaced: That was the loss of a node, or of pods that others made: the hole is its own.
+        displaced: That was the loss of a node, or of pods that others made, or it was stopped for
+            nobody else (maintenance, faster GPUs): the hole, and where it goes, are its own.
         fault: A fault found before the cycle (a missing PriorityClass, a template the API server
             rejected): such a gang is held.
         foretold: Request of all its pods together, where ``fault`` is that not all exist yet.

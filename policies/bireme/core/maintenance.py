@@ -23,7 +23,7 @@ from bireme.core.placement import Placement, TaskPlacement, keeps_affinity
 from bireme.core.policy import Placer
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray
-from bireme.core.running import RunningGang
+from bireme.core.running import RunningGang, stopping
 from bireme.core.snapshot import ClusterSnapshot
 
 UNKNOWN_RUN_SECONDS: Final = 86_400.0
@@ -75,13 +75,15 @@ class Maintenance:
         for each in snapshot.running:
             move = moved.get(each.gang.uid)
             if isinstance(move, Vacate):
-                each = replace(each, is_leaving=True)
+                each = stopping(each)
             elif isinstance(move, Resize):  # nothing else is done to it in this cycle
                 each = replace(
                     each, gang=replace(each.gang, is_elastic=False, is_preemptible=False)
                 )
             elif each.gang.is_elastic:
                 each = replace(each, gang=around(each.gang))
+            if each.is_leaving and each.gang.displaced:
+                each = replace(each, gang=around(each.gang))  # where it goes, it stays
             running.append(each)
         seen = replace(
             snapshot,

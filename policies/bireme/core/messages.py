@@ -431,6 +431,15 @@ def would_delay(
     return f"{message}; {ahead} ahead"
 
 
+def kept_for_returns(gang: Gang, returns: Sequence[Gang]) -> str:
+    """Return for which gangs places are kept until their pods have ended, as ``gang`` reads it."""
+    names = list(dict.fromkeys(_named(each, gang) for each in returns))
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return (
+        f"; places are kept for {' and '.join(names[:2])}{more} until the stopped pods have ended"
+    )
+
+
 def would_pass_limit(gang: Gang, blocked: Gang, ahead: int) -> str:
     """Return why a gang that would fit now waits: its queue's limit is kept for ``blocked``."""
     return (

@@ -409,6 +409,7 @@ class _World:
             gang,
             arrived=gang.arrived + ran,  # the time it ran does not count as wait
             interrupted=True,
+            displaced=not is_preempted,
             evictions=gang.evictions + is_preempted,
             attained_seconds=gang.attained_seconds + ran,
         )

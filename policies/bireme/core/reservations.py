@@ -206,7 +206,7 @@ def reserve(
     # places keeps others from taking them first.
     emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
     table = snapshot.running_table
-    if (own := table.row(gang.uid)) is not None:
+    if (own := table.row(gang.uid)) is not None and not table.is_leaving[own]:
         np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
     room = FreeCapacity(
         snapshot.nodes, snapshot.nodes.allocatable - emptied, snapshot.occupants.fixed
@@ -313,7 +313,7 @@ def _releases(
     # Those being stopped leave first. By age, no gang that starts later comes into the way again.
     keys = (table.started,) if by_age else (table.started, ends)
     order = np.lexsort((*keys, ~(table.is_leaving | yielding)))
-    if (own := table.row(blocked.uid)) is not None:
+    if (own := table.row(blocked.uid)) is not None and not table.is_leaving[own]:
         order = order[order != own]  # where a part of the blocked gang runs, it keeps its places
     ends = ends[order]
     if by_age:

@@ -3,7 +3,7 @@
 import bisect
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -116,6 +116,15 @@ class RunningGang:
         first = max(estimate, _SHORTEST_SECONDS)
         steps = max(0, 1 + math.floor(math.log(elapsed / first, _RAISED_BY)))
         return max(now, self.started + first * _RAISED_BY**steps)
+
+
+def stopping(running: RunningGang) -> RunningGang:
+    """Return ``running`` as it is from the decision on that it stops for nobody else.
+
+    It leaves, and owns the places where it goes (:mod:`bireme.core.returns`).
+    """
+    gang = replace(running.gang, interrupted=True, displaced=True)
+    return replace(running, gang=gang, is_leaving=True)
 
 
 _FACTS = 12

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from pydantic import ValidationError
 
+from bireme.core.decision import VACATED
 from bireme.core.estimates import with_anchor
 from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task, TrainingProgress
 from bireme.core.nodes import HOSTNAME_LABEL
@@ -278,6 +279,7 @@ def is_pause(seconds: float, failures: int) -> bool:
 
 _CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
+_DISPLACING = (Reason.NODE_LOST, *VACATED)
 # Cached properties of JobFacts that follow from its spec and its tasks as planned.
 _OF_TASKS: Final = ("asked", "request_manifest", "claims", "has_claims", "rules", "label_pairs")
 _NO_TEMPLATE: Final = PodTemplate(spec=PodSpec(containers=(Container(name="left-out"),)))
@@ -440,8 +442,13 @@ class JobFacts:
 
     @property
     def is_displaced(self) -> bool:
-        """True if it lost a node and has not been placed again."""
-        return self.phase == "Restarting" and self.last_stop == Reason.NODE_LOST
+        """True if it was stopped for nobody else and owns where it goes until it starts.
+
+        It lost a node, or was stopped for a maintenance or for faster GPUs. Not where its user has
+        stopped it since.
+        """
+        is_stopped = self.is_leaving or self.is_suspended or self.wait.is_anew
+        return self.phase == "Restarting" and self.last_stop in _DISPLACING and not is_stopped
 
     @property
     def last_stop(self) -> str:

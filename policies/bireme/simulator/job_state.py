@@ -147,7 +147,6 @@ class SimulatedJob:
         attained = self._end_segment(now, ended_by, nodes)
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
-        is_lost = ended_by == "node lost"
         if self.first_estimate is not None:
             least = LEAST_ESTIMATE * self.first_estimate
             # Never nothing, however long it ran: estimates are wrong.
@@ -158,7 +157,7 @@ class SimulatedJob:
             # The time it ran does not count as wait.
             arrived=self.gang.arrived + attained,
             interrupted=True,
-            displaced=is_lost,
+            displaced=ended_by != "preempted",  # it was stopped for nobody else
             evictions=self.gang.evictions + (ended_by == "preempted"),
             attained_seconds=self.gang.attained_seconds + attained,
             estimated_seconds=self.known_seconds,
