@@ -8,6 +8,7 @@ so that a template the API server rejects is reported at once and not only when 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,7 +35,8 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_SECONDS = 2.0
-_CHECKS_AT_ONCE = 4
+# A webhook that hangs takes some of these for as long as its timeout: no namespace may take all.
+_MAX_CHECKS, _MAX_CHECKS_OF_NAMESPACE = 16, 4
 # Tenants choose the shapes. Above this rate gangs are planned as they are written.
 _PER_SECOND, _BURST = 50.0, 200.0
 _UNSUPPORTED = "does not support dry run"
@@ -59,6 +61,7 @@ class DryRuns:
     _under_way: dict[PodShape, asyncio.Task[None]] = field(default_factory=dict)
     _checks: Tasks = field(default_factory=Tasks)
     _checked: set[str] = field(default_factory=set)
+    _checked_in: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._limiter = RateLimiter(_PER_SECOND, _BURST, self.clock)
@@ -74,8 +77,12 @@ class DryRuns:
         """
         return not self._mutations.unknown(job, self.clock())
 
-    async def learn(self, job: JobFacts) -> None:
+    async def learn(
+        self, job: JobFacts, patience_seconds: float | None = _PATIENCE_SECONDS
+    ) -> None:
         """Learn what the API server makes of the pods of ``job``, as far as it is not known.
+
+        An answer that takes longer than ``patience_seconds`` (None: any time) comes later.
 
         Raises:
             AdmissionRejected: it refuses one of them.
@@ -86,9 +93,9 @@ class DryRuns:
             return
         runs = [run for place in unknown if (run := self._run(job, place)) is not None]
         if runs:
-            done, late = await asyncio.wait(runs, timeout=_PATIENCE_SECONDS)
+            done, late = await asyncio.wait(runs, timeout=patience_seconds)
             if late:
-                _log.info("dry run is late", gang=job.key, seconds=_PATIENCE_SECONDS)
+                _log.info("dry run is late", gang=job.key, seconds=patience_seconds)
             for run in done:
                 run.result()
 
@@ -150,39 +157,57 @@ class DryRuns:
 
     def check(self, job: JobFacts, hold: Hold) -> None:
         """Try the pods of a job that waits, if nothing is known of them yet, or not any more."""
-        # Only a dry run shows that admission no longer changes the pods.
-        is_known_fault = hold.gang.fault is not None and job.altered is None
+        is_due = self.work.rejections.is_due(job.uid)
+        # Only a dry run shows that admission no longer changes or refuses the pods.
+        is_known_fault = hold.gang.fault is not None and job.altered is None and not is_due
         if is_known_fault or job.uid in self._checked:
             return
-        if len(self._checks) >= _CHECKS_AT_ONCE:
+        in_namespace = self._checked_in[job.key[0]]
+        if len(self._checks) >= _MAX_CHECKS or in_namespace >= _MAX_CHECKS_OF_NAMESPACE:
             return  # the next turn asks again
-        if self._mutations.unknown(job, self.clock()):
+        if is_due or self._mutations.unknown(job, self.clock()):
             self._checked.add(job.uid)
+            self._checked_in[job.key[0]] += 1
             # Most jobs are admitted within a moment, and learn it then. The first in line may have
             # to stop others, which it may only after the answer.
-            self._checks.start(self._check(job, 0.0 if hold.position == 1 else self.check_seconds))
+            is_urgent = is_due or hold.position == 1
+            self._checks.start(self._check(job, 0.0 if is_urgent else self.check_seconds, is_due))
 
-    async def _check(self, job: JobFacts, pause_seconds: float) -> None:
+    async def _check(self, job: JobFacts, pause_seconds: float, is_due: bool) -> None:
         try:
             await asyncio.sleep(pause_seconds)
             current = self.state.jobs.get(job.key)
-            if current is not None and current.phase in ("Pending", "Restarting"):
-                await self._learn_waiting(current)
-        except (ApiError, NotLeader):
+            if current is None or current.phase not in ("Pending", "Restarting"):
+                return
+            if is_due:
+                self._mutations.forget(current)
+            # One who waits can wait for a webhook for as long as the API server does.
+            await self.learn(current, patience_seconds=None)
+            if is_due and self.is_answered(current):
+                self.work.rejections.lift(current.uid)
+                self.state.requeue(current.key)
+        except AdmissionRejected as rejected:
+            self._reject(job, rejected, is_due=is_due)
+        except ApiError as error:
+            if job.key in self.state.jobs and self.work.is_free(job.key):
+                await self.work.fail(job.key, error)
+        except NotLeader:
             pass
         finally:
             self._checked.discard(job.uid)
+            self._checked_in[job.key[0]] -= 1
+            if not self._checked_in[job.key[0]]:
+                del self._checked_in[job.key[0]]
 
-    async def _learn_waiting(self, job: JobFacts) -> None:
-        try:
-            await self.learn(job)
-        except AdmissionRejected as rejected:
-            current = self.state.jobs.get(job.key)
-            # A quota that is full now is no fault of the template.
-            is_verdict = rejected.reason is not Reason.PODS_REFUSED
-            if current is not None and current.uid == job.uid and is_verdict:
-                self.work.rejections.add(current, rejected)
-                self.state.requeue(job.key)
+    def _reject(self, job: JobFacts, rejected: AdmissionRejected, *, is_due: bool) -> None:
+        current = self.state.jobs.get(job.key)
+        if current is None or current.uid != job.uid or not self.work.is_free(job.key):
+            return
+        # A quota that is full now is no fault of the template: where there is room, it is tried.
+        is_full = "exceeded quota" in str(rejected)
+        if is_due or not is_full:
+            self.work.reject(current, rejected, is_dry_run=True)
+            self.state.requeue(job.key)
 
     def learn_from_pods(
         self,

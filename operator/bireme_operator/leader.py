@@ -178,7 +178,7 @@ class LeaderTerm:
         self.reports = reports = StatusWriter(
             writes, watches, events, settings, clock, state.requeue
         )
-        self.work = work = WorkQueue(state, self.slots, clock)
+        self.work = work = WorkQueue(state, self.slots, clock, writes.is_answering)
         url, authority = settings.progress_url, settings.progress_ca_config_map
         access = ProgressAccess(url, authority) if url else None
         health = NodeHealth(state, clock, settings.node_lost_seconds)

@@ -546,6 +546,12 @@ def pending_action(
     return PendingAction(create=view.missing if can_create else ())
 
 
+def is_incomplete(job: JobFacts, view: GangView | None) -> bool:
+    """Return whether a job is to start by its plan and lacks pods for it."""
+    is_current = view is not None and view.plan.attempt == job.attempt
+    return is_current and job.phase == "Starting" and view is not None and bool(view.missing)
+
+
 def _to_delete(pods: Sequence[PodFacts], lost_node: Callable[[str], str]) -> tuple[PodFacts, ...]:
     return tuple(p for p in pods if not p.is_leaving or (p.node and lost_node(p.node)))
 

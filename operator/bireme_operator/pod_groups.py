@@ -173,9 +173,23 @@ class PodGroups:
                 return self.state.gated.get(facts.key)
         return None
 
-    def reconcile(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
-        """Start what the planned gang needs now; return False when it needs nothing."""
+    def reconcile(
+        self,
+        group: GroupFacts,
+        view: GangView,
+        at: Situation,
+        rejection: tuple[Reason, str] | None = None,
+    ) -> bool:
+        """Start what the planned gang needs now; return False when it needs nothing.
+
+        For a ``rejection`` by the API server a gang gives the places back of its gated pods.
+        """
         self.troubles.observe_group(group, view)
+        if rejection is not None and any(pod and pod.is_gated for _, pod in view.members):
+            kept = _bound(view) if group.status.get("phase") == "Running" else ()
+            work = self._roll_back(group, view, kept, rejection[1], at.now, rejection[0])
+            self.work.start(group.key, work)
+            return True
         if (failure := _failed_start(group, view, at)) is not None:
             # What is bound of a gang that has not run goes back too: it cannot run without the
             # rest, which has to wait.
@@ -307,10 +321,15 @@ class PodGroups:
         await self._take_back(group, view, kept, failure.why, now, wanted)
 
     async def _roll_back(
-        self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
+        self,
+        group: GroupFacts,
+        view: GangView,
+        kept: tuple[Member, ...],
+        why: str,
+        now: float,
+        reason: Reason = Reason.GANG_NOT_BOUND_IN_TIME,
     ) -> None:
-        reason = Reason.GANG_NOT_BOUND_IN_TIME.value
-        wanted = {**_failures(group), **_wait(group), "reason": reason}
+        wanted = {**_failures(group), **_wait(group), "reason": reason.value}
         await self._take_back(group, view, kept, why, now, wanted)
 
     async def _take_back(

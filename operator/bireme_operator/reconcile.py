@@ -8,6 +8,7 @@ leader would read the same object and end too.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import structlog
@@ -23,6 +24,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
+from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
 from bireme_operator.adoptions import Adoptions
 from bireme_operator.jobs import JobReconciler
@@ -204,7 +206,8 @@ class GangReconciler:
         """
         changed, self.state.changed = self.state.changed, set()
         keys = sorted(changed.union(self._next(looks)))
-        self._rejected = self.work.rejections.current(self.state.jobs)
+        gangs = chain(self.state.jobs.values(), self.state.groups.values())
+        self._rejected = self.work.rejections.current(gangs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
         self.state.learn(jobs, self.errors.isolated)
         at = Situation(
@@ -245,7 +248,8 @@ class GangReconciler:
         if not self.work.is_free(key):
             return
         job, group = self.state.jobs.get(key), self.state.groups.get(key)
-        if job is not None and job.uid in self._rejected and job.plan is not None:
+        is_rejected = job is not None and job.uid in self._rejected
+        if job is not None and is_rejected and lifecycle.is_incomplete(job, self.state.view(key)):
             self.work.start(key, self.actuator.roll_back(job))
         elif job is not None:
             self.jobs.reconcile(job, at)
@@ -256,7 +260,8 @@ class GangReconciler:
             return
         view = self.state.view(key) if is_own else None
         if view is not None:
-            has_work = self.pod_groups.reconcile(group, view, at)
+            rejection = self._rejected.get(group.uid)
+            has_work = self.pod_groups.reconcile(group, view, at, rejection)
         else:
             has_work = planned is not None or self.adoptions.adopt(group, at)
         if not has_work:

@@ -7,18 +7,23 @@ is not repeated here: the gang is reconciled again, from what is recorded, after
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import structlog
 
 from bireme.core.gangs import Key
+from bireme.core.reasons import Reason
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
+from bireme_operator import lifecycle
+from bireme_operator.rejections import AdmissionRejected, AdmissionRejections, denial_of
 from bireme_operator.writes import PrioritySemaphore
 
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -28,6 +33,10 @@ _CONFLICT_SECONDS = 0.05
 _MAX_DOUBLINGS = 10
 # After so many failures in a row, other gangs need not wait for this one any more.
 _PATIENCE = 3
+# A gang says so once so many starts of it in a row have met an error of the API server.
+_MAX_ERRORS = 3
+# Conflicts and throttling are everyday: they count once they have lasted for so long.
+_EVERYDAY_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
 
@@ -36,6 +45,8 @@ class _Failure:
     until: float
     in_a_row: int
     state: object
+    first: float
+    """When the first in a row was met."""
 
 
 @dataclass(slots=True)
@@ -76,8 +87,20 @@ class BackOffs:
             if error.is_conflict:
                 pause = min(pause, _CONFLICT_SECONDS * 2 ** min(before, _MAX_DOUBLINGS))
             pause = max(pause, error.retry_after_seconds or 0.0)
-        self._last[key] = _Failure(self.clock() + pause, before + 1, state)
+        now = self.clock()
+        first = last.first if last is not None and before else now
+        self._last[key] = _Failure(now + pause, before + 1, state, first)
         return pause
+
+    def is_lasting(self, key: Key, error: ApiError, max_errors: int = _MAX_ERRORS) -> bool:
+        """Return whether ``error``, the last of the gang, has come too often to be a moment's."""
+        last = self._last.get(key)
+        if last is None:
+            return False
+        if error.status in (0, 409, 429):
+            is_old = self.clock() - last.first >= _EVERYDAY_SECONDS
+            return is_old and last.in_a_row >= _MAX_ERRORS
+        return last.in_a_row >= max_errors
 
     def end(self, key: Key) -> None:
         """Forget the failures of a gang whose work succeeded."""
@@ -94,19 +117,25 @@ class WorkQueue:
     Args:
         slots: Gives every task its place in the order in which writes are sent.
         clock: Monotonic seconds.
+        is_answering: Tells whether the API server answers a request that concerns no gang.
 
     Attributes:
         busy: Gangs with a task under way, and the plan assumed for each, if any.
-        rejections: The jobs whose pods the API server rejects.
+        rejections: The gangs whose objects the API server rejects.
     """
 
     def __init__(
-        self, state: ClusterState, slots: PrioritySemaphore, clock: Callable[[], float]
+        self,
+        state: ClusterState,
+        slots: PrioritySemaphore,
+        clock: Callable[[], float],
+        is_answering: Callable[[], Awaitable[bool]],
     ) -> None:
         self.busy: dict[Key, AssumedPlan | None] = {}
         self.rejections = AdmissionRejections(clock)
         self._state = state
         self._slots = slots
+        self._is_answering = is_answering
         self._back_offs = BackOffs(clock)
         self._tasks = Tasks()
 
@@ -142,11 +171,11 @@ class WorkQueue:
         except AdmissionRejected as rejected:
             job = self._state.jobs.get(key)
             if job is not None:
-                self.rejections.add(job, rejected)
+                self.reject(job, rejected, is_dry_run=job.plan is None)
         except NotLeader:
             _log.info("write stopped: not the leader any more", gang=key)
         except ApiError as error:
-            self.back_off(key, error)
+            await self.fail(key, error)
         except Exception as error:  # noqa: BLE001  # a bug met at one gang stops no other
             _log.exception("work on a gang failed", gang=key)
             self.back_off(key, error)
@@ -154,6 +183,57 @@ class WorkQueue:
             del self.busy[key]
             # Changes seen while it was busy were passed over: it is looked at again in any case.
             self._state.requeue(key)
+
+    def reject(
+        self,
+        gang: JobFacts | GroupFacts,
+        rejected: AdmissionRejected,
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        """Remember that the API server rejects an object of ``gang``, be it in a dry run."""
+        # Only a new dry run shows when that is over.
+        if isinstance(gang, JobFacts):
+            self._state.mutations.forget(gang)
+        self.rejections.add(gang, rejected, is_dry_run=is_dry_run)
+        self._back_offs.end(gang.key)
+
+    async def fail(self, key: Key, error: ApiError) -> None:
+        """Leave the gang alone after ``error`` of the API server, or reject it if that lasts."""
+        self.back_off(key, error)
+        gang = self._starting(key)
+        if gang is None:
+            return
+        rejected = denial_of(error)
+        if rejected is None and await self._is_of_gang(gang, error):
+            words = f"the API server answers with an error again and again: {error}"
+            rejected = AdmissionRejected(Reason.PODS_REFUSED, words)
+        if rejected is not None:
+            self.reject(gang, rejected, is_dry_run=gang.plan is None)
+            self._state.requeue(key)
+
+    async def _is_of_gang(self, gang: JobFacts | GroupFacts, error: ApiError) -> bool:
+        """Return whether an error lasts, and concerns this gang and not the API server itself."""
+        max_errors = 1 if self.rejections.is_remembered(gang.uid) else _MAX_ERRORS
+        if not self._back_offs.is_lasting(gang.key, error, max_errors):
+            return False
+        is_of_server = error.is_retryable or error.status == HTTPStatus.UNAUTHORIZED
+        return not is_of_server or await self._is_answering()
+
+    def _starting(self, key: Key) -> JobFacts | GroupFacts | None:
+        """Return the gang if it waits, or not all of its pods are there or released."""
+        job, view = self._state.jobs.get(key), self._state.view(key)
+        if job is not None:
+            if job.is_finished or job.is_leaving:
+                return None
+            if job.plan is None:
+                return job
+            return job if lifecycle.is_incomplete(job, view) else None
+        group = self._state.groups.get(key)
+        if group is None or group.is_leaving:
+            return None
+        is_held = view is None or any(pod is not None and pod.is_gated for _, pod in view.members)
+        return group if is_held else None
 
     def back_off(self, key: Key, error: Exception) -> None:
         """Leave the gang alone for a while after ``error``."""

@@ -11,6 +11,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any
 
@@ -79,7 +80,10 @@ class PrioritySemaphore:
 
 _REPORT_SLOTS = 4
 _PATIENT_SLOTS = 2
-_DRY_RUN_SLOTS = 8
+_DRY_RUN_SLOTS = 16
+# The API server waits for a webhook for ten seconds, where its configuration says nothing else.
+_DRY_RUN_SECONDS = 15.0
+_PROBE_SECONDS = 5.0
 
 
 class _Written(msgspec.Struct):
@@ -122,8 +126,12 @@ class Writes:
     async def try_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> bytes:
         """Return the pod that ``build`` returns as the API server would create it, by dry run."""
         async with self._dry_run_slots:
-            params = {"dryRun": "All"}
-            return await self._client.create(f"{_core(namespace)}/pods", build(), params=params)
+            return await self._client.create(
+                f"{_core(namespace)}/pods",
+                build(),
+                params={"dryRun": "All"},
+                timeout_seconds=_DRY_RUN_SECONDS,
+            )
 
     async def get_pod(self, key: Key) -> bytes:
         return await self._client.get(f"{_core(key[0])}/pods/{key[1]}")
@@ -171,6 +179,15 @@ class Writes:
         except ApiError as error:
             if not error.is_not_found:
                 raise
+
+    async def is_answering(self) -> bool:
+        """Return whether the API server can read what it has stored, for anybody."""
+        try:
+            path, params = names.path("trainingjobs"), {"limit": 1}
+            await self._client.get(path, params=params, timeout_seconds=_PROBE_SECONDS)
+        except ApiError as error:
+            return not (error.is_retryable or error.status == HTTPStatus.UNAUTHORIZED)
+        return True
 
     async def get(self, path: str) -> bytes:
         return await self._client.get(path)

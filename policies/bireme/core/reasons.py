@@ -126,9 +126,9 @@ class Reason(StrEnum):
     TEMPLATE_INVALID = _Row(
         _FAULT,
         "TemplateInvalid",
-        "A pod template cannot be read, or the API server finds pods made from it invalid. It "
-        "asks again after 10 minutes, then ever later, as an admission policy may have been "
-        "corrected.",
+        "A pod template cannot be read, or the API server finds pods made from it invalid. A dry "
+        "run asks again after a minute, then ever later up to 10 minutes, as admission may have "
+        "written what is invalid. What a policy or a webhook denies is PodsRefused.",
         "change the pod template as the message says; waiting does not help",
     )
     TOO_LARGE = _Row(
@@ -226,11 +226,12 @@ class Reason(StrEnum):
         _TROUBLE,
         "PodsRefused",
         "The API server refuses its pods, their Service or its PodGroup as things stand, or "
-        "admission makes other pods of them than were sent, or something of a stranger has one of "
-        "their names. The message has its words, or the field before and after. It is tried again "
-        "within a minute, and holds no places meanwhile; for an hour nobody is stopped for it.",
-        "correct what the message names: a quota, an admission policy or webhook, or the object "
-        "of a stranger",
+        "answers with an error again and again, or admission makes other pods of them than were "
+        "sent, or something of a stranger has one of their names. The message has its words, or "
+        "the field before and after. It is tried again within a minute, and holds no places "
+        "meanwhile; for an hour, or until a dry run is taken, nobody is stopped for it.",
+        "correct what the message names: a quota, an admission policy, a webhook that changes "
+        "pods or is down, or the object of a stranger",
     )
     OPERATOR_FAILED = _Row(
         _BROKEN,
@@ -306,7 +307,8 @@ class Reason(StrEnum):
         "PodGroup found no places for as long. The whole gang is planned again: at once where "
         "kube-scheduler binds nobody, and as after Unschedulable where it serves gangs that were "
         "planned since.",
-        "nothing: it is planned again. Where all gangs say so, the second kube-scheduler is dead",
+        "nothing: it is planned again. Where all gangs say so, the second kube-scheduler is dead; "
+        "where one does, see who holds its pods back",
     )
     UNSCHEDULABLE = _Row(
         _TROUBLE,
