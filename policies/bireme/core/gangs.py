@@ -453,7 +453,7 @@ class Gang:
         queue_source: What names ``queue`` where not its own spec does, in words.
         left_to_scheduler: What of its pods' demands is not planned, in words; mostly empty. Room is
             then kept at the planned nodes, and kube-scheduler chooses the nodes.
-        user: Its submitter, for shares and for the history of run times.
+        user: Its submitter, for service and for the history of run times: its namespace.
         estimated_seconds: Expected run time of a start.
         is_learned_estimate: The estimate is from the history of run times, not the owner.
         attained_seconds: Run time of earlier starts.

@@ -6,11 +6,17 @@ Queues form a tree by ``parent``; what that means for limits, guarantees and sha
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from bireme.core.errors import require
 from bireme.core.gangs import Gang
 from bireme.core.resources import Amounts
 from bireme.core.settings import SchedulingSettings
+
+_PATIENCE_AFTER_A_START: Final = 4
+"""A gang that has run waits so many times as long. An order that stops it for others gave it turns;
+to go before those that never ran makes the longest first wait longer, which is what the bound is
+against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +75,15 @@ def overdue_after_seconds(
     """Return after how long a wait ``gang`` goes before all others.
 
     That is the wait bound of its queue, but at least as many times its run time as the settings
-    say: what it has run so far or is estimated to run, whichever is longer. Long gangs that come
+    say: what it has run so far or is estimated to run, whichever is longer; and four times all that
+    for one that has run. Long gangs that come
     after short ones, or are stopped for them, would else go before all short ones after a day in
     all, and make these wait for a day too.
     """
     bound_seconds = wait_bound_seconds(gang.queue, queues, settings)
     run_seconds = max(gang.attained_seconds, gang.estimated_seconds or 0.0)
-    return max(bound_seconds, settings.wait_bound_run_factor * run_seconds)
+    seconds = max(bound_seconds, settings.wait_bound_run_factor * run_seconds)
+    return seconds * _PATIENCE_AFTER_A_START if gang.attained_seconds else seconds
 
 
 def max_min_runtime_seconds(

@@ -54,6 +54,12 @@ class SchedulingSettings:
     less its wait and its replicas count, and of gangs of equal user and job priority those that
     have had less stop those that have had more. 0: service counts for nothing."""
 
+    service_half_life_seconds: Annotated[int, Within(0)] = 604_800
+    """Service is charged to the namespace as well: of equal user and job priority, gangs of
+    namespaces that have had more of it than those they compete with go behind and are stopped for
+    the others, so that nobody wins by cutting a training into short jobs. After so long it counts
+    half. 0: it is charged to jobs alone."""
+
     service_preemption_delay_seconds: Annotated[int, Within(0)] = 300
     """Only after it has waited so long does a gang stop those of equal user and job priority that
     have had more service: a stop loses what ran since the last checkpoint, and much starts by
@@ -71,7 +77,7 @@ class SchedulingSettings:
     wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
     """A gang is past its wait bound only when it has also waited for so many times as long as it
     has run, or is expected to run by its estimate, whichever is longer: long ones would else go
-    before all short ones. 0: the bound alone counts."""
+    before all short ones. One that has run waits four times as long. 0: the bound alone counts."""
 
     overdue_share: Annotated[float, Within(0, 1)] = 0.25
     """Gangs past their wait bound go before all others as long as together they hold or ask for

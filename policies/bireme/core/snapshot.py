@@ -27,6 +27,9 @@ from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
 
+_OVER_SERVED = 1.1
+"""A submitter above so many times the mean is over-served: of two, one with 55 % of the service."""
+
 
 @dataclass(frozen=True, eq=False)
 class ClusterSnapshot:
@@ -45,6 +48,8 @@ class ClusterSnapshot:
         quotas: Quotas by namespace and name.
         occupants: Pods on nodes that rules over pods are about, of ``waiting`` gangs or their own.
         finished_runs: The last runs that ended.
+        service: Device-seconds that the gangs of each submitter have had of late, see
+            :class:`~bireme.core.service.ServiceLedger`.
     """
 
     now: float
@@ -60,6 +65,7 @@ class ClusterSnapshot:
     quotas: Mapping[Key, Quota] = field(default_factory=dict)
     occupants: Occupants = NOBODY
     finished_runs: FinishedRuns = NO_RUNS
+    service: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:
@@ -179,6 +185,22 @@ class ClusterSnapshot:
         """Return how long ``gang`` has run so far, over all its starts."""
         running = self.running_by_uid.get(gang.uid)
         return gang.attained_seconds + (running.elapsed_seconds(self.now) if running else 0.0)
+
+    @cached_property
+    def over_served(self) -> frozenset[str]:
+        """Submitters that have had more service of late than those that compete with them.
+
+        These are all that have a gang that waits or runs. To be a tenth above their mean is too
+        little to stop anybody for, and so is as much as makes no step of the service of a gang.
+        """
+        users = {gang.user for gang in self.waiting}
+        users.update(held.gang.user for held in self.running)
+        served = {user: self.service.get(user, 0.0) for user in users}
+        threshold = self.settings.service_threshold
+        if len(users) < 2 or not threshold:
+            return frozenset()
+        most = _OVER_SERVED * sum(served.values()) / len(served) + threshold
+        return frozenset(user for user, seconds in served.items() if seconds > most)
 
     def remaining_seconds(self, gang: Gang) -> float | None:
         """Return how much longer ``gang`` is expected to run; None when unknown."""

@@ -38,7 +38,15 @@ stop costs preemption_cost_seconds, 15 minutes on the mean with a checkpoint eve
 training worlds, where much starts by itself within minutes or not at all, completion times are
 level from 5 minutes to 15, and waits are shortest with 5. Nor does service stop or shrink a gang
 that is expected to end within preemption_cost_seconds: else each job of a sweep of like ones could
-be stopped just before its end. The intra-job half of the paper is :mod:`bireme.heuristics.packing`.
+be stopped just before its end.
+
+Service is charged to submitters as well (:mod:`bireme.core.service`): else whoever cuts a training
+into short jobs would always be first. Gangs of a submitter that has had more than those it competes
+with go behind all others of their stated priority, and keep their order among themselves. There are
+two ranks of submitters and no finer ones: each step between two gangs costs stops, and an order of
+submitters alone would put the shortest job of a busy one behind the longest of all others.
+
+The intra-job half of the paper is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -76,6 +84,8 @@ _SERVED = 1 / 20
 """What is left of wait and width at the threshold, and again at every step of the service."""
 _STEP_BITS = 3
 """A step is an eightfold of the service: so many doublings."""
+_OVER_SERVED_STEPS = 16
+"""More steps than the service of any gang takes: eightfold so often is 10^14 thresholds."""
 _UNKNOWN_SERVICE = 0.98
 """How far behind is a gang whose service is not known: farther than by any service."""
 _ANY_SERVICE = 0.99
@@ -172,7 +182,7 @@ class CombinedPriority:
         return replace(settings, **self._own) if self._own else settings  # type: ignore[arg-type]
 
 
-_Key: TypeAlias = tuple[float, int, bool, int, float, int, str]
+_Key: TypeAlias = tuple[float, int, float, bool, int, float, int, str]
 
 
 class _Scores:
@@ -191,25 +201,29 @@ class _Scores:
         stated, rounded, bound = self._stated(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
         own = self._weights[2] * wait + self._width(gang)
-        level = self._level(gang)
-        score = round(stated + own * _SERVED**level, _SCORE_DECIMALS)
+        level, step = self._level(gang), self._step(gang)
+        own *= _SERVED**level
+        score = round(stated + (0.0 if step else own), _SCORE_DECIMALS)
         why = partial(_factors, gang, self._snapshot, self._settings)
         # Service and class values too large to differ in the rounded score still decide.
         tie = (not gang.interrupted, -gang.priority, gang.arrived, -gang.replicas, gang.uid)
-        behind = self._behind(gang, level)
+        behind = self._behind(gang, level + step)
         claim = rounded - behind * _SERVICE_UNIT
         # Shrinking loses no work, so it need not be put off. Who stops nobody for service has
         # nothing to wait for.
         begins = self._stops_from(gang) if behind < _UNKNOWN_SERVICE else None
         stop = None if begins is None else rounded - _ANY_SERVICE * _SERVICE_UNIT
-        return (-score, level, *tie), Ranked(gang, score, why, claim, stop, begins)
+        # Behind all others of its stated priority, one that is over-served keeps its order.
+        among = -round(own, _SCORE_DECIMALS) if step else 0.0
+        key = (-score, level + step, among, *tie)
+        return key, Ranked(gang, score, why, claim, stop, begins)
 
     def lowest(self, gangs: Sequence[Gang]) -> float:
         """Return the lowest preemption priority of ``gangs``; infinite without any."""
         stated = [self._stated(gang)[1] for gang in gangs]
         least = min(stated, default=math.inf)
         lowest = [gang for gang, own in zip(gangs, stated, strict=True) if own == least]
-        behind = (self._behind(gang, self._level(gang)) for gang in lowest)
+        behind = (self._behind(gang, self._level(gang) + self._step(gang)) for gang in lowest)
         return least - max(behind, default=0.0) * _SERVICE_UNIT
 
     def _level(self, gang: Gang) -> int:
@@ -217,6 +231,10 @@ class _Scores:
         if not gang.attained_seconds and gang.uid not in self._snapshot.running_by_uid:
             return 0  # most of a long line
         return _level(_served(gang, self._snapshot), self._settings)
+
+    def _step(self, gang: Gang) -> int:
+        """Return how many steps more count for a submitter that has had more than its share."""
+        return _OVER_SERVED_STEPS if gang.user in self._snapshot.over_served else 0
 
     def _stops_from(self, gang: Gang) -> float | None:
         """Return when service begins to stop others for ``gang``; None where it has no delay."""
@@ -308,7 +326,8 @@ def _level(served: float, settings: SchedulingSettings) -> int:
     threshold = settings.service_threshold
     if not 0 < threshold <= served:
         return 0
-    return 1 + math.floor(math.log2(served / threshold) / _STEP_BITS)
+    steps = 1 + math.floor(math.log2(served / threshold) / _STEP_BITS)
+    return min(steps, _OVER_SERVED_STEPS - 1)
 
 
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
@@ -346,16 +365,19 @@ def _factors(
 ) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
-    served = _served(gang, snapshot)
+    served, is_over = _served(gang, snapshot), gang.user in snapshot.over_served
+    level = _level(served, settings)
+    shared = snapshot.service.get(gang.user, 0.0)
+    beside = f"; {shared:.0f} of its namespace, more than the others'" if is_over else ""
     measured = (
         f"{queue.user_priority} of 100 in queue {queue.name}",
         f"class value {gang.priority}",
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
-        f"{served:.0f} device-seconds",
+        f"{served:.0f} device-seconds{beside}",
     )
     values, weights = _values(gang, snapshot, settings), _weights(settings)
     own = weights[2] * values[2] + weights[3] * values[3]
-    taken = 1 - _SERVED ** _level(served, settings)
+    taken = 1.0 if is_over else 1 - _SERVED**level
     weighted = (*values, taken), (*weights, -own)
     return tuple(map(ScoreFactor, _FACTORS, measured, *weighted, _FACTORS.values()))

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from bireme.core.accelerators import in_units
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
+from bireme.core.service import devices_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import moment_at
 
@@ -88,10 +88,7 @@ def devices(gang: Gang, snapshot: ClusterSnapshot) -> int | float:
 
     The number of replicas when they ask for none.
     """
-    milli = snapshot.nodes.accelerators.milli
-    return in_units(sum(task.replicas * milli(task.request) for task in gang.tasks)) or (
-        gang.replicas
-    )
+    return devices_of(gang.tasks, snapshot.nodes.accelerators)
 
 
 def device_seconds(gang: Gang, snapshot: ClusterSnapshot) -> float:

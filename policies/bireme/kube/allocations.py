@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core import finished_runs
+from bireme.core.accelerators import Accelerators
 from bireme.core.estimates import MOST_GROUPS, RuntimeHistory, apply_progress_report
 from bireme.core.finished_runs import NO_RUNS, FinishedRun
 from bireme.core.gangs import Gang, Key, Role, Task
@@ -28,6 +29,7 @@ from bireme.core.placement import Placement, TaskPlacement, smallest_domain
 from bireme.core.reasons import Reason
 from bireme.core.resources import NODE_ONLY, Request, add
 from bireme.core.running import RunningGang
+from bireme.core.service import devices_of
 from bireme.kube import names, quantities, resuming
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
@@ -389,6 +391,20 @@ def run_seconds(job: JobFacts) -> float | None:
     is_undisturbed = started is None or started >= admitted
     # Times have whole seconds: a run of less than one second is not zero.
     return (ended - admitted or 1.0) if is_undisturbed else None
+
+
+def earlier_service(job: JobFacts, now: float, accelerators: Accelerators) -> tuple[float, float]:
+    """Return the device-seconds of ``job`` so far, and when the last of them ended, POSIX seconds.
+
+    By its status: a new leader did not see it run.
+    """
+    admitted, completed = (
+        quantities.parse_timestamp(job.status.get(name))
+        for name in ("admittedTime", "completionTime")
+    )
+    ended = now if completed is None else completed
+    seconds = job.attained + (0.0 if admitted is None else max(0.0, ended - admitted))
+    return seconds * devices_of(job.tasks, accelerators), ended
 
 
 def run_on_nodes(

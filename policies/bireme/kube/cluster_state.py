@@ -25,6 +25,7 @@ from bireme.core.quotas import Quota
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, Request, add
 from bireme.core.running import RunningGang
+from bireme.core.service import ServiceLedger
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import (
@@ -289,6 +290,9 @@ class ClusterState:
         self.tenancy = Tenancy(self._tenancy_changed)
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
+        self._service = ServiceLedger(
+            settings.service_half_life_seconds, settings.known_accelerators
+        )
         self.volumes = Volumes(self._notice)
         self.devices = Devices(self._notice)
         self.mutations = Mutations()
@@ -1073,7 +1077,19 @@ class ClusterState:
             quotas=self._quotas_left(),
             occupants=self._occupants(waiting, running, table),
             finished_runs=self.run_times.finished,
+            service=self._service_at(now, running),
         )
+
+    def _service_at(self, now: float, running: Sequence[RunningGang]) -> Mapping[str, float]:
+        """Return the service of each namespace, of which ``running`` get more from now on."""
+        if self._service.is_new:
+            for job in self.jobs.values():
+                device_seconds, ended = allocations.earlier_service(
+                    job, now, self.settings.known_accelerators
+                )
+                self._service.add(job.key[0], device_seconds, ended, now)
+        self._service.observe(running, now)
+        return self._service.at(now)
 
     def _occupants(
         self, waiting: Iterable[Gang], running: Iterable[RunningGang], table: NodeTable

@@ -144,6 +144,7 @@ class Decoder:
             occupants=Occupants(_pods(each, self._nodes) for each in self._occupants),
             quotas={(q.namespace, q.name): q for q in self._quotas.values()},
             finished_runs=self._finished,
+            service=line.service,
         )
         return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
 

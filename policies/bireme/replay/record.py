@@ -115,6 +115,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         quotas: By namespace and name, with a slash between them.
         finished: Runs that have ended since the line before, oldest first; none in records of
             earlier versions.
+        service: Of all submitters, whatever the line before says; none in records of earlier
+            versions.
     """
 
     line: int
@@ -132,6 +134,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     quotas: dict[str, Quota | None] = {}
     occupants: list[RecordedPods] | msgspec.UnsetType = msgspec.UNSET
     finished: list[FinishedRun] = []
+    service: dict[str, float] = {}
 
 
 class RecordError(BiremeError, ValueError):

@@ -159,6 +159,7 @@ class Encoder:
             nodes=self._nodes_now(snapshot.nodes),
             occupants=self._occupants_now(snapshot),
             finished=self._finished_now(snapshot),
+            service=dict(snapshot.service),
             **changes,
         )
         # The first line states everything, so it is written whatever was done.

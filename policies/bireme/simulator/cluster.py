@@ -22,6 +22,7 @@ from bireme.core.queues import (
 )
 from bireme.core.resources import IntArray, add
 from bireme.core.running import RunningGang, RunningTable
+from bireme.core.service import ServiceLedger
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.simulator.errors import SimulationError
@@ -39,6 +40,7 @@ class SimulatedCluster:
         running: Gangs that hold places, by uid, in order of their start.
         changes: Grows with every change of ``used``.
         finished_runs: The last runs that ended.
+        service: Device-seconds by submitter.
     """
 
     def __init__(
@@ -52,6 +54,9 @@ class SimulatedCluster:
         self.queue_usage: dict[str, dict[str, int]] = {}
         self.changes = 0
         self.finished_runs = NO_RUNS
+        self.service = ServiceLedger(
+            settings.service_half_life_seconds, settings.known_accelerators
+        )
         self._nodes = {node.name: node for node in nodes}
         self._down: set[str] = set()
         self.away: set[str] = set()
@@ -81,6 +86,7 @@ class SimulatedCluster:
             known_table=self._running,
             growable=growable,
             finished_runs=self.finished_runs,
+            service=self.service.at(now),
         )
 
     def occupy(self, running: RunningGang) -> None:

@@ -175,7 +175,7 @@ class Simulation:
     def run(self) -> None:
         """Simulate from the first event until every job is finished or nothing can happen."""
         while self.advance():  # 1. Handle all events of the next moment.
-            self._decide()  # 2. Run the cycle and carry it out, until it changes nothing.
+            self.decide()  # 2. Run the cycle and carry it out, until it changes nothing.
             self.finish_step()  # 3. Record what the cluster holds; set when to look again.
 
     # --- 1. Events ----------------------------------------------------------------------------
@@ -217,7 +217,8 @@ class Simulation:
         """Run and carry out one cycle that sees only ``waiting`` of the gangs that wait."""
         self._carry_out(self._run_cycle(waiting))
 
-    def _decide(self) -> None:
+    def decide(self) -> None:
+        """Run cycles at this moment and carry them out, until one changes nothing."""
         for _ in range(_MOST_CYCLES):
             if self._config.takes_shortcuts and self._nothing_can_change():
                 return

@@ -306,6 +306,7 @@ class SimulationState:
 
     def _run(self, running: RunningGang, left: Iterable[int] = ()) -> None:
         """Let ``running`` work on the places it holds."""
+        self.cluster.service.begin(running, self.now)
         self.elastic += running.gang.is_elastic
         self.running_without_estimate += running.gang.estimated_seconds is None
         job = self.active[running.gang.uid]
@@ -315,6 +316,7 @@ class SimulationState:
     def _vacate(self, running: RunningGang) -> list[int]:
         """Take its places from ``running``; return their rows."""
         self.cluster.release(running)
+        self.cluster.service.end(running, self.now)
         self.elastic -= running.gang.is_elastic
         self.running_without_estimate -= running.gang.estimated_seconds is None
         return [int(row) for row in running.placement.node_rows()]

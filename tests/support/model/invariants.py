@@ -154,9 +154,14 @@ class DecisionCase:
         return self.seen["queue"].get(self.job(name)["queue"], {"priority": 50, "bound": None})
 
     def _overdue_after_seconds(self, name: str) -> float:
-        """The bound, but at least a multiple of what a job had run before, and of its estimate."""
-        run = max(float(self.job(name)["ran"]), self.job(name)["estimate"] or 0.0)
-        return max(self._bound_seconds(name), self.settings.wait_bound_run_factor * run)
+        """The bound, but at least a multiple of what a job had run before, and of its estimate.
+
+        Four times as long for a job that had run.
+        """
+        ran = float(self.job(name)["ran"])
+        run = max(ran, self.job(name)["estimate"] or 0.0)
+        bound = max(self._bound_seconds(name), self.settings.wait_bound_run_factor * run)
+        return 4 * bound if ran else bound
 
     def _bound_seconds(self, name: str) -> float:
         return float(self._queue_of(name)["bound"] or self.settings.wait_bound_seconds)

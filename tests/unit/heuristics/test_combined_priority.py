@@ -323,6 +323,32 @@ def test_of_equal_priorities_less_service_goes_first_and_may_stop_the_other() ->
     assert order(longest, longer) == ["z-longer", "a-longest"]
 
 
+def test_a_namespace_that_had_more_than_its_share_goes_behind_and_is_stopped_for_others() -> None:
+    """Whatever the service of the gangs themselves is, but never across stated priorities."""
+    new = replace(served("a-new", 0.0), user="cutting")
+    old = replace(served("b-old", 8 * THRESHOLD), user="cutting")
+    long = replace(served("z-long", 2.0**30 * THRESHOLD), user="honest")
+    high = replace(served("high", 0.0, priority=1000), user="cutting")
+    gangs = (new, old, long, high)
+    bare = a_snapshot([], *gangs, queues=QUEUES, now=100_000.0)
+    charged = replace(bare, service={"cutting": 9e9, "honest": 1e9})
+    entries = CombinedPriority().order(gangs, charged)
+    assert [entry.gang.uid for entry in entries] == ["high", "z-long", "a-new", "b-old"]
+    found = claims_of(entries)
+    assert found["high"] > found["z-long"] > found["a-new"] > found["b-old"]
+    for entry in entries:
+        parts = sum(each.weight * each.value for each in entry.factors)
+        assert parts == pytest.approx(entry.score, abs=1e-8)
+    # Without the charge, or alone, each gang counts with its own service.
+    assert [each.gang.uid for each in CombinedPriority().order(gangs, bare)][1] == "a-new"
+    alone = replace(charged, waiting=(new, old, high))
+    assert [each.gang.uid for each in CombinedPriority().order(alone.waiting, alone)] == [
+        "high",
+        "a-new",
+        "b-old",
+    ]
+
+
 def test_a_negative_class_and_a_pod_group_stop_nobody_for_the_service_of_others() -> None:
     lowest = job("lowest", priority=-1000)
     group = replace(job("group", priority=0), kind="PodGroup")

@@ -128,6 +128,17 @@ def test_line_tells_only_what_has_changed() -> None:
     assert list(line["waiting"]) == ["late"]
 
 
+def test_service_of_submitters_is_read_as_it_was_in_each_line() -> None:
+    first = a_snapshot([a_node("n0")], a_gang("a"), now=1.0)
+    served = replace(first, now=2.0, waiting=(), service={"a": 5.5, "b": 1.0})
+    later = replace(first, now=3.0, service={"b": 0.5})
+    assert [cycle.snapshot.service for cycle in through(first, served, later)] == [
+        {},
+        {"a": 5.5, "b": 1.0},
+        {"b": 0.5},
+    ]
+
+
 def test_gang_that_runs_on_is_not_recorded_again() -> None:
     bare = a_snapshot([a_node("n0")], a_gang("wide", a_task(9)))
     before, after = (
