@@ -1,13 +1,17 @@
 """Resources that count against a queue's limit, however its gangs and their pods change."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bireme.core.accelerators import GPU_UNITS
+from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
+from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod
+from tests.support.objects.facts import gated_pod, node_manifest
 from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
@@ -19,7 +23,15 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
+from tests.support.scenario.manifests import (
+    GPU,
+    Manifest,
+    pod_group,
+    pod_spec,
+    queue,
+    task,
+    training_job,
+)
 
 WORKERS = task("worker", 4)
 
@@ -105,3 +117,37 @@ async def test_pods_of_others_count_on_without_their_pod_group(
         submit(api, training_job("b", WORKERS))
         await stays_waiting(api, "b")
         assert used(term) == 4
+
+
+async def test_shares_of_gpus_and_whole_ones_add_up_to_the_limit_that_a_queue_has_in_units(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    mig = "nvidia.com/mig-1g.10gb"
+    shared = a_node("shared", 2)
+    shared = replace(shared, allocatable={**shared.allocatable, mig: 7})
+    api.put("/api/v1/nodes/shared", node_manifest(shared))
+    team = queue("default", limit={GPU_UNITS: "1250m"})
+    api.put(f"{names.path('queues')}/default", team)
+
+    def asks(name: str, resource: str, amount: int) -> Manifest:
+        spec = pod_spec(0)
+        spec["containers"][0]["resources"] = {"limits": {resource: str(amount)}}
+        return training_job(name, task(spec=spec))
+
+    units = SchedulingSettings(gpu_units=(f"{mig}=0.125",))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=units):
+        submit(api, asks("whole", GPU, 1), asks("small", mig, 2))
+        for name in ("whole", "small"):
+            await until(lambda name=name: status(api, name).get("phase") == "Running")
+        assert (status(api, "whole")["gpus"], status(api, "small")["gpus"]) == (1, 0.25)
+        submit(api, asks("more", mig, 1))
+        await stays_waiting(api, "more")
+        words = "asks 0.125 bireme.dev/gpu, 1.25 bireme.dev/gpu of 1.25 bireme.dev/gpu in use"
+        assert words in status(api, "more")["message"]
+        queues = api.store.collection(f"/apis/{names.API_VERSION}/queues").objects
+        usage = {GPU: "1", mig: "2", GPU_UNITS: "1250m"}
+        await until(
+            lambda: (
+                usage.items() <= queues["", "default"].get("status", {}).get("usage", {}).items()
+            )
+        )

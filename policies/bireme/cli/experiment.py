@@ -17,9 +17,9 @@ from typing import Final
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
 from bireme.contest.candidates import Candidate
+from bireme.core.accelerators import DEFAULT
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.estimates import RuntimeHistory
-from bireme.core.gpus import GPU
 from bireme.core.node_floor import PoolBounds
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
@@ -69,7 +69,7 @@ class Experiment:
     @property
     def gpus_by_node(self) -> dict[str, int]:
         """GPUs by node name, in the order of the nodes."""
-        return {node.name: node.allocatable.get(GPU, 0) for node in self.nodes}
+        return {node.name: DEFAULT.count(node.allocatable) for node in self.nodes}
 
 
 def set_up(options: argparse.Namespace) -> Experiment:
@@ -248,7 +248,7 @@ def _pools(options: argparse.Namespace, nodes: Sequence[Node]) -> list[NodePool]
 
 
 def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Trace]:
-    gpus = max((node.allocatable.get(GPU, 0) for node in nodes), default=0) or GPUS_PER_NODE
+    gpus = max((DEFAULT.count(node.allocatable) for node in nodes), default=0) or GPUS_PER_NODE
     is_generated = options.trace.startswith("gen:")
     traces: dict[int, Trace] = {}
     for seed in options.seed:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
 from bireme.core.errors import SettingError, repeated
@@ -25,6 +25,7 @@ GPU_UNITS: Final = "bireme.dev/gpu"
 """What queues are limited to, or guaranteed, in accelerators of whatever kind. No pod asks for it;
 its unit is a thousandth of an accelerator."""
 MILLI: Final = 1000
+_MAX_NAMES: Final = 4096
 
 NAMES: Final = (
     *("nvidia.com/gpu", "nvidia.com/gpu.shared", "alpha.kubernetes.io/nvidia-gpu"),
@@ -107,17 +108,23 @@ class Accelerators:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     milli_units: Mapping[str, int] = field(default_factory=dict)
+    _kinds: dict[str, Kind] = field(default_factory=dict, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.added, self.removed, tuple(self.milli_units.items())))
 
     def kind(self, resource: str) -> Kind:
         """Return what ``resource`` is."""
-        return _kind(resource, self.added, self.removed)
+        # Looked up for each gang in each cycle. Tenants may ask for as many names as they like.
+        if (found := self._kinds.get(resource)) is None:
+            found = _kind(resource, self.added, self.removed)
+            if len(self._kinds) < _MAX_NAMES:
+                self._kinds[resource] = found
+        return found
 
     def is_accelerator(self, resource: str) -> bool:
         """Return whether ``resource`` is an accelerator, or a share of one."""
-        return _kind(resource, self.added, self.removed) is Kind.ACCELERATOR
+        return self.kind(resource) is Kind.ACCELERATOR
 
     def count(self, amounts: Amounts | Request) -> int:
         """Return the accelerators in ``amounts``, each share as one."""
@@ -159,7 +166,6 @@ def _pairs(amounts: Amounts | Request) -> Iterable[tuple[str, int]]:
     return amounts.items() if isinstance(amounts, Mapping) else amounts
 
 
-@lru_cache(maxsize=4096)  # a cluster has a few dozen names, and each is looked up for every gang
 def _kind(resource: str, added: tuple[str, ...], removed: tuple[str, ...]) -> Kind:
     if _matches(resource, removed):
         return Kind.OTHER

@@ -165,7 +165,8 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
     owners = meta.owner_references or ()
     is_of_job = len(owners) == 1 and names.is_training_job(owners[0].api_version, owners[0].kind)
     is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
-    is_ready = _holds(conditions.get("Ready"))
+    # Whoever ends a pod may leave its condition as it was.
+    is_ready = _holds(conditions.get("Ready")) and status.phase not in TERMINAL
     disrupted = conditions.get("DisruptionTarget")
     # The reason Evicted alone does not count: the kubelet also gives it to a pod above its own
     # storage limits, but without DisruptionTarget (pkg/kubelet/eviction, localStorageEviction).

@@ -12,7 +12,7 @@ import numpy as np
 
 from bireme.core.finished_runs import NO_RUNS
 from bireme.core.gangs import Gang
-from bireme.core.gpus import GPU, read_gpu_models
+from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.queues import (
     Queue,
@@ -210,11 +210,11 @@ class SimulatedCluster:
 
     def gpu_use(self) -> tuple[int, int]:
         """Return the GPUs in use, and the GPUs free on nodes of which some are in use."""
-        column = self.table.axis.column(GPU)
-        if column is None:  # no node has a GPU
-            return 0, 0
-        used, offered = self.used[:, column], self.table.allocatable[:, column]
-        taken = used - self.table.fixed[:, column]
+        known = self.table.accelerators.is_accelerator
+        columns = [at for at, name in enumerate(self.table.axis.names) if known(name)]
+        used = self.used[:, columns].sum(axis=1)
+        offered = self.table.allocatable[:, columns].sum(axis=1)
+        taken = used - self.table.fixed[:, columns].sum(axis=1)
         return int(taken.sum()), int((offered - used)[used > 0].sum())
 
     def verify(self) -> None:

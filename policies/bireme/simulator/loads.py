@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.gpus import GPU
+from bireme.core.accelerators import DEFAULT
 from bireme.core.nodes import Node
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import parse_nodes
@@ -36,12 +36,12 @@ class Window:
         wanted = self.offered_gpus / load
         if not self.trace.nodes:
             return parse_nodes(f"{max(1, round(wanted / GPUS_PER_NODE))}x{GPUS_PER_NODE}")
-        offered = np.cumsum([node.allocatable.get(GPU, 0) for node in self.trace.nodes])
+        offered = np.cumsum([DEFAULT.count(node.allocatable) for node in self.trace.nodes])
         return self.trace.nodes[: int(np.searchsorted(offered, wanted)) + 1]
 
     def at(self, load: float) -> Trace:
         """Return the jobs, submitted at the pace that loads :meth:`nodes` to ``load`` exactly."""
-        capacity = load * sum(node.allocatable.get(GPU, 0) for node in self.nodes(load))
+        capacity = load * sum(DEFAULT.count(node.allocatable) for node in self.nodes(load))
         low, high = 0.1, 10.0
         # Load falls with the pace, but in no closed form: runs count up to the last submission.
         for _ in range(_BISECTIONS):

@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
+from bireme.core.accelerators import DEFAULT
+from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
 from bireme.core.nodes import Node
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
@@ -126,7 +127,7 @@ def gpus_by_node(record: JobRecord, segment: RunSegment) -> dict[str, int]:
 
 def _gpus_by_task(job: TraceJob) -> dict[str, int]:
     """Return the GPUs of one replica, by task name."""
-    return {task.name: dict(task.request).get(GPU, 0) for task in job.tasks}
+    return {task.name: DEFAULT.count(task.request) for task in job.tasks}
 
 
 def gpu_seconds(record: JobRecord) -> float:

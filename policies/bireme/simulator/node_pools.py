@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bireme.core import node_floor
+from bireme.core.accelerators import DEFAULT
 from bireme.core.decision import Decision
-from bireme.core.gpus import GPU
 from bireme.core.nodes import GrowablePool, ScaledPool, in_pool
 from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.resources import BoolArray
@@ -173,7 +173,7 @@ class SimulatedPool:
     def series(self) -> PoolSeries:
         """Return its size and demand over time."""
         times, values = self._recorder.points()
-        gpus = self._template.allocatable.get(GPU, 0)
+        gpus = DEFAULT.count(self._template.allocatable)
         return PoolSeries(self.spec.name, gpus, len(self.names), times, *values.T)
 
 

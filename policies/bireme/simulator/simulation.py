@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from bireme.core.accelerators import DEFAULT
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold, Preempt, Vacate
 from bireme.core.gangs import Gang
-from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy, can_move, is_asked
 from bireme.core.reasons import Reason
@@ -121,7 +121,7 @@ def simulate(
         trace=trace.name,
         seed=seed,
         nodes=len(nodes),
-        total_gpus=sum(node.allocatable.get(GPU, 0) for node in nodes),
+        total_gpus=sum(DEFAULT.count(node.allocatable) for node in nodes),
         jobs=simulation.records(),
         series=simulation.recorder.series(),
         counts=simulation.counts,

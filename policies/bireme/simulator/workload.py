@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 from zlib import crc32
 
+from bireme.core.accelerators import DEFAULT
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang, RoleAffinity, Task, TrainingProgress
-from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LossCurve, SpeedLaw
@@ -136,7 +136,7 @@ class TraceJob:
     @property
     def gpus(self) -> int:
         """Return the GPUs of all replicas together."""
-        return sum(dict(task.request).get(GPU, 0) * task.replicas for task in self.tasks)
+        return sum(DEFAULT.count(task.request) * task.replicas for task in self.tasks)
 
 
 @dataclass(frozen=True, slots=True)

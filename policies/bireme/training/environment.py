@@ -102,7 +102,7 @@ class _TurnBasedSimulation:
             waiting = self.state.waiting.all_gangs()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
             # The cycle takes these first whatever the order, so the agent cannot choose them.
-            queues = QueueTree(now.queues, now.queue_usage, now.total)
+            queues = QueueTree(now.queues, now.queue_usage, now.total, now.nodes.accelerators)
             overdue = OverdueLine(now, self.candidates, queues).waiting
             self._choose([g for g in self.candidates if g.displaced or g.uid in overdue])
 

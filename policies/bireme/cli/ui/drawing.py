@@ -14,7 +14,7 @@ from zlib import crc32
 from bireme.cli.arguments import Json
 from bireme.cli.gangs import GangLine
 from bireme.cli.ui.view import NodeRow, QueueRow, Span, View
-from bireme.core.resources import is_device
+from bireme.core.accelerators import DEFAULT, Kind
 from bireme.core.times import clock_time, duration
 from bireme.kube import quantities
 
@@ -89,7 +89,8 @@ def queue_bars(queues: Sequence[QueueRow]) -> list[tuple[QueueRow, list[QueueBar
 
 def _bars(queue: QueueRow, whole: Mapping[str, int]) -> Iterable[QueueBar]:
     bounded = {*queue.limit, *queue.guaranteed}
-    devices = {name for name in queue.used if is_device(name)}
+    # What nobody has said anything of may be an accelerator that a setting adds.
+    devices = {name for name in queue.used if DEFAULT.kind(name) is not Kind.OTHER}
     for name in sorted(bounded | devices):
         used = queue.used.get(name, 0)
         limit, guaranteed = queue.limit.get(name), queue.guaranteed.get(name)
