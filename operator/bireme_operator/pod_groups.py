@@ -39,7 +39,10 @@ from bireme_operator.writes import Writes
 
 # Fields of the status that a gang has until it runs, or is over.
 _OF_FAILURES = ("startFailures", "observedGeneration", "retryTime")
-_OF_WAIT = ("waitSeconds", "queuedTime", "parkedTime", "request")
+_OF_WAIT = (
+    *("waitSeconds", "queuedTime", "parkedTime", "request"),
+    *("uncountedSeconds", "uncountedTime"),
+)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
@@ -482,9 +485,9 @@ def _failures(group: GroupFacts) -> dict[str, Any]:
 
 def _wait(group: GroupFacts) -> dict[str, Any]:
     """Return what stays of its wait, as the same pods may have to wait again."""
-    kept = (
-        ("waitSeconds", "queuedTime", "request") if "queuedTime" in group.status else ("request",)
-    )
+    kept: tuple[str, ...] = ("request", "uncountedSeconds")
+    if "queuedTime" in group.status:
+        kept = (*kept, "waitSeconds", "queuedTime")
     return {name: group.status[name] for name in kept if name in group.status}
 
 
@@ -583,8 +586,14 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float, asked: Amounts) ->
     if "queuedTime" not in wanted and not group.start_failures:
         wanted.pop("waitSeconds", None)
     is_anew = waits.is_raised(group.status, asked)
+    is_anew = is_anew or waits.is_other(group.status, hold.gang.queue)
     seconds, request = hold.gang.wait_seconds(now), waits.request_manifest(asked)
-    waits.record(wanted, seconds, now, request, is_anew=is_anew, is_parked=hold.is_parked)
+    waits.record(
+        *(wanted, seconds, now, request),
+        is_anew=is_anew,
+        is_parked=hold.is_parked,
+        is_counted=hold.counts_as_wait,
+    )
     if hold.position is not None:
         wanted["queuePosition"] = hold.position
     if group.plan is not None:

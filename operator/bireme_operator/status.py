@@ -100,7 +100,7 @@ def waiting(
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
         status["queuedTime"] = quantities.format_timestamp(now)
-    _record_wait(status, job, now, is_parked=hold.is_parked)
+    _record_wait(status, job, now, is_parked=hold.is_parked, is_counted=hold.counts_as_wait)
     status["queue"] = hold.gang.queue
     status["gpus"] = accelerators.units(hold.gang.demand)
     status["ready"] = f"0/{hold.gang.replicas}"
@@ -120,7 +120,9 @@ def waiting(
     return status
 
 
-def _record_wait(status: Status, job: JobFacts, now: float, *, is_parked: bool) -> None:
+def _record_wait(
+    status: Status, job: JobFacts, now: float, *, is_parked: bool, is_counted: bool = True
+) -> None:
     wait = job.wait
     waits.record(
         status,
@@ -129,6 +131,8 @@ def _record_wait(status: Status, job: JobFacts, now: float, *, is_parked: bool) 
         job.request_manifest,
         is_anew=wait.is_anew,
         is_parked=is_parked,
+        is_counted=is_counted,
+        key=job.wait_key,
     )
 
 
@@ -272,7 +276,8 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         status["interruptions"] = int(status.get("interruptions") or 0) + move.interruptions
         status["preemptions"] = int(status.get("preemptions") or 0) + move.preemptions
     _count_failures(status, job, move, now)
-    status.pop("parkedTime", None)
+    for over in ("parkedTime", "uncountedTime"):
+        status.pop(over, None)
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):

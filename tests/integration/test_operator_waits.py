@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from bireme.kube import quantities
+import pytest
+
+from bireme.kube import names, quantities
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import gated_pod
@@ -21,6 +23,7 @@ from tests.support.scenario.manifests import (
     pod_group,
     pod_spec,
     priority_class,
+    queue,
     task,
     training_job,
 )
@@ -91,3 +94,75 @@ async def test_a_pod_group_that_was_parked_goes_before_nobody_either(
             await until(lambda: status(api, "urgent").get("phase") == "Running")
             await until(lambda: status(api, "parked", GROUPS).get("reason") == "WaitingForCapacity")
     assert status(api, "parked", GROUPS)["waitSeconds"] == 0
+
+
+async def wait_in_quota(api: FakeApi, folder: Path) -> None:
+    """Have job ``mine`` wait for more than the wait bound for its namespace's own quota."""
+    made_at(api, BEGAN)
+    furnish(api)
+    limit_pods(api, hard=20, used=20)
+    submit(api, training_job("mine", task("worker", 4, gpus=2)))
+    async with leading(api, folder, now=lambda: BEGAN):
+        await until(lambda: status(api, "mine").get("reason") == "OverQuota")
+
+
+def limit_pods(api: FakeApi, hard: int, used: int) -> None:
+    """Set the quota of the namespace ``default``, and what other pods use of it."""
+    counted = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
+    manifest = {"metadata": {"name": "all"}, "spec": {"hard": counted["hard"]}, "status": counted}
+    api.put("/api/v1/namespaces/default/resourcequotas/all", manifest)
+
+
+async def test_a_day_behind_a_quota_that_the_tenant_itself_fills_goes_before_nobody(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with FakeKubelets(api, runs):
+        await wait_in_quota(api, tmp_path)
+        furnish(api, 1)
+        api.store.delete("/api/v1/nodes", ("", "n1"), {})
+        made_at(api, NOW - 60.0)
+        urgent(api)
+        limit_pods(api, hard=20, used=0)
+        async with leading(api, tmp_path, epoch=2, now=lambda: NOW):
+            await until(lambda: status(api, "urgent").get("phase") == "Running")
+            await until(lambda: status(api, "mine").get("reason") == "WaitingForCapacity")
+    now = status(api, "mine")
+    assert (now["uncountedSeconds"] >= 25 * 3600 - 60, "uncountedTime" in now) == (True, False)
+
+
+@pytest.mark.parametrize("edit", ["queue", "nodeSelector", "shape"])
+async def test_a_day_in_line_for_something_else_goes_before_nobody(
+    api: FakeApi, tmp_path: Path, edit: str
+) -> None:
+    """What a job waited for in one queue, or with other pods, does not count in another."""
+    made_at(api, BEGAN)
+    furnish(api, 1)
+    for name in ("small", "large"):
+        api.put(f"{names.path('queues')}/{name}", queue(name))
+    async with FakeKubelets(api, runs):
+        async with leading(api, tmp_path, now=lambda: BEGAN):
+            submit(api, training_job("first", task("worker", 4, gpus=2), queue="small"))
+            await until(lambda: status(api, "first").get("phase") == "Running")
+            submit(api, training_job("mine", task("worker", 4, gpus=2), queue="small"))
+            await until(lambda: status(api, "mine").get("reason") == "WaitingForCapacity")
+        found = api.store.get(JOBS, ("default", "mine"))
+        selected = task(
+            "worker", 4, spec=pod_spec(2, nodeSelector={"kubernetes.io/hostname": "n0"})
+        )
+        changes: dict[str, Manifest] = {
+            "queue": {"queue": "large"},
+            "nodeSelector": {"tasks": [selected]},
+            "shape": {"tasks": [task("worker", 1, gpus=8)]},
+        }
+        api.store.update(
+            JOBS, ("default", "mine"), {**found, "spec": {**found["spec"], **changes[edit]}}
+        )
+        made_at(api, NOW - 60.0)
+        urgent(api)
+        first = api.store.get(JOBS, ("default", "first"))
+        ended = {**first["spec"], "runPolicy": {"suspend": True}}
+        api.store.update(JOBS, ("default", "first"), {**first, "spec": ended})
+        async with leading(api, tmp_path, epoch=2, now=lambda: NOW):
+            await until(lambda: status(api, "urgent").get("phase") == "Running")
+            await until(lambda: status(api, "mine").get("reason") == "WaitingForCapacity")
+    assert status(api, "mine")["waitSeconds"] == 0

@@ -57,6 +57,9 @@ class Admit:
     is_opportunistic: bool = False
 
 
+_UNCOUNTED: Final = (Reason.OVER_QUOTA, Reason.CLAIM_NOT_READY, Reason.OVER_NAMESPACE_LIMIT)
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Leave ``gang`` waiting.
@@ -70,6 +73,14 @@ class Hold:
     position: int | None = None
     ranked: Ranked | None = None
     reservation: Reservation | None = None
+
+    @property
+    def counts_as_wait(self) -> bool:
+        """True unless it waits for what its own namespace decides, and not for capacity.
+
+        Such time does not bring a gang nearer to its wait bound (:attr:`Gang.uncounted_since`).
+        """
+        return self.reason not in _UNCOUNTED
 
     @property
     def is_parked(self) -> bool:

@@ -442,6 +442,9 @@ class Gang:
             its waiting counts as waiting.
         parked: Since when it stands in no line, because it could not start however long it waited,
             POSIX seconds: that is no waiting. None in line.
+        uncounted_seconds: Part of its wait that its bound does not count: the quota, the claims or
+            the other jobs of its namespace kept it, and not a lack of capacity.
+        uncounted_since: Since when that is so now, POSIX seconds; None where it lacks capacity.
         min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
             the tasks' minima.
         interrupted: It has run before and lost its places through no fault of its own.
@@ -506,6 +509,8 @@ class Gang:
     loss: LossCurve | None = None
     progress: TrainingProgress | None = None
     parked: float | None = None
+    uncounted_seconds: float = 0.0
+    uncounted_since: float | None = None
 
     @property
     def key(self) -> Key:

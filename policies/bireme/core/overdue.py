@@ -73,7 +73,7 @@ class OverdueLine:
         late = (
             (snapshot.overdue_seconds(gang), gang)
             for gang in self._waits
-            if gang.parked is None and not gang.displaced
+            if gang.parked is None and gang.uncounted_since is None and not gang.displaced
         )
         return [(snapshot.now - seconds, gang) for seconds, gang in late if seconds > 0]
 

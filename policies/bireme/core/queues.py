@@ -78,12 +78,14 @@ def overdue_after_seconds(
     say: what it has run so far or is estimated to run, whichever is longer; and four times all that
     for one that has run. Long gangs that come
     after short ones, or are stopped for them, would else go before all short ones after a day in
-    all, and make these wait for a day too.
+    all, and make these wait for a day too. Time in which it did not lack capacity comes on top.
     """
     bound_seconds = wait_bound_seconds(gang.queue, queues, settings)
     run_seconds = max(gang.attained_seconds, gang.estimated_seconds or 0.0)
     seconds = max(bound_seconds, settings.wait_bound_run_factor * run_seconds)
-    return seconds * _PATIENCE_AFTER_A_START if gang.attained_seconds else seconds
+    if gang.attained_seconds:
+        seconds *= _PATIENCE_AFTER_A_START
+    return seconds + gang.uncounted_seconds
 
 
 def max_min_runtime_seconds(

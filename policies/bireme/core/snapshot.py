@@ -111,7 +111,10 @@ class ClusterSnapshot:
 
     def overdue_seconds(self, gang: Gang) -> float:
         """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""
-        return max(0.0, self.wait_seconds(gang) - self.overdue_after_seconds(gang))
+        wait, since = self.wait_seconds(gang), gang.uncounted_since
+        if since is not None:
+            wait -= max(0.0, self.now - since)
+        return max(0.0, wait - self.overdue_after_seconds(gang))
 
     @cached_property
     def memo(self) -> dict[object, object]:

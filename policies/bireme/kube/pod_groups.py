@@ -78,15 +78,22 @@ class GroupFacts:
         After a failed start it is as old as before, and has not waited in its pause.
         """
         status = self.status
-        if waits.is_raised(status, asked):
+        if waits.is_raised(status, asked) or waits.is_other(status, self.queue):
             return waits.ANEW
+        seconds, uncounted = waits.uncounted(status)
         before, parked = float(status.get("waitSeconds") or 0), waits.parked_since(status)
         queued = quantities.parse_timestamp(status.get("queuedTime"))
         if queued is not None and queued >= since:  # else other pods have joined it since
-            return waits.Wait(queued, before, parked)
+            return waits.Wait(queued, before, parked, uncounted=seconds, uncounted_since=uncounted)
         if self.plan is not None or not self.start_failures:
-            return waits.Wait(since, parked=parked)
-        return waits.Wait(max(since, self.retry_time), before, parked)
+            return waits.Wait(since, parked=parked, uncounted=seconds, uncounted_since=uncounted)
+        return waits.Wait(
+            max(since, self.retry_time),
+            before,
+            parked,
+            uncounted=seconds,
+            uncounted_since=uncounted,
+        )
 
     def is_pausing(self, now: float) -> bool:
         """Return whether it is not to be tried yet, because its last start failed."""
@@ -259,6 +266,8 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         tasks=tasks,
         arrived=wait.arrived,
         parked=wait.parked,
+        uncounted_seconds=wait.uncounted,
+        uncounted_since=wait.uncounted_since,
         kind="PodGroup",
         interrupted=group.status.get("phase") == "Interrupted" and not group.start_failures,
         user=group.key[0],

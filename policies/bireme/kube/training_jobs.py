@@ -9,6 +9,7 @@ speed law (Amdahl's; with only one size seen, at the usual serial share) and a l
 Optimus) are fitted whenever the status changes.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -281,7 +282,15 @@ _CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
 _DISPLACING = (Reason.NODE_LOST, *VACATED)
 # Cached properties of JobFacts that follow from its spec and its tasks as planned.
-_OF_TASKS: Final = ("asked", "request_manifest", "claims", "has_claims", "rules", "label_pairs")
+_OF_TASKS: Final = (
+    "asked",
+    "wait_key",
+    "request_manifest",
+    "claims",
+    "has_claims",
+    "rules",
+    "label_pairs",
+)
 _NO_TEMPLATE: Final = PodTemplate(spec=PodSpec(containers=(Container(name="left-out"),)))
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
@@ -491,13 +500,35 @@ class JobFacts:
     @cached_property
     def wait(self) -> waits.Wait:
         """How long it has waited, over all its times in line."""
-        if waits.is_raised(self.status, self.asked):
+        status = self.status
+        seconds, uncounted = waits.uncounted(status)
+        if waits.is_raised(status, self.asked):
             return waits.ANEW
-        if "admittedTime" in self.status:  # it ended then, and the status has all of it
-            return waits.Wait(0.0, self.waited, 0.0)
+        if "admittedTime" in status:  # it ended then, and the status has all of it
+            return waits.Wait(0.0, self.waited, 0.0, uncounted=seconds)
+        if waits.is_other(status, self.queue, self.wait_key):
+            return waits.ANEW
         # The pause after a failed start is no waiting for others.
         since = max(self.queued, self.retry_time)
-        return waits.Wait(since, self.waited, waits.parked_since(self.status))
+        parked = waits.parked_since(status)
+        return waits.Wait(since, self.waited, parked, uncounted=seconds, uncounted_since=uncounted)
+
+    @cached_property
+    def wait_key(self) -> str:
+        """Digest of what its wait counts for beside the queue: the nodes and the kinds of pods.
+
+        How many pods of a kind it has is no part of it: fewer wait on, and more are a raise.
+        """
+        kinds = [
+            (
+                *(task.name, task.request, task.constraints.node_selector),
+                *(task.constraints.affinity_terms, task.constraints.tolerations),
+            )
+            for task in map(_task_of, self.written)
+        ]
+        affinity = self.spec.role_affinity if self.spec is not None else None
+        # Only tuples, texts and numbers: the text is the same in every process.
+        return hashlib.sha256(repr((kinds, affinity)).encode()).hexdigest()[:16]
 
     @cached_property
     def asked(self) -> dict[str, int]:
@@ -557,6 +588,8 @@ class JobFacts:
             tasks=self.tasks,
             arrived=self.wait.arrived,
             parked=self.wait.parked,
+            uncounted_seconds=self.wait.uncounted,
+            uncounted_since=self.wait.uncounted_since,
             priority=priority,
             # Where its own start failed, it has no claim to go before its equals.
             interrupted=self.phase == "Restarting" and not self.start_failures,

@@ -5,7 +5,10 @@ waiting, and what waited for little does not go first once it asks for more: whe
 the request, the gang waits anew. So a place before others cannot be had by parking.
 
 ``queuedTime`` is when it last joined the line, ``waitSeconds`` what it had waited before,
-``parkedTime`` since when it stands in none, ``request`` what its wait counts for.
+``parkedTime`` since when it stands in none. ``request``, ``queue`` and ``waitsFor`` are what its
+wait counts for: in another queue or with other nodes or pods it waits anew. Time in which its own
+namespace keeps it (a quota, a claim, too many other jobs) is ``uncountedSeconds``, and goes on
+since ``uncountedTime``: it keeps its place among its equals, but does not come nearer to its bound.
 """
 
 from collections.abc import Mapping
@@ -25,7 +28,11 @@ class Wait:
     before: float = 0.0
     parked: float | None = None
     is_anew: bool = False
-    """What was recorded does not count: an edit has raised the request."""
+    """What was recorded does not count: an edit has changed what it waits for."""
+    uncounted: float = 0.0
+    """Seconds of it that the wait bound does not count."""
+    uncounted_since: float | None = None
+    """Since when that goes on, POSIX seconds; None where it waits for capacity."""
 
     @property
     def arrived(self) -> float:
@@ -59,6 +66,18 @@ def is_raised(status: Mapping[str, Any], asked: Amounts) -> bool:
     return any(amount > known.get(name, 0) for name, amount in _recorded(asked))
 
 
+def is_other(status: Mapping[str, Any], queue: str, key: str = "") -> bool:
+    """Return whether its wait counts for another queue, or for other nodes and pods (``key``)."""
+    known = status.get("queue"), status.get("waitsFor")
+    return any(was and now and was != now for was, now in zip(known, (queue, key), strict=True))
+
+
+def uncounted(status: Mapping[str, Any]) -> tuple[float, float | None]:
+    """Return how much of the wait its bound does not count, and since when that goes on."""
+    since = quantities.parse_timestamp(status.get("uncountedTime"))
+    return float(status.get("uncountedSeconds") or 0), since
+
+
 def request_manifest(asked: Amounts) -> dict[str, str]:
     """Return ``asked`` as ``status.request``."""
     return {
@@ -80,12 +99,18 @@ def record(
     *,
     is_anew: bool,
     is_parked: bool,
+    is_counted: bool = True,
+    key: str = "",
 ) -> None:
     """Write into ``status`` that the gang has waited for ``seconds`` by ``now``, if that is new.
 
-    It counts for ``request``; ``is_parked`` tells whether the gang stands in no line from now on.
+    It counts for ``request`` and ``key``; ``is_parked`` tells whether the gang stands in no line
+    from now on, ``is_counted`` whether its bound counts the time from now on.
     """
     stamp = quantities.format_timestamp(now)
+    _record_uncounted(status, now, is_anew=is_anew, is_counted=is_counted or is_parked)
+    if key:
+        status["waitsFor"] = key
     if is_anew or ("parkedTime" in status and not is_parked):
         status["waitSeconds"] = int(seconds)
         status["queuedTime"] = stamp
@@ -94,3 +119,18 @@ def record(
         status.setdefault("parkedTime", stamp)
     if request:
         status["request"] = dict(request)
+
+
+def _record_uncounted(
+    status: dict[str, Any], now: float, *, is_anew: bool, is_counted: bool
+) -> None:
+    before, since = uncounted(status)
+    if is_anew:
+        before, since = 0.0, None
+        status.pop("uncountedSeconds", None)
+        status.pop("uncountedTime", None)
+    if since is not None and is_counted:
+        status["uncountedSeconds"] = int(before + max(0.0, now - since))
+        status.pop("uncountedTime")
+    elif since is None and not is_counted:
+        status["uncountedTime"] = quantities.format_timestamp(now)

@@ -91,11 +91,13 @@ def test_a_job_that_is_parked_and_then_edited_to_ask_for_much_has_not_waited() -
         pytest.param(task("worker", 5), True, id="more-replicas"),
         pytest.param(task("worker", 4, gpus=2), True, id="more-each"),
         pytest.param(task("worker", 2, gpus=4), True, id="fewer-that-ask-more-together"),
-        pytest.param(task("worker", 2, gpus=2), False, id="fewer-that-ask-as-much-together"),
-        pytest.param(task("worker", 1, gpus=4), False, id="one-that-asks-as-much"),
+        pytest.param(task("worker", 2, gpus=2), True, id="fewer-of-another-shape"),
+        pytest.param(task("worker", 1, gpus=4), True, id="one-of-another-shape"),
     ],
 )
-def test_an_edit_that_asks_for_more_has_the_job_wait_anew(edited: Manifest, is_anew: bool) -> None:
+def test_an_edit_that_asks_for_more_or_otherwise_has_the_job_wait_anew(
+    edited: Manifest, is_anew: bool
+) -> None:
     story = Story(task("worker", 4))
     story.held(HOUR, FITS)
     story.edit(edited)

@@ -116,6 +116,11 @@ class PodGroupStatus(ApiModel):
     """The last time it joined the line after it was parked; absent once it runs."""
     parked_time: Timestamp | None = None
     """Since when it cannot start however long it waits: that is no waiting."""
+    uncounted_seconds: Count | None = None
+    """Part of its wait that its bound does not count, because its namespace's quota, its claims or
+    too many jobs of its namespace kept it, and not a lack of capacity."""
+    uncounted_time: Timestamp | None = None
+    """Since when that is so."""
     request: RecordedRequest | None = None
     """The total request of its pods that its wait counts for; once they ask for more, it waits
     anew. Absent once it runs."""

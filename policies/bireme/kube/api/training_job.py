@@ -218,6 +218,14 @@ class TrainingJobStatus(ApiModel):
     parkedTime."""
     parked_time: Timestamp | None = None
     """Since when it cannot start however long it waits: that is no waiting."""
+    uncounted_seconds: Count | None = None
+    """Part of its wait that its bound does not count, because its namespace's quota, its claims or
+    too many jobs of its namespace kept it, and not a lack of capacity."""
+    uncounted_time: Timestamp | None = None
+    """Since when that is so."""
+    waits_for: str | None = Field(default=None, max_length=64)
+    """Digest of the nodes and kinds of pods that its wait counts for; after an edit of these, or of
+    the queue, it waits anew."""
     request: RecordedRequest | None = None
     """The total request that its wait counts for; an edit that asks for more begins it anew."""
     admitted_time: Timestamp | None = None
