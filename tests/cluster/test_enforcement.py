@@ -7,6 +7,7 @@ known to work, and against the policies of the chart.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -139,7 +140,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_types_of_any_policy(
         }
 
     found = eventually(checked, lambda found: None not in found.values())
-    assert len(found) == 10
+    assert len(found) == 12
     assert [name for name, warnings in found.items() if warnings] == []
 
 
@@ -164,10 +165,6 @@ ASKING: Final[dict[str, Manifest]] = {
     ),
     "node of its own": pod("loose", gpus=1, nodeName="gpu-00"),
     "gate without the scheduler": pod("loose", gpus=1, schedulingGates=[{"name": PLAN_GATE}]),
-    "scheduler without the gate": pod("loose", gpus=1, schedulerName="bireme"),
-    "gate of another": pod(
-        "loose", gpus=1, schedulerName="bireme", schedulingGates=[{"name": "example.com/mine"}]
-    ),
     "gate without a group": pod(
         "loose", gpus=1, schedulerName="bireme", schedulingGates=[{"name": PLAN_GATE}]
     ),
@@ -234,35 +231,208 @@ def test_only_who_binds_in_the_whole_cluster_binds_where_queues_are_enforced(
     assert "Success" in bound("next", "pods/next/binding")
 
 
-@pytest.mark.parametrize("subresource", ["", "status"])
+SUBRESOURCES_OF_NAMESPACES: Final = ("", "/status", "/finalize")
+
+
+def labelled(
+    tenant: Tenant, name: str, value: str | None, subresource: str = "", who: str = "ann"
+) -> str:
+    """Return the answer when ``who`` writes a label of the namespace."""
+    path = f"/api/v1/namespaces/{tenant.namespace}"
+    with closing(tenant.cluster.api.connect()) as connection:
+        connection.request("GET", path)
+        found = json.loads(connection.getresponse().read())
+        labels = found["metadata"]["labels"]
+        labels.pop(name, None)
+        if value is not None:
+            labels[name] = value
+        head = {"Content-Type": "application/json", "Impersonate-User": who}
+        connection.request("PUT", f"{path}{subresource}", json.dumps(found), head)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        return "written" if answer.status == 200 else text
+
+
+@pytest.mark.parametrize("subresource", SUBRESOURCES_OF_NAMESPACES)
 def test_namespace_is_let_go_only_by_who_may_enforce(tenant: Tenant, subresource: str) -> None:
     enforced(tenant)
-    sub = [f"--subresource={subresource}"] if subresource else []
-
-    def labelled(value: str | None, name: str = "bireme.dev/enforce") -> str:
-        change = {"metadata": {"labels": {name: value}}}
-        return patched(tenant, "namespace", tenant.namespace, change, *sub, *ANN)
-
-    assert "patched" in labelled("a", "team")
+    assert labelled(tenant, "team", "a", subresource) == "written"
     for value in (None, "false"):
-        assert "may not let go of namespace" in labelled(value)
+        answer = labelled(tenant, "bireme.dev/enforce", value, subresource)
+        assert "may not let go of namespace" in answer
     who = ("--clusterrole=bireme-admin", "--user=ann")
     tenant.cluster.kubectl("create", "clusterrolebinding", tenant.namespace, *who)
     try:
-        until("patched", labelled, None)
+        until("written", labelled, tenant, "bireme.dev/enforce", None, subresource)
     finally:
         tenant.cluster.kubectl("delete", "clusterrolebinding", tenant.namespace)
     until("created", tried, tenant, pod("loose", gpus=1), *ANN)
 
 
-def test_labels_of_the_operator_are_its_own_through_every_subresource(tenant: Tenant) -> None:
-    tenant.create(training_job("job", task("worker", 1)))
-    tenant.await_phase("job", "Running")
-    change = {"metadata": {"labels": {"bireme.dev/queue": "another"}}}
-    for sub in ("", "--subresource=status"):
-        flags = [sub] if sub else []
-        answer = patched(tenant, "pod", "job-worker-0", change, *flags, *ANN)
-        assert "only the operator writes the labels" in answer, sub
+@pytest.mark.parametrize("subresource", SUBRESOURCES_OF_NAMESPACES)
+def test_queue_of_a_namespace_is_chosen_by_who_may_use_it_through_every_subresource(
+    tenant: Tenant, subresource: str
+) -> None:
+    label, gold = "bireme.dev/default-queue", f"gold-{tenant.namespace}"
+    tenant.create(queue(gold))
+    core = ("--verb=*", "--resource=namespaces,namespaces/status,namespaces/finalize")
+    for made in (("role", "core", *core), ("rolebinding", "bob", "--role=core", "--user=bob")):
+        tenant.cluster.kubectl("create", *made, f"--namespace={tenant.namespace}")
+
+    def chosen(name: str | None, key: str = label) -> str:
+        return labelled(tenant, key, name, subresource, "bob")
+
+    with without(tenant, "bireme-use-by-default"):
+        until("written", chosen, gold)
+        until("written", chosen, None)
+    until(f"bob may not use queue {gold}", chosen, gold)
+    tenant.cluster.kubectl("label", "namespace", tenant.namespace, f"{label}={gold}")
+    assert chosen("a", "team") == "written"
+    # Without the label its jobs would be of the queue default, which bob may not use either.
+    assert "bob may not use queue default" in chosen(None)
+    tenant.delete("Queue", gold)
+
+
+# --- labels, gates and scheduler of pods ----------------------------------------------------------
+
+GATED: Final = [{"name": PLAN_GATE}]
+
+
+@dataclass(frozen=True)
+class Write:
+    """A request by which labels of a pod might be written.
+
+    Attributes:
+        answer: Words of the refusal; empty where the request changes no label and no gate.
+    """
+
+    verb: str
+    answer: str = ""
+
+
+WRITES_TO_PODS: Final[dict[str, Write | None]] = {
+    "pods": Write("PUT", "only the operator writes the labels"),
+    "pods/status": Write("PUT", "only the operator writes the labels"),
+    "pods/ephemeralcontainers": Write("PUT"),
+    "pods/resize": Write("PUT"),
+    "pods/binding": Write("POST", "a binding does not write the labels"),
+    "bindings": Write("POST", "a binding does not write the labels"),
+    "pods/eviction": Write("POST"),
+    "pods/attach": None,
+    "pods/exec": None,
+    "pods/log": None,
+    "pods/portforward": None,
+    "pods/proxy": None,
+}
+"""All resources of pods, by the API server's discovery; None where nothing is written."""
+
+WRITES_TO_NAMESPACES: Final = {f"namespaces{each}" for each in SUBRESOURCES_OF_NAMESPACES}
+WRITES_TO_OUR_KINDS: Final = {
+    *("trainingjobs", "trainingjobs/scale", "trainingjobs/status"),
+    *("podgroups", "podgroups/status"),
+    *("queues", "queues/status"),
+    *("schedulingpolicies", "schedulingpolicies/status"),
+    *("nodepoolscalers", "nodepoolscalers/status"),
+}
+"""``/status`` is the operator's; ``/scale`` writes ``spec.replicas`` alone."""
+
+
+def discovered(tenant: Tenant, path: str, *prefixes: str) -> set[str]:
+    listed = tenant.cluster.api.request("GET", path).body
+    names = {each["name"] for each in json.loads(listed)["resources"]}
+    return {name for name in names if name.partition("/")[0] in prefixes}
+
+
+def test_no_resource_is_unknown_through_which_a_pod_or_a_queue_could_be_chosen(
+    tenant: Tenant,
+) -> None:
+    core, ours = "/api/v1", "/apis/bireme.dev/v1alpha1"
+    assert discovered(tenant, core, "pods", "bindings") == WRITES_TO_PODS.keys()
+    assert discovered(tenant, core, "namespaces") == WRITES_TO_NAMESPACES
+    kinds = {name.partition("/")[0] for name in WRITES_TO_OUR_KINDS}
+    assert discovered(tenant, ours, *kinds) == WRITES_TO_OUR_KINDS
+
+
+def written(tenant: Tenant, name: str, resource: str, labels: Manifest) -> str:
+    """Return the answer when ann writes ``labels`` of a pod through ``resource``."""
+    write, where = WRITES_TO_PODS[resource], f"/api/v1/namespaces/{tenant.namespace}"
+    assert write is not None
+    if resource == "pods/eviction":
+        made: Manifest = {"apiVersion": "policy/v1", "kind": "Eviction", "dryRun": ["All"]}
+        made["metadata"] = {"name": name, "labels": labels}
+    elif write.verb == "POST":
+        made = binding(name)
+        made["metadata"]["labels"] = labels
+    else:
+        made = tenant.get("Pod", name)
+        made["metadata"]["labels"] |= labels
+        made["spec"].pop("schedulingGates", None)
+    _, _, sub = resource.partition("/")
+    path = f"{where}/bindings" if resource == "bindings" else f"{where}/pods/{name}"
+    if sub:
+        path += f"/{sub}"
+    head = {"Content-Type": "application/json", "Impersonate-User": "ann"}
+    with closing(tenant.cluster.api.connect()) as connection:
+        dry = "?dryRun=All" if resource == "pods/eviction" else ""
+        connection.request(write.verb, path + dry, json.dumps(made), head)
+        return connection.getresponse().read().decode()
+
+
+@pytest.mark.parametrize("resource", [name for name, write in WRITES_TO_PODS.items() if write])
+def test_labels_and_gates_are_the_operators_through_every_resource(
+    tenant: Tenant, resource: str
+) -> None:
+    spec = pod_spec(schedulerName="bireme", schedulingGates=GATED)
+    gated: Manifest = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+    gated["metadata"] = {"name": "gated", "labels": {"bireme.dev/pod-group": "never"}}
+    tenant.create(gated)
+    before = tenant.get("Pod", "gated")
+    answer = written(tenant, "gated", resource, {"bireme.dev/queue": "another"})
+    write = WRITES_TO_PODS[resource]
+    assert write is not None
+    assert write.answer in answer
+    found = tenant.get("Pod", "gated")
+    assert found["metadata"]["labels"] == before["metadata"]["labels"]
+    assert found["spec"]["schedulingGates"] == GATED
+
+
+@pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
+def test_binding_writes_labels_of_a_pod_where_no_policy_refuses_it(
+    tenant: Tenant, resource: str
+) -> None:
+    tenant.create(pod("plain", gpus=0, schedulerName="nobody"))
+    with without(tenant, "bireme-pods-bindings"):
+
+        def written_label() -> str:
+            written(tenant, "plain", resource, {"bireme.dev/queue": "another"})
+            found = tenant.get("Pod", "plain")["metadata"].get("labels") or {}
+            return str(found.get("bireme.dev/queue"))
+
+        until("another", written_label)
+
+
+UNPLANNED: Final[dict[str, Manifest]] = {
+    "no gate": pod("loose", gpus=0, schedulerName="bireme"),
+    "gate of another": pod(
+        "loose", gpus=0, schedulerName="bireme", schedulingGates=[{"name": "example.com/mine"}]
+    ),
+    "a member without a gate": pod("loose", gpus=0, schedulerName="bireme"),
+}
+UNPLANNED["a member without a gate"]["metadata"]["labels"] = {"bireme.dev/pod-group": "crew"}
+
+
+@pytest.mark.parametrize("how", UNPLANNED)
+def test_pod_of_the_scheduler_that_nobody_plans_is_refused(tenant: Tenant, how: str) -> None:
+    words = "the scheduler bireme places no pod that has no plan"
+    with without(tenant, "bireme-pods"):
+        until("created", tried, tenant, UNPLANNED[how], *ANN)
+    until(words, tried, tenant, UNPLANNED[how], *ANN)
+    assert words in tried(tenant, UNPLANNED[how])
+    assert "created" in tried(tenant, UNPLANNED[how], OPERATOR)
+    gated = json.loads(json.dumps(UNPLANNED[how]))
+    gated["spec"]["schedulingGates"] = GATED
+    assert "created" in tried(tenant, gated, *ANN)
+    assert "created" in tried(tenant, pod("loose", gpus=0, schedulerName="another"), *ANN)
 
 
 # --- status ---------------------------------------------------------------------------------------
@@ -354,6 +524,96 @@ FENCED: Final[dict[str, tuple[Manifest, str]]] = {
 FENCED["an unmasked proc"][0]["spec"]["hostUsers"] = False
 
 
+def of_container(**fields: object) -> Manifest:
+    made = of_operator()
+    made["spec"]["containers"][0] |= fields
+    return made
+
+
+def annotated(key: str, value: str) -> Manifest:
+    made = of_operator()
+    made["metadata"]["annotations"] = {key: value}
+    return made
+
+
+HOOK: Final = {"httpGet": {"host": "192.0.2.1", "port": 80}}
+PAST_BASELINE: Final[dict[str, tuple[Manifest, str]]] = {
+    "a port of the node": (
+        of_container(ports=[{"containerPort": 80, "hostPort": 80}]),
+        "with hostPort",
+    ),
+    "a sysctl": (
+        of_operator(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}),
+        "with sysctls",
+    ),
+    "no seccomp": (secured(seccompProfile={"type": "Unconfined"}), "Unconfined seccompProfile"),
+    "no seccomp in the pod": (
+        of_operator(securityContext={"seccompProfile": {"type": "Unconfined"}}),
+        "Unconfined seccompProfile",
+    ),
+    "no AppArmor": (secured(appArmorProfile={"type": "Unconfined"}), "appArmorProfile"),
+    "a type of SELinux": (secured(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions"),
+    "a user of SELinux": (
+        of_operator(securityContext={"seLinuxOptions": {"user": "root"}}),
+        "seLinuxOptions",
+    ),
+    "a probe of another host": (of_container(livenessProbe=HOOK), "name a host"),
+    "a hook to another host": (of_container(lifecycle={"preStop": HOOK}), "name a host"),
+}
+"""Which the namespace of the tenant may allow, by its label of Pod Security."""
+
+
+def test_operator_makes_no_pod_past_the_level_baseline_but_where_the_namespace_says_privileged(
+    tenant: Tenant,
+) -> None:
+    until("the operator", tried, tenant, pod("made"), OPERATOR)
+    for how, (manifest, words) in PAST_BASELINE.items():
+        answer = tried(tenant, manifest, OPERATOR)
+        assert words in answer, how
+        assert "pod-security.kubernetes.io/enforce=privileged" in answer, how
+    allowed = of_operator(
+        securityContext={
+            "sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}],
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "appArmorProfile": {"type": "RuntimeDefault"},
+            "seLinuxOptions": {"type": "container_t", "level": "s0:c1,c2"},
+        }
+    )
+    assert "created" in tried(tenant, allowed, OPERATOR)
+    level = "pod-security.kubernetes.io/enforce"
+    tenant.cluster.kubectl("label", "namespace", tenant.namespace, f"{level}=privileged")
+    for how, (manifest, _) in PAST_BASELINE.items():
+        until("created", tried, tenant, manifest, OPERATOR)
+        assert "created" in tried(tenant, manifest, OPERATOR), how
+    assert "admission.operator.privileged" in tried(tenant, secured(privileged=True), OPERATOR)
+
+
+def evicted(tenant: Tenant, name: str, who: str) -> str:
+    made: Manifest = {"apiVersion": "policy/v1", "kind": "Eviction"}
+    made["metadata"] = {"name": name, "namespace": tenant.namespace}
+    path = f"/api/v1/namespaces/{tenant.namespace}/pods/{name}/eviction?dryRun=All"
+    head = {"Content-Type": "application/json", "Impersonate-User": who.removeprefix("--as=")}
+    with closing(tenant.cluster.api.connect()) as connection:
+        connection.request("POST", path, json.dumps(made), head)
+        return connection.getresponse().read().decode()
+
+
+def test_operator_evicts_pods_of_its_scheduler_alone(tenant: Tenant) -> None:
+    member: Manifest = {"apiVersion": "v1", "kind": "Pod", **member_template("crew", 0)}
+    member["metadata"]["name"] = "member"
+    ours = pod("ours", gpus=0, schedulerName="bireme", schedulingGates=GATED)
+    with without(tenant, "bireme-operator-evictions"):
+        tenant.create(pod("theirs", gpus=0))
+        until("Success", evicted, tenant, "theirs", OPERATOR)
+    until("evicts pods of its scheduler alone", evicted, tenant, "theirs", OPERATOR)
+    tenant.create(ours, member)
+    for name in ("ours", "member"):
+        until("Success", evicted, tenant, name, OPERATOR)
+    assert "evicts pods of its scheduler alone" in evicted(tenant, "theirs", OPERATOR)
+    label = {"metadata": {"labels": {"bireme.dev/pod-group": "crew"}}}
+    assert "of its scheduler alone" in patched(tenant, "pod", "theirs", label, OPERATOR)
+
+
 def test_operator_makes_no_pod_that_is_more_than_a_replica(tenant: Tenant) -> None:
     said(tenant, "create", "serviceaccount", "builder")
     with without(tenant, "bireme-operator-pods"):
@@ -375,7 +635,7 @@ def test_operator_makes_and_changes_nothing_in_namespaces_of_the_system(
     service: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "made"}}
     service["spec"] = {"clusterIP": "None", "selector": {"a": "b"}}
     assert "admission.operator.systemNamespaces" in tried(system, service, OPERATOR)
-    bait = pod("bait", gpus=0, schedulerName="bireme")
+    bait = pod("bait", gpus=0, schedulerName="bireme", schedulingGates=GATED)
     bait["spec"]["containers"][0]["image"] = "bait"
     system.create(bait)
     try:
@@ -409,7 +669,8 @@ def test_helm_test_alone_runs_in_the_namespace_of_the_release(
 def test_operator_changes_pods_of_its_scheduler_alone_and_never_what_they_run(
     tenant: Tenant,
 ) -> None:
-    tenant.create(pod("theirs", gpus=0), pod("ours", gpus=0, schedulerName="bireme"))
+    ours = pod("ours", gpus=0, schedulerName="bireme", schedulingGates=GATED)
+    tenant.create(pod("theirs", gpus=0), ours)
     image = {"spec": {"containers": [{"name": "train", "image": "thief"}]}}
     label = {"metadata": {"labels": {"team": "a"}}}
 

@@ -205,6 +205,16 @@ system:serviceaccount:{{ include "bireme.namespace" (index . 0) }}:{{ include "b
 ))
 {{- end -}}
 
+{{/* All resources through which labels of a namespace can be written. */}}
+{{- define "bireme.namespaceResources" -}}
+[namespaces, namespaces/status, namespaces/finalize]
+{{- end -}}
+
+{{/* All resources that bind a pod, and write its labels from 1.35 on. */}}
+{{- define "bireme.bindingResources" -}}
+[pods/binding, bindings]
+{{- end -}}
+
 {{/* What the pods of helm test run, and nothing else. */}}
 {{- define "bireme.testCommand" -}}
 ['python', '-c', 'print("one of two")']
