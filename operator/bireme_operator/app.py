@@ -20,7 +20,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator import cluster_version, debug_dump, readers
+from bireme_operator import cluster_version, debug_dump
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.http_server import HealthEndpoint, Part
 from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
@@ -31,8 +31,11 @@ from bireme_operator.outlook_endpoint import OutlookEndpoint
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
+from bireme_operator.readers import Readers
 from bireme_operator.reservations_endpoint import ReservationsEndpoint
+from bireme_operator.reviews import Reviews
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.tickets import Tickets
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 
 _log = structlog.get_logger(__name__)
@@ -128,11 +131,15 @@ class Operator:
         # Neither fenced, as reviews change nothing, nor in the way of renewals.
         client = ApiClient(self._clients[0].credentials)
         self._clients.append(client)
-        clock = time.monotonic
+        clock, where = time.monotonic, self._settings.lease_namespace
+        tickets = Tickets(
+            *(client, where, clock, wall_clock),
+            cleans=lambda: isinstance(self._term, LeaderTerm),
+        )
         if self._settings.debug_dump:
-            yield debug_dump.make(client, self._last_cycles, self._facts, clock)
+            yield debug_dump.make(tickets, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
-            who = readers.make(client, clock)
+            who = Readers(tickets, Reviews(client), clock)
             yield OutlookEndpoint(who, self._outlooks, wall_clock)
             yield ReservationsEndpoint(who, self._outlooks)
             yield WhatIfEndpoint(who, self._leading)

@@ -1,7 +1,7 @@
 """The debug dump: what this operator saw and decided last, at ``GET /debug/dump``, for who may ask.
 
-A caller sends a bearer token. The API server says whose it is (TokenReview) and whether that user
-may ``get`` this path (SubjectAccessReview of a nonResourceURL); its no is the answer. The snapshot
+A caller says by a ticket who they are (:mod:`bireme_operator.tickets`). The API server says whether
+that user may ``get`` this path (SubjectAccessReview of a nonResourceURL). The snapshot
 is a whole record of one cycle, which ``bireme replay`` takes. It holds requests and rules of pods,
 but no templates, environments or Secrets, which the operator does not keep.
 """
@@ -21,13 +21,14 @@ from bireme.core.decision import Decision, Hold
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time
-from bireme.kube.client import ApiClient
 from bireme.replay.record import RecordError
 from bireme.replay.writer import stated
 from bireme.rl.lookup import PolicySource
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
-from bireme_operator.reviews import Reviews, bearer
+from bireme_operator.readers import refusal
+from bireme_operator.reviews import Reviews
+from bireme_operator.tickets import TICKET_HEADER, Tickets
 
 PATH: Final = "/debug/dump"
 MOST_BYTES: Final = 64 * 2**20
@@ -98,24 +99,23 @@ class LastCycles:
 class DebugDump:
     """Serves the dump; ``last`` gives the cycles of this process, None where it does not lead."""
 
+    tickets: Tickets
     reviews: Reviews
     last: Callable[[], LastCycles | None]
     facts: Callable[[], Mapping[str, Any]]
-    per_address: RateLimiter
-    in_all: RateLimiter
+    per_user: RateLimiter
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_get(PATH, self._serve)
 
     async def _serve(self, request: web.Request) -> web.Response:
         try:
-            token = request.headers.get("Authorization", "")
-            user = await self._admitted(token, request.remote or "")
+            user = await self._admitted(request.headers.get(TICKET_HEADER, ""))
             last = self.last()
             if last is None:
                 raise RequestRefused(503, "this replica does not lead; ask another one")
         except RequestRefused as refused:
-            return web.json_response({"error": str(refused)}, status=refused.status)
+            return refusal(refused)
         _log.info("dump sent", user=user)
         # In a thread, because the loop also renews the lease.
         body = await asyncio.to_thread(self._encoded, last)
@@ -125,12 +125,11 @@ class DebugDump:
         about = {"version": version("bireme"), **self.facts()}
         return msgspec.json.encode({**about, **last.dump()})
 
-    async def _admitted(self, authorization: str, address: str) -> str:
+    async def _admitted(self, ticket: str) -> str:
         """Return who asks. Raises RequestRefused for callers who may not."""
-        token = bearer(authorization)
-        if self.per_address.take(address) or self.in_all.take("all"):
-            raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again")
-        user = await self.reviews.user(token)
+        user = await self.tickets.user(ticket)
+        if wait := self.per_user.take(user.tenant):
+            raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again", wait)
         if not await self.reviews.may(user, nonResourceAttributes={"path": PATH, "verb": "get"}):
             raise RequestRefused(
                 403, f"{user.name} may not get {PATH}: ask for that nonResourceURL"
@@ -139,11 +138,11 @@ class DebugDump:
 
 
 def make(
-    client: ApiClient,
+    tickets: Tickets,
     last: Callable[[], LastCycles | None],
     facts: Callable[[], Mapping[str, Any]],
     clock: Callable[[], float],
 ) -> DebugDump:
-    """Return the endpoint; ``client`` must not be fenced, ``clock`` gives monotonic seconds."""
-    per_address = RateLimiter(1 / _SECONDS_EACH, 5, clock)
-    return DebugDump(Reviews(client), last, facts, per_address, RateLimiter(10, 10, clock))
+    """Return the endpoint; ``clock`` gives monotonic seconds."""
+    per_user = RateLimiter(1 / _SECONDS_EACH, 5, clock)
+    return DebugDump(tickets, Reviews(tickets.client), last, facts, per_user)

@@ -2,13 +2,16 @@
 
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme.connections import ConnectionLimiter
+from bireme.connections import MOST_OF_ONE, MOST_OPEN, ConnectionLimiter
+
+MAX_OF_PROXY: Final = MOST_OPEN // 2
+"""Connections from one address where users are answered, who all come through the API server."""
 
 
 class HttpServer:
@@ -19,9 +22,16 @@ class HttpServer:
         self._limiter: ConnectionLimiter | None = None
 
     async def start(
-        self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
+        self,
+        app: web.Application,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        max_of_one: int = MOST_OF_ONE,
     ) -> int:
         """Listen on ``host:port``, with TLS if there is a context; return the port.
+
+        ``max_of_one`` bounds the connections from one address.
 
         Raises:
             OSError: the port is taken, or the address is not this machine's.
@@ -30,7 +40,7 @@ class HttpServer:
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101  # setup made it
         # The port is open to the cluster: without a bound, idle connections use up the files.
-        self._limiter = ConnectionLimiter(self._runner.server, tls)
+        self._limiter = ConnectionLimiter(self._runner.server, tls, max_of_one)
         return self._limiter.open(host, port)
 
     async def stop(self) -> None:
@@ -65,7 +75,8 @@ class HealthEndpoint:
         for path in self._checks:
             app.router.add_get(path, self._check)
         app.router.add_get("/metrics", self._metrics)
-        await self._server.start(app, host, port)
+        max_of_one = MAX_OF_PROXY if parts else MOST_OF_ONE
+        await self._server.start(app, host, port, max_of_one=max_of_one)
 
     async def stop(self) -> None:
         await self._server.stop()

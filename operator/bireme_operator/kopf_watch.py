@@ -176,8 +176,9 @@ class KopfWatch:
     def _registry(self, session: "_Session", backlog: "_Backlog") -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, backoff=1.0)(session.login)
-        # Leaders write the claim and read it by themselves.
-        for plural in (p for kind, p in names.PLURALS.items() if kind != "ClusterClaim"):
+        # Leaders write the claim and read it by themselves; tickets are read when presented.
+        passed_over = {"ClusterClaim", "Ticket"}
+        for plural in (p for kind, p in names.PLURALS.items() if kind not in passed_over):
             watches = kopf.on.event(
                 names.GROUP, names.VERSION, plural, registry=registry, id=plural
             )

@@ -1,12 +1,11 @@
 """Readers: who asks this process over HTTP, and in which namespaces they may do what.
 
-A reader sends a bearer token, in ``Bireme-Token`` where the request comes through the API server's
-proxy, which takes ``Authorization`` for itself. The API server says whose it is (TokenReview), and
-what that user may do with TrainingJobs (SubjectAccessReview). What it said is remembered for a
-minute.
+A reader says by a ticket who they are (:mod:`bireme_operator.tickets`). The API server says what
+that user may do with TrainingJobs (SubjectAccessReview), which is remembered for a minute. Limits
+are those of a user, whatever address the request comes from: behind the API server's proxy all have
+one. ServiceAccounts of one namespace share theirs.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,17 +14,15 @@ from typing import Any, Final, Literal, TypeVar
 from aiohttp import web
 
 from bireme.kube import names
-from bireme.kube.client import ApiClient
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
-from bireme_operator.reviews import Reviews, User, bearer
+from bireme_operator.reviews import Reviews
+from bireme_operator.tickets import TICKET_HEADER, Tickets, User
 
-TOKEN_HEADER: Final = "Bireme-Token"  # noqa: S105  # the name of a header
 MOST_NAMESPACES: Final = 100
 """Namespaces that one request is answered for, of a reader who may not list in all of them."""
 _REMEMBERED_SECONDS: Final = 60.0
 _MOST_REMEMBERED: Final = 8192
-_REVIEWS_PER_SECOND: Final = 20
 _PER_SECOND: Final = 1.0
 _BURST: Final = 10
 _V = TypeVar("_V")
@@ -53,7 +50,7 @@ class _Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A user whom the API server has authenticated; ``digest`` is that of the token."""
+    """A user whom the API server has authenticated; ``digest`` is of all that it said of them."""
 
     digest: bytes
     user: User
@@ -67,32 +64,22 @@ class Reader:
 class Readers:
     """Finds out who asks and what they may; ``clock`` gives monotonic seconds."""
 
+    tickets: Tickets
     reviews: Reviews
     clock: Callable[[], float]
-    _users: _Remembered = field(init=False)
     _access: _Remembered = field(init=False)
-    _asked: RateLimiter = field(init=False)
-    _in_all: RateLimiter = field(init=False)
+    _requests: RateLimiter = field(init=False)
 
     def __post_init__(self) -> None:
-        self._users, self._access = _Remembered(self.clock), _Remembered(self.clock)
-        self._asked = RateLimiter(_PER_SECOND, _BURST, self.clock)
-        self._in_all = RateLimiter(_REVIEWS_PER_SECOND, _REVIEWS_PER_SECOND, self.clock)
+        self._access = _Remembered(self.clock)
+        self._requests = RateLimiter(_PER_SECOND, _BURST, self.clock)
 
     async def who_sent(self, request: web.Request) -> Reader:
         """Return who sent ``request``; RequestRefused where nobody can say, or it is too early."""
-        given = request.headers.get(TOKEN_HEADER)
-        header = request.headers.get("Authorization", "")
-        token = bearer(header if given is None else f"Bearer {given}")
-        digest = hashlib.sha256(token.encode()).digest()
-        if wait := self._asked.take(digest):
+        user = await self.tickets.user(request.headers.get(TICKET_HEADER, ""))
+        if wait := self._requests.take(user.tenant):
             raise RequestRefused(429, "one in a second is enough; try again", wait)
-        return Reader(digest, await self._users.get(digest, lambda: self._reviewed(token)))
-
-    async def _reviewed(self, token: str) -> User:
-        if wait := self._in_all.take("all"):
-            raise RequestRefused(429, "too many readers ask for the first time; try again", wait)
-        return await self.reviews.user(token)
+        return Reader(user.digest, user)
 
     async def may(self, reader: Reader, verb: Literal["list", "create"], namespace: str) -> bool:
         """Return whether ``reader`` may ``verb`` TrainingJobs in ``namespace``; "" for in all."""
@@ -155,11 +142,6 @@ class Readers:
     async def readable(self, reader: Reader, asked: Iterable[str]) -> frozenset[str]:
         """Return those of the namespaces ``asked`` in which ``reader`` may list."""
         return frozenset([name for name in asked if await self.may(reader, "list", name)])
-
-
-def make(client: ApiClient, clock: Callable[[], float]) -> Readers:
-    """Return them; ``client`` must not be fenced."""
-    return Readers(Reviews(client), clock)
 
 
 _REASONS: Final = {

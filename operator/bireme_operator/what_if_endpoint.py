@@ -40,7 +40,10 @@ PATH: Final = "/what-if"
 VERSION: Final = "what-if.bireme.dev/v1"
 MOST_BYTES: Final = 262_144
 MOST_WAITING: Final = 4
-"""Questions that are answered or wait; of one reader it is one."""
+"""Questions that are answered or wait; of one user, or of the ServiceAccounts of one namespace, it
+is one."""
+MAX_OF_NAMESPACE: Final = 2
+"""Of these, questions about one namespace, whoever asks."""
 MOST_SECONDS: Final = 60.0
 _LONGEST_NAME: Final = 253
 _RETRY_SECONDS: Final = 10.0
@@ -73,8 +76,8 @@ class WhatIfEndpoint:
     readers: Readers
     leading: Callable[[], Leading | None]
     clock: Callable[[], float] = time.monotonic
-    _asking: set[str] = field(default_factory=set)
-    """Names of readers whose questions are answered or wait."""
+    _asking: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Of each user whose question is answered or waits, the namespaces that it is about."""
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post(PATH, self._serve)
@@ -109,23 +112,27 @@ class WhatIfEndpoint:
         if current is None:
             raise RequestRefused(503, "nothing has been decided yet; try again", _RETRY_SECONDS)
         readable = await self._readable(reader, asked, current.snapshot)
-        self._enter(reader)
+        self._enter(reader.user.tenant, frozenset(asked.namespaces))
         try:
             answer = await self._asked(asked, readable, leading, current)
         finally:
-            self._asking.discard(reader.name)
+            self._asking.pop(reader.user.tenant, None)
         if answer.refusal:
             raise RequestRefused(422, answer.refusal)
         return _encoded(answer.told, current.source.name)
 
-    def _enter(self, reader: Reader) -> None:
+    def _enter(self, tenant: str, namespaces: frozenset[str]) -> None:
         """Take a place among those that wait; RequestRefused where there is none."""
-        if reader.name in self._asking:
+        if tenant in self._asking:
             message = "your last question is not answered yet; wait for that"
             raise RequestRefused(429, message, _RETRY_SECONDS)
+        for name in sorted(namespaces):
+            if sum(name in each for each in self._asking.values()) >= MAX_OF_NAMESPACE:
+                message = f"{MAX_OF_NAMESPACE} questions about namespace {name!r} wait; try again"
+                raise RequestRefused(429, message, _RETRY_SECONDS)
         if len(self._asking) >= MOST_WAITING:
             raise RequestRefused(429, "too many questions wait; try again", _RETRY_SECONDS)
-        self._asking.add(reader.name)
+        self._asking[tenant] = namespaces
 
     async def _readable(
         self, reader: Reader, asked: Asked, snapshot: ClusterSnapshot

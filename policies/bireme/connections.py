@@ -25,13 +25,20 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 class ConnectionLimiter:
-    """Accepts a bounded number of connections for ``protocol``, with TLS if there is a context."""
+    """Accepts a bounded number of connections for ``protocol``, with TLS if there is a context.
+
+    ``max_of_one`` bounds those from one address.
+    """
 
     def __init__(
-        self, protocol: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None = None
+        self,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None = None,
+        max_of_one: int = MOST_OF_ONE,
     ) -> None:
         self._protocol = protocol
         self._tls = tls
+        self._max_of_one = max_of_one
         self._open: list[tuple[str, socket.socket]] = []
         self._tasks = Tasks()
         self._listening: socket.socket | None = None
@@ -70,7 +77,7 @@ class ConnectionLimiter:
     def _make_room(self, address: str) -> None:
         self._open = [entry for entry in self._open if entry[1].fileno() >= 0]
         of_one = [entry for entry in self._open if entry[0] == address]
-        crowd = of_one if len(of_one) >= MOST_OF_ONE else self._open
+        crowd = of_one if len(of_one) >= self._max_of_one else self._open
         if crowd is of_one or len(crowd) >= MOST_OPEN:
             oldest = crowd[0]
             self._open.remove(oldest)

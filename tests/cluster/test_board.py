@@ -86,11 +86,11 @@ def test_every_page_says_what_the_command_line_says(tenant: Tenant, visitor: Vis
     # Every page is readable by anybody, in light and dark, on a phone and on a wide screen.
     for path in (*PAGES, f"/job/{tenant.namespace}/runs", f"/job/{tenant.namespace}/waits"):
         visitor.judge(path)
-    # Whoever has no token cannot ask the leader, and is told so.
-    assert "name a file with one by --token-file" in visitor.text("#kept-unknown")
+    # Where no leader answers, the page says what to do.
+    assert "operator.settings.outlook set to true" in visitor.text("#kept-unknown")
     visitor.page.click("form.question button")
     visitor.page.wait_for_selector("#fault")
-    assert "name a file with one by --token-file" in visitor.text("#fault")
+    assert "operator.settings.outlook set to true" in visitor.text("#fault")
     visitor.judge(f"/what-if/{tenant.namespace}/waits?seconds=5&queue=default")
 
     visitor.open("/nodes")

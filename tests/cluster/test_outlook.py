@@ -1,18 +1,20 @@
 """What the leader foresees, through the real API server's proxy: to each what they may read."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urljoin
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 import yaml
 
 from bireme.cli import main
 from tests.support.board import board
-from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.clusters import PATIENT, gpu_cluster
 from tests.support.scenario.helm import Helm, account_kubeconfig
 from tests.support.scenario.manifests import task, training_job
 from tests.support.scenario.tenant import Tenant
@@ -33,8 +35,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         "BIREME_OUTLOOK": "true",
         "BIREME_OUTLOOK_INTERVAL_SECONDS": "0",
         "BIREME_METRICS_HOST": "0.0.0.0",  # noqa: S104  # as in a pod
+        "BIREME_LEASE_NAMESPACE": SYSTEM,
     }
-    with gpu_stack("outlook", tmp_path_factory.mktemp("stack"), env) as stack:
+    folder = tmp_path_factory.mktemp("stack")
+    with (
+        gpu_cluster("outlook", 2, 8) as cluster,
+        BiremeStack(cluster, folder, {**PATIENT, **env}) as stack,
+    ):
         chart = Helm(tmp_path_factory.mktemp("helm")).template(SWITCHED_ON)
         (role,) = (
             each
@@ -42,9 +49,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
             if (each["kind"], each["metadata"]["name"]) == ("Role", SERVICE)
         )
         port = int(stack.operator().env["BIREME_METRICS_PORT"])
-        serve_leader(stack.cluster, own_address(), port)
-        stack.cluster.kubectl("create", "-f", "-", input=json.dumps(role))
-        yield stack
+        serve_leader(cluster, own_address(), port)
+        cluster.kubectl("create", "-f", "-", input=json.dumps(role))
+        yield stack.start()
 
 
 def pages(address: str) -> Callable[[str], str]:
@@ -116,11 +123,8 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
         assert (gangs, f"in namespace '{other.namespace}'" in said) == (None, True)
         assert asked("eve") == ([], "")
         gangs, said = asked("nobody")
-        assert (gangs, "services/proxy" in said) == (None, True), "the way to it is granted as well"
-        bad = tmp_path / "token"
-        bad.write_text("no.token.atall")
-        gangs, said = asked("ann", "--token-file", str(bad))
-        assert (gangs, "the credentials are refused" in said) == (None, True)
+        assert (gangs, "may not create tickets" in said) == (None, True), "granted as well"
+        assert kubectl("get", "tickets", "-A", "-o=name") == "", "each was deleted after its answer"
 
         done, out, said = run("ann", "why", "mine", "-n", tenant.namespace, *IF_SHORT)
         assert (done, said) == (0, "")
@@ -153,6 +157,52 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
         assert found["ahead"] == {"count": 2, "named": [mine]}, "behind one that is not named"
 
 
+def forged(stack: BiremeStack, who: str, **spec: object) -> str:
+    """Return the answer when ``who`` creates a ticket with this spec."""
+    digest = hashlib.sha256(b"secret").hexdigest()
+    ticket = {"apiVersion": "bireme.dev/v1alpha1", "kind": "Ticket"}
+    ticket |= {"metadata": {"generateName": "ask-"}, "spec": {"secretDigest": digest, **spec}}
+    text, where = json.dumps(ticket), f"--namespace={SYSTEM}"
+    return stack.cluster.kubectl("create", "-f", "-", where, who, input=text, check=False)
+
+
+def test_ticket_names_nobody_but_its_creator(stack: BiremeStack) -> None:
+    ways = ("--role=bireme-outlook", "--user=ann", f"--namespace={SYSTEM}")
+    stack.cluster.kubectl("create", "rolebinding", "ann-asks", *ways)
+    groups, mine = ["system:authenticated"], {"user": "ann"}
+    eventually(
+        lambda: forged(stack, "--as=ann", **mine, groups=groups), lambda said: "created" in said
+    )
+    refused = "a ticket names its own creator"
+    for spec in (
+        {"user": "root", "groups": groups},
+        {**mine, "groups": [*groups, "system:masters"]},
+        {**mine, "groups": ["system:masters"]},
+        {**mine, "groups": []},
+        {**mine, "groups": groups, "uid": "1"},
+        {**mine, "groups": groups, "extra": {"scopes": ["all"]}},
+    ):
+        assert refused in forged(stack, "--as=ann", **spec), spec
+    # Whoever administers the cluster names nobody else either.
+    assert refused in forged(stack, "--as=root", **mine, groups=groups)
+
+
+def test_operator_answers_with_neither_a_token_nor_somebody_elses_ticket(
+    stack: BiremeStack,
+) -> None:
+    token = stack.cluster.kubectl("create", "token", "default", "-n", SYSTEM).strip()
+    port = stack.operator().env["BIREME_METRICS_PORT"]
+    for header in (
+        {"Authorization": f"Bearer {token}"},
+        {"Bireme-Token": token},
+        {"Bireme-Ticket": "none.secret"},
+    ):
+        request = Request(f"http://127.0.0.1:{port}/outlook", headers=header)
+        with pytest.raises(HTTPError) as refused:
+            build_opener().open(request, timeout=30)
+        assert refused.value.code == 401, header
+
+
 def test_the_chart_has_the_way_to_it_and_grants_reviews_where_it_is_served_alone(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -160,4 +210,12 @@ def test_the_chart_has_the_way_to_it_and_grants_reviews_where_it_is_served_alone
     assert "bireme-outlook" not in helm.template()
     text = helm.template(SWITCHED_ON)
     assert "resources: [subjectaccessreviews]" in text
+    assert "tokenreviews" not in text
+    policies = [
+        each
+        for each in yaml.safe_load_all(text)
+        if (each["kind"], each["metadata"]["name"])
+        == ("ValidatingAdmissionPolicy", "bireme-tickets")
+    ]
+    assert len(policies) == 1
     assert "outlook: true" in text

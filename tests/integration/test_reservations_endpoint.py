@@ -38,7 +38,6 @@ async def looking(api: FakeApi, folder: Path) -> AsyncIterator[Live]:
     leader.add_leader(parser)
     options = parser.parse_args([])
     options.user = None
-    api.token = "root"  # noqa: S105  # of the test
     client = await ApiClient.connect(api.kubeconfig(folder))
     live = Live(Reader(client, "red"), options, "cluster")
     try:

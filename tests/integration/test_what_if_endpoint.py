@@ -87,9 +87,8 @@ async def test_a_reader_is_told_of_their_jobs_and_no_name_of_others(
             assert (code, why.endswith("no queue 'lost'; name one that exists")) == (422, True)
 
             _, api.documents[PROXY] = await endpoint.post("ann", question(**second))
-    api.token = "ann"  # noqa: S105  # of the test
     config = tmp_path / "ann.json"
-    config.write_text(json.dumps(kubeconfig_of(api.url, api.token)))
+    config.write_text(json.dumps(kubeconfig_of(api.url)))
     asked = ("why", "second", "-n", "red", "--kubeconfig", str(config), "--what-if")
     code, out, err = await output(capsys, *asked, "estimate=1h")
     assert (code, err) == (0, "")
@@ -148,7 +147,7 @@ async def test_one_question_is_answered_at_a_time_and_few_wait(
         await asyncio.sleep(0.5)
         code, told = await asked.post("ann", body)
         assert (code, "your last question is not answered yet" in told["message"]) == (429, True)
-        code, told = await asked.post("eve", body)
+        code, told = await asked.post("eve", question(name="x", namespace="blue"))
         assert (code, "too many questions wait" in told["message"]) == (429, True)
         for code, told in await asyncio.gather(*first):
             assert (code, "no answer" in told["message"]) == (503, True)
@@ -156,3 +155,32 @@ async def test_one_question_is_answered_at_a_time_and_few_wait(
         asked.term = None
         code, told = await asked.post("ann", body)
         assert (code, "does not lead" in told["message"]) == (503, True)
+
+
+async def test_accounts_of_one_tenant_hold_one_place_and_a_namespace_no_more_than_two(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    accounts = [f"system:serviceaccount:red:bot-{number}" for number in range(4)]
+    users = ["ann", "bob", "eve", "joe"]
+    api.answers.readers = {who: {""} for who in (*accounts, *users)}
+    about_red, about_blue = (question(name="x", namespace=name) for name in ("red", "blue"))
+    async with leading(api, tmp_path, outlook=True) as term, serving(api, tmp_path, term) as asked:
+        await until(lambda: waits(term, 0))
+        assert term.outlooks is not None
+        questions = term.outlooks.questions
+        questions.program = (sys.executable, "-c", "import time; time.sleep(1000)")
+        questions.limit_seconds = 2.0
+        first = asyncio.create_task(asked.post(accounts[0], about_red))
+        await until(lambda: len(asked.asking) == 1)
+        for account in accounts[1:]:
+            code, told = await asked.post(account, about_blue)
+            assert (code, "your last question" in told["message"]) == (429, True)
+        second = asyncio.create_task(asked.post("ann", about_red))
+        await until(lambda: len(asked.asking) == 2)
+        code, told = await asked.post("bob", about_red)
+        assert (code, "2 questions about namespace 'red' wait" in told["message"]) == (429, True)
+        third = asyncio.create_task(asked.post("bob", about_blue))
+        await until(lambda: len(asked.asking) == 3)
+        for code, told in await asyncio.gather(first, second, third):
+            assert (code, "no answer" in told["message"]) == (503, True)

@@ -13,13 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from bireme.replay.writer import record_files
 from tests.support.scenario.clusters import install_api
 from tools.controlplane.cluster import Cluster, clusters_folder
 from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.leader import own_address, serve_leader
+from tools.controlplane.leader import SYSTEM, own_address, serve_leader
 from tools.controlplane.nodes import fake_nodes
 from tools.controlplane.process import Process, command_line, ended
 from tools.controlplane.stack import BiremeStack, Keeper
@@ -85,9 +83,9 @@ def down(name: str) -> None:
 def keep(name: str) -> None:
     """Run Bireme's programs on the cluster that stays; ends with it, or by SIGTERM.
 
-    What the leader foresees can be asked by the cluster's kubeconfig, from whose certificate the
-    leader could not tell who asks, where this machine has an address that pods might have. The
-    operator's port is open at that address: questions need the token, metrics do not.
+    What the leader foresees can be asked by the cluster's kubeconfig, where this machine has an
+    address that pods might have. The operator's port is open at that address: questions need a
+    ticket, metrics do not.
     """
     cluster = Cluster.find(name)
     board = Process(
@@ -142,26 +140,13 @@ def _let_leader_be_asked(stack: BiremeStack) -> None:
     except OSError:  # no network: no endpoint can be made that the API server reaches
         return
     port = int(operator.env["BIREME_METRICS_PORT"])
-    operator.env |= {"BIREME_OUTLOOK": "true", "BIREME_METRICS_HOST": address}
+    operator.env |= {
+        "BIREME_OUTLOOK": "true",
+        "BIREME_METRICS_HOST": address,
+        "BIREME_LEASE_NAMESPACE": SYSTEM,
+    }
     operator.ready_url = f"http://{address}:{port}/readyz"
     serve_leader(stack.cluster, address, port)
-    _add_token(stack.cluster)
-
-
-def _add_token(cluster: Cluster) -> None:
-    """Give the kubeconfig a token beside its certificate, of an account that may do as much."""
-    account, namespace = "administrator", "kube-system"
-    cluster.kubectl("create", "serviceaccount", account, "-n", namespace)
-    bound = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:{account}")
-    cluster.kubectl("create", "clusterrolebinding", f"demo-{account}", *bound)
-    token = cluster.kubectl("create", "token", account, "-n", namespace, "--duration=720h").strip()
-    # kubectl config set-credentials would make the paths in it relative.
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["users"][0]["user"]["token"] = token
-    whole = cluster.kubeconfig.with_suffix(".new")
-    whole.touch(mode=0o600)
-    whole.write_text(yaml.safe_dump(config))
-    whole.replace(cluster.kubeconfig)  # others read it meanwhile
 
 
 def _recording_in(folder: Path) -> dict[str, str]:

@@ -1,25 +1,31 @@
-"""Questions to the operator that leads: sent through the API server, with the caller's own token.
+"""Questions to the operator that leads: sent through the API server, with a ticket of the caller.
 
-The API server's proxy takes the header Authorization for itself, so the caller's token goes in a
-header of its own; the leader asks the API server whose it is. A certificate cannot be passed on
-like that: who has one alone names a file with a token.
+No credentials of the caller reach the operator. Before each question the caller creates a Ticket
+beside the operator, which the API server lets name its creator alone, and sends the secret that
+belongs to it; the leader takes the caller's name from the ticket. That works with every kind of
+credentials. The ticket is deleted after the answer.
 """
 
 import argparse
 import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from bireme.cli.arguments import Json, UsageError, naming
+from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader, refused
+from bireme.kube import names
 from bireme.kube.client import ApiError
-from bireme.kube.credentials import CredentialsError
 
 _SERVICE: Final = "bireme-system/bireme-outlook"
-_TOKEN_HEADER: Final = "Bireme-Token"  # noqa: S105  # the name of a header
+_TICKET_HEADER: Final = "Bireme-Ticket"
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_OTHER_USER: Final = "a ticket names its own creator"
 # A Service answers by any replica, and those that do not lead know nothing.
 _TRIES: Final = 8
 _PAUSE_SECONDS: Final = 0.2
@@ -46,6 +52,7 @@ class Request:
         otherwise: What else they can do where there is no leader to ask.
         body: Sent by POST as JSON; None for a GET.
         timeout_seconds: None for that of the client.
+        setting: The operator's by which it answers.
     """
 
     path: str
@@ -53,6 +60,7 @@ class Request:
     otherwise: str
     body: object = None
     timeout_seconds: float | None = None
+    setting: str = "outlook"
 
 
 def add_leader(parser: argparse.ArgumentParser) -> None:
@@ -63,12 +71,6 @@ def add_leader(parser: argparse.ArgumentParser) -> None:
         default=_place(_SERVICE),
         metavar="NAMESPACE/NAME",
         help=f"the Service of the chart by which the leader is asked; default: {_SERVICE}",
-    )
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="a token that says to the leader who asks; default: that of the kubeconfig",
     )
 
 
@@ -81,10 +83,15 @@ def _place(text: str) -> _Place:
 
 async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -> bytes:
     """Return the leader's answer; ConsoleError where there is none, or not for the caller."""
-    headers = {_TOKEN_HEADER: await _token(reader, options)}
-    place, body = options.outlook_service, None
-    if request.body is not None:
-        body = msgspec.json.encode(request.body)
+    place: _Place = options.outlook_service
+    async with _ticket(reader, place, request) as header:
+        return await _answer(reader, place, request, {_TICKET_HEADER: header})
+
+
+async def _answer(
+    reader: Reader, place: _Place, request: Request, headers: dict[str, str]
+) -> bytes:
+    body = None if request.body is None else msgspec.json.encode(request.body)
     for left in reversed(range(_TRIES)):
         try:
             return await reader.client.request(
@@ -98,16 +105,20 @@ async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -
             if left and (pause := _pause(error)) is not None:
                 await asyncio.sleep(pause)
             elif error.is_not_found:
-                raise ConsoleError(
-                    f"cannot {request.what}: there is no Service {place.namespace}/{place.service}"
-                    " that leads there; have operator.settings.outlook set to true, name another by"
-                    f" --outlook-service, or {request.otherwise}"
-                ) from error
+                raise _no_service(place, request) from error
             elif error.status == 422:
                 raise ConsoleError(error.message) from error
             else:
                 raise refused(error, request.what) from error
     raise AssertionError("the last try returns or raises")
+
+
+def _no_service(place: _Place, request: Request) -> ConsoleError:
+    return ConsoleError(
+        f"cannot {request.what}: there is no Service {place.namespace}/{place.service} that leads"
+        f" there; have operator.settings.{request.setting} set to true, name another by"
+        f" --outlook-service, or {request.otherwise}"
+    )
 
 
 def _pause(error: ApiError) -> float | None:
@@ -144,23 +155,65 @@ def decoded(text: bytes, kind: type[_T], version: str) -> _T:
         ) from error
 
 
-async def _token(reader: Reader, options: argparse.Namespace) -> str:
-    if options.user:
-        raise UsageError("argument --as: the leader is asked by your own token; leave it out")
-    if options.token_file is not None:
-        with naming("--token-file"):
-            token = str(options.token_file.read_text()).strip()
-        if not (token and token.isascii() and token.isprintable()):
-            raise UsageError(f"argument --token-file: {options.token_file} holds no token")
-        return token
+# --- tickets ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _ticket(reader: Reader, place: _Place, request: Request) -> AsyncIterator[str]:
+    """Create a ticket of the caller for the time of the block; give the header that names it."""
+    secret, name = secrets.token_urlsafe(32), f"ask-{secrets.token_hex(8)}"
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    path = names.path("tickets", place.namespace)
     try:
-        given = (await reader.client.credentials.current()).authorization() or ""
-    except CredentialsError as error:
-        raise ConsoleError(str(error)) from error
-    kind, _, token = given.partition(" ")
-    if kind != "Bearer":
-        raise ConsoleError(
-            "the credentials have no token to say to the leader who asks; name a file with one by"
-            " --token-file, such as what kubectl create token writes"
+        await _create(reader, path, name, digest)
+    except ApiError as error:
+        raise _ticket_error(error, place, request) from error
+    try:
+        yield f"{name}.{secret}"
+    finally:
+        with suppress(ApiError):  # it ends by itself in some minutes
+            await reader.client.delete(f"{path}/{name}")
+
+
+async def _create(reader: Reader, path: str, name: str, digest: str) -> None:
+    ticket = {
+        "apiVersion": names.API_VERSION,
+        "kind": "Ticket",
+        "metadata": {"name": name},
+        "spec": {**await _caller(reader), "secretDigest": digest},
+    }
+    try:
+        await reader.client.create(path, ticket)
+    except ApiError as error:
+        if not (error.is_forbidden and _OTHER_USER in error.message):
+            raise
+        # The credentials were renewed between the two requests.
+        ticket["spec"] = {**await _caller(reader), "secretDigest": digest}
+        await reader.client.create(path, ticket)
+
+
+async def _caller(reader: Reader) -> dict[str, Any]:
+    """Return the caller as the API server knows them, as fields of a ticket."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    review: Json = msgspec.json.decode(await reader.client.create(_REVIEWS, body))
+    user = review["status"]["userInfo"]
+    known = {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
+    return {"user": user["username"], **known}
+
+
+def _ticket_error(error: ApiError, place: _Place, request: Request) -> ConsoleError:
+    cannot = f"cannot {request.what}"
+    if error.is_forbidden and names.GROUP in error.message:
+        return ConsoleError(
+            f"{cannot}: you may not create tickets.{names.GROUP} in namespace {place.namespace}, by"
+            f" which the operator learns who asks: {error.message}; ask for the Role"
+            f" {place.service} there"
         )
-    return token
+    if error.is_not_found and error.message.startswith("namespaces"):
+        return _no_service(place, request)
+    if error.is_not_found:
+        return ConsoleError(
+            f"{cannot}: the cluster serves no tickets.{names.GROUP}, by which the operator learns"
+            f" who asks; have the chart upgraded, or {request.otherwise}"
+        )
+    return refused(error, f"create tickets.{names.GROUP} in namespace {place.namespace}")

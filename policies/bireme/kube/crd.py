@@ -33,6 +33,7 @@ from bireme.kube.api.node_pool_scaler import NodePoolScaler
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import QueueResource
 from bireme.kube.api.scheduling_policy import SchedulingPolicy
+from bireme.kube.api.ticket import Ticket
 from bireme.kube.api.training_job import TrainingJob
 
 Schema = dict[str, Any]
@@ -170,6 +171,7 @@ KINDS: Final = (
             _AGE,
         ),
     ),
+    ServedKind(Ticket, "Namespaced", (Column("USER", "string", ".spec.user"), _AGE)),
 )
 
 

@@ -62,6 +62,7 @@ PLURALS: Final = {
     "SchedulingPolicy": "schedulingpolicies",
     "NodePoolScaler": "nodepoolscalers",
     "ClusterClaim": "clusterclaims",
+    "Ticket": "tickets",
 }
 """Plural of each kind, as in API paths."""
 SHORT_NAMES: Final = {
@@ -71,6 +72,7 @@ SHORT_NAMES: Final = {
     "SchedulingPolicy": "bsp",
     "NodePoolScaler": "bnps",
     "ClusterClaim": "bcc",
+    "Ticket": "btk",
 }
 GANG_KINDS: Final = ("TrainingJob", "PodGroup")
 

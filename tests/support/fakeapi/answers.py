@@ -193,6 +193,9 @@ def _spend(store: Store, budget: Key) -> None:
 
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+TICKETS = "/apis/bireme.dev/v1alpha1/tickets"
+_REVIEWS = {REVIEWS, ACCESS_REVIEWS, SELF_REVIEWS}
 _MOST_PAGES = 64
 _SIGNED = "signed"
 
@@ -302,9 +305,13 @@ class Answers:
         self.counts_remaining = True
         """Lists give the number of items that follow a page."""
         self.readers: dict[str, set[str]] = {}
-        """By token, which is the user's name as well, where they may list; "" for everywhere."""
+        """By user, where they may list; "" for everywhere."""
         self.creators: dict[str, set[str]] = {}
         """The same of where they may create."""
+        self.user = {"username": "ann", "groups": ["readers"]}
+        """Whose every request is."""
+        self.has_ticket_policy = True
+        """Whether a ticket that names somebody else is refused."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 
@@ -324,14 +331,10 @@ class Answers:
         match call.method:
             case "POST" if at.subresource == "eviction":
                 return 201, evict(store, at.key, content)
-            case "POST" if at.resource == REVIEWS and content["spec"]["token"] in self.readers:
-                user = {"username": content["spec"]["token"], "groups": ["readers"]}
-                return 201, {**content, "status": {"authenticated": True, "user": user}}
-            case "POST" if at.resource == REVIEWS:
-                return 201, review(store, content)
-            case "POST" if at.resource == ACCESS_REVIEWS:
-                return 201, {**content, "status": {"allowed": self._may(content["spec"])}}
+            case "POST" if at.resource in _REVIEWS:
+                return 201, self._review(at.resource, content)
             case "POST":
+                self._refuse_forged_ticket(at.resource, content)
                 # Kinds with a status subresource ignore a status at creation.
                 content.pop("status", None)
                 key = (at.namespace, content.get("metadata", {}).get("name", ""))
@@ -345,6 +348,22 @@ class Answers:
                 wanted, grace = content.get("preconditions", {}), content.get("gracePeriodSeconds")
                 return 200, store.delete(at.resource, at.key, wanted, grace)
         raise Refusal(405, "MethodNotAllowed", f"{call.method} is not supported")
+
+    def _review(self, resource: str, content: Object) -> Object:
+        if resource == SELF_REVIEWS:
+            return {**content, "status": {"userInfo": self.user}}
+        if resource == ACCESS_REVIEWS:
+            return {**content, "status": {"allowed": self._may(content["spec"])}}
+        return review(self.store, content)
+
+    def _refuse_forged_ticket(self, resource: str, content: Object) -> None:
+        if resource != TICKETS or not self.has_ticket_policy:
+            return
+        spec = content["spec"]
+        said = {"username": spec["user"], **{k: spec[k] for k in ("groups", "extra") if k in spec}}
+        if said != self.user:
+            words = "ValidatingAdmissionPolicy 'bireme-tickets' denied request: a ticket names"
+            raise Refusal(403, "Forbidden", f"tickets is forbidden: {words} its own creator")
 
     def _may(self, spec: Object) -> bool:
         asked = spec["resourceAttributes"]

@@ -6,7 +6,7 @@ the discovery documents of Bireme's kinds, which kopf and kubectl ask for first.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -91,6 +91,8 @@ class FakeApi:
         """Whom requests so far have impersonated: a user and its groups."""
         self.logs: dict[str, str] = {}
         """What pods have written, by path of their ``log``."""
+        self.on_request: Callable[[web.Request], None] = lambda _: None
+        """Sees every request before it is answered."""
         self.url = ""
         self._watches: list[Watch] = []
         self.answers = Answers(self.store)
@@ -173,6 +175,7 @@ class FakeApi:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         watch = request.query.get("watch") in {"1", "true"}
         path = request.path.rstrip("/")
+        self.on_request(request)
         if user := request.headers.get("Impersonate-User"):
             self.impersonated.add((user, *request.headers.getall("Impersonate-Group", ())))
         if (log := self.logs.get(path)) is not None:
@@ -281,7 +284,8 @@ _VERBS: Final = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _GROUPS: Final = {
     "apiextensions.k8s.io/v1": {"customresourcedefinitions": ("CustomResourceDefinition", False)},
     names.API_VERSION: {
-        plural: (kind, kind in names.GANG_KINDS) for kind, plural in names.PLURALS.items()
+        plural: (kind, kind in (*names.GANG_KINDS, "Ticket"))
+        for kind, plural in names.PLURALS.items()
     },
 }
 _CORE: Final = {"namespaces": ("Namespace", False), "nodes": ("Node", False), "pods": ("Pod", True)}

@@ -1,5 +1,7 @@
 """What a leading operator tells readers over HTTP: its outlook, and answers to what-if."""
 
+import hashlib
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,15 +10,21 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient
 from bireme.testing import ManualClock
-from bireme_operator import outlook_endpoint, readers, reservations_endpoint, what_if_endpoint
+from bireme_operator import outlook_endpoint, reservations_endpoint, what_if_endpoint
 from bireme_operator.leader import LeaderTerm, wall_clock
 from bireme_operator.outlook_endpoint import OutlookEndpoint
+from bireme_operator.readers import Readers
 from bireme_operator.reservations_endpoint import ReservationsEndpoint
+from bireme_operator.reviews import Reviews
+from bireme_operator.tickets import TICKET_HEADER, Tickets
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 from tests.support.fakeapi import FakeApi
 from tests.support.scenario.manifests import Manifest, task, training_job
+
+SYSTEM = "bireme-system"
 
 
 def whole(name: str, namespace: str = "default", **spec: Any) -> Manifest:
@@ -30,14 +38,25 @@ class Endpoint:
 
     def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
         self.api, self.term, self.clock = api, term, ManualClock()
-        who = readers.make(client, self.clock)
+        self.tickets = Tickets(client, SYSTEM, self.clock, self.now)
+        who = Readers(self.tickets, Reviews(client), self.clock)
+        self._sent: dict[str, str] = {}
+        self._numbers = itertools.count(1)
+        what_if = WhatIfEndpoint(who, self._leading, self.clock)
+        self.asking = what_if._asking
         self._made = (
             OutlookEndpoint(who, self._outlooks, wall_clock),
             ReservationsEndpoint(who, self._outlooks),
-            WhatIfEndpoint(who, self._leading, self.clock),
+            what_if,
         )
         self._session = aiohttp.ClientSession()
         self._url = ""
+
+    def now(self) -> float:
+        """Return the time of the API server, which stands still."""
+        found = quantities.parse_timestamp(self.api.store.now())
+        assert found is not None
+        return found
 
     def _outlooks(self) -> Any:
         return None if self.term is None else self.term.outlooks
@@ -64,16 +83,34 @@ class Endpoint:
             await self._session.close()
             await runner.cleanup()
 
-    async def ask(
-        self, who: str, *namespaces: str, header: str = readers.TOKEN_HEADER
-    ) -> tuple[int, dict[str, Any]]:
-        """Return status and body of the outlook for ``who``, as whom ``header`` is sent."""
-        return await self._get(outlook_endpoint.PATH, {header: who} if who else {}, namespaces)
+    def headers(self, who: str) -> dict[str, str]:
+        """Return headers by which ``who`` says who they are; none for nobody."""
+        if not who:
+            return {}
+        if who not in self._sent:
+            self._sent[who] = self.new_ticket(who)
+        return {TICKET_HEADER: self._sent[who]}
+
+    def new_ticket(self, who: str, **changes: Any) -> str:
+        """Create a ticket of ``who``, as the API server admits it; return the header."""
+        name, secret = f"ask-{next(self._numbers)}", f"secret-of-{who}"
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        spec = {"user": who, "groups": ["readers"], "secretDigest": digest, **changes}
+        ticket = {"apiVersion": names.API_VERSION, "kind": "Ticket", "spec": spec}
+        self.api.put(names.path("tickets", SYSTEM, name), ticket)
+        return f"{name}.{secret}"
+
+    async def ask(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the outlook for ``who``."""
+        return await self._get(outlook_endpoint.PATH, self.headers(who), namespaces)
+
+    async def present(self, header: str) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the outlook for whoever sends ``header``."""
+        return await self._get(outlook_endpoint.PATH, {TICKET_HEADER: header}, ())
 
     async def reservations(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of the reservations for ``who``."""
-        sent = {readers.TOKEN_HEADER: who}
-        return await self._get(reservations_endpoint.PATH, sent, namespaces)
+        return await self._get(reservations_endpoint.PATH, self.headers(who), namespaces)
 
     async def _get(
         self, path: str, sent: dict[str, str], namespaces: Sequence[str]
@@ -91,9 +128,8 @@ class Endpoint:
     async def post(self, who: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return status and body of the answer to a what-if question of ``who``."""
         self.clock.advance(1.0)
-        sent = {readers.TOKEN_HEADER: who} if who else {}
         url = self._url + what_if_endpoint.PATH
-        async with self._session.post(url, data=body, headers=sent) as answer:
+        async with self._session.post(url, data=body, headers=self.headers(who)) as answer:
             return answer.status, await answer.json()
 
 
