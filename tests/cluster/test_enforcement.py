@@ -311,7 +311,7 @@ class Write:
 
 
 WRITES_TO_PODS: Final[dict[str, Write | None]] = {
-    "pods": Write("PUT", "only the operator writes the labels"),
+    "pods": Write("PUT", "only the operator"),
     "pods/status": Write("PUT", "only the operator writes the labels"),
     "pods/ephemeralcontainers": Write("PUT"),
     "pods/resize": Write("PUT"),
@@ -327,30 +327,29 @@ WRITES_TO_PODS: Final[dict[str, Write | None]] = {
 """All resources of pods, by the API server's discovery; None where nothing is written."""
 
 WRITES_TO_NAMESPACES: Final = {f"namespaces{each}" for each in SUBRESOURCES_OF_NAMESPACES}
-WRITES_TO_OUR_KINDS: Final = {
-    *("trainingjobs", "trainingjobs/scale", "trainingjobs/status"),
-    *("podgroups", "podgroups/status"),
-    *("queues", "queues/status"),
-    *("schedulingpolicies", "schedulingpolicies/status"),
-    *("nodepoolscalers", "nodepoolscalers/status"),
+SERVED_OF_OURS: Final = {
+    *("trainingjobs", "trainingjobs/status", "podgroups", "podgroups/status"),
+    *("queues", "queues/status", "schedulingpolicies", "schedulingpolicies/status"),
+    *("nodepoolscalers", "nodepoolscalers/status", "clusterclaims", "tickets"),
 }
-"""``/status`` is the operator's; ``/scale`` writes ``spec.replicas`` alone."""
+"""``/status`` is the operators', and no kind has a ``/scale``."""
 
 
-def discovered(tenant: Tenant, path: str, *prefixes: str) -> set[str]:
-    listed = tenant.cluster.api.request("GET", path).body
-    names = {each["name"] for each in json.loads(listed)["resources"]}
-    return {name for name in names if name.partition("/")[0] in prefixes}
+def discovered(tenant: Tenant, path: str) -> set[str]:
+    return {each["name"] for each in tenant.cluster.api.get(path)["resources"]}
+
+
+def those_of(names: set[str], *resources: str) -> set[str]:
+    return {name for name in names if name.partition("/")[0] in resources}
 
 
 def test_no_resource_is_unknown_through_which_a_pod_or_a_queue_could_be_chosen(
     tenant: Tenant,
 ) -> None:
-    core, ours = "/api/v1", "/apis/bireme.dev/v1alpha1"
-    assert discovered(tenant, core, "pods", "bindings") == WRITES_TO_PODS.keys()
-    assert discovered(tenant, core, "namespaces") == WRITES_TO_NAMESPACES
-    kinds = {name.partition("/")[0] for name in WRITES_TO_OUR_KINDS}
-    assert discovered(tenant, ours, *kinds) == WRITES_TO_OUR_KINDS
+    core = discovered(tenant, "/api/v1")
+    assert those_of(core, "pods", "bindings") == WRITES_TO_PODS.keys()
+    assert those_of(core, "namespaces") == WRITES_TO_NAMESPACES
+    assert discovered(tenant, "/apis/bireme.dev/v1alpha1") == SERVED_OF_OURS
 
 
 def written(tenant: Tenant, name: str, resource: str, labels: Manifest) -> str:

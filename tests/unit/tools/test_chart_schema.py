@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from bireme.core.bounds import bounds_of
 from bireme.core.settings import SchedulingSettings
+from bireme.kube.quantities import parse_quantity
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
 from tools.docs.reference import schema
@@ -17,6 +19,19 @@ SECTIONS = {
     "operatorSettings": OperatorSettings,
     "extenderSettings": ExtenderSettings,
 }
+
+
+OPERATOR_BYTES = 700 * 2**20
+"""The most that the operator takes at 10,000 nodes: the bound in docs/results/scale.md."""
+
+
+def test_memory_limit_holds_the_operator_and_both_processes_beside_it() -> None:
+    """The kubelet lets all processes of a container be killed that passes its limit."""
+    values = yaml.safe_load((schema.PATH.parent / "values.yaml").read_text())
+    limit = parse_quantity("memory", values["operator"]["resources"]["limits"]["memory"])
+    settings = OperatorSettings()
+    beside = settings.outlook_memory_bytes + settings.shadow_memory_bytes
+    assert OPERATOR_BYTES + beside <= limit
 
 
 def test_the_schema_is_what_the_code_says() -> None:
