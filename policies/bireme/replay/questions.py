@@ -4,10 +4,10 @@
 a record of one cycle (:func:`bireme.replay.writer.stated`). It writes one line, the answer, to
 standard output. Where it cannot answer it says why on standard error and ends with status 1.
 
-It yields to everything else on the machine (nice 19), is the first to be killed where the machine's
-memory runs out, keeps within the bounds of the call, and ends with the process that started it. In a
-pod the memory of both counts together, and past the pod's limit the kubelet lets all of its processes
-be killed: the limit must hold the operator and what it lets others take.
+It yields to everything else on the machine (nice 19), is the first to be killed where the memory of
+the machine runs out, keeps within the bounds of the call, and ends with the process that started
+it. In a pod the memory of both counts together, and past the pod's limit the kubelet lets all of
+its processes be killed: the limit must hold the operator and what it lets others take.
 
 A kind of question is a class of :data:`Question`, with its answer, and a case in :func:`answer`.
 """
