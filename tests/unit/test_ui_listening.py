@@ -128,6 +128,31 @@ async def test_a_token_that_is_gone_is_why_the_board_does_not_know_what_is_kept(
 async def test_a_page_of_another_origin_may_only_lead_to_the_first_address(
     site: str, path: str, to: str, status: int
 ) -> None:
+    headers = {"host": "localhost:80", "sec-fetch-site": site, "sec-fetch-dest": to}
+    assert await status_for_owner(path, headers) == status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:80", 200),
+        ("127.0.0.1:80", 200),
+        ("attacker.example", 421),
+        ("attacker.example:80", 421),
+        ("localhost:81", 421),
+        ("", 421),
+    ],
+)
+async def test_only_a_name_of_this_machine_is_answered_whatever_cookie_comes_with_it(
+    host: str, status: int
+) -> None:
+    """A name that an attacker lets resolve to this machine would else read the board."""
+    assert await status_for_owner("/", {"host": host} if host else {}) == status
+
+
+async def status_for_owner(path: str, headers: dict[str, str]) -> int:
+    """Return the status of an answer to the browser that opened the board's address."""
+
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         await Response("let in")(scope, receive, send)
 
@@ -140,10 +165,9 @@ async def test_a_page_of_another_origin_may_only_lead_to_the_first_address(
         raise AssertionError("no body is read")
 
     guard = Guard(page, "token", 80)
-    cookie = f"{guard._cookie}={guard._session}"
-    headers = {"host": "localhost:80", "cookie": cookie, "sec-fetch-site": site}
-    headers["sec-fetch-dest"] = to
+    headers = {**headers, "cookie": f"{guard._cookie}={guard._session}"}
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": pairs}
     await guard(scope, receive, send)
-    assert sent[0]["status"] == status
+    status: int = sent[0]["status"]
+    return status

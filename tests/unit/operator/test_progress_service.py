@@ -2,13 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import JobFacts, ProgressReport
 from bireme.testing import ManualClock
-from bireme_operator.progress_auth import ProgressService, RequestRefused, Tokens, claimed
+from bireme_operator.progress_auth import (
+    AUDIENCE,
+    ProgressService,
+    RequestRefused,
+    Tokens,
+    claimed,
+)
 from tests.support.fakeapi.answers import token_of
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
 from tests.support.scenario.manifests import task
@@ -109,3 +116,37 @@ def test_what_is_no_token_for_this_endpoint_is_refused_on_its_face(token: str, w
     with pytest.raises(RequestRefused, match=why) as refused:
         claimed(token)
     assert refused.value.status == 401
+
+
+class Reviewer:
+    """An API server that authenticates every token, for ``audiences``."""
+
+    def __init__(self, audiences: list[str]) -> None:
+        self.audiences = audiences
+
+    async def create(self, path: str, body: dict[str, Any]) -> bytes:
+        extra = {
+            "authentication.kubernetes.io/pod-name": ["job-worker-0"],
+            "authentication.kubernetes.io/pod-uid": ["pod-uid"],
+        }
+        user = {"username": "system:serviceaccount:default:default", "extra": extra}
+        status = {"authenticated": True, "audiences": self.audiences, "user": user}
+        return msgspec.json.encode({**body, "status": status})
+
+
+@pytest.mark.parametrize("audiences", [[], ["https://kubernetes.default.svc"]])
+async def test_a_token_that_is_authenticated_for_another_audience_is_refused(
+    audiences: list[str],
+) -> None:
+    """An authenticator that knows no audiences answers without any."""
+    token = token_of(POD, AUDIENCE)
+    clock = ManualClock(CREATED)
+
+    def desk(answers: list[str]) -> Tokens:
+        return Tokens(Reviewer(answers), clock)  # type: ignore[arg-type]  # it only creates
+
+    with pytest.raises(RequestRefused, match="does not accept the token") as refused:
+        await desk(audiences).sender(token, claimed(token), "10.0.0.1")
+    assert refused.value.status == 401
+    sender = await desk([AUDIENCE]).sender(token, claimed(token), "10.0.0.1")
+    assert (sender.namespace, sender.pod, sender.uid) == ("default", "job-worker-0", "pod-uid")
