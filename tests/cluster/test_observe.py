@@ -138,6 +138,7 @@ def test_it_says_what_it_would_do_beside_the_scheduler_in_charge_and_writes_noth
         "update trainingjobs.bireme.dev/status", "update queues.bireme.dev/status",
         "create queues.bireme.dev", "delete trainingjobs.bireme.dev", "create services",
         "patch jobs.batch", "create leases.coordination.k8s.io", "patch leases.coordination.k8s.io",
+        "create tokenreviews.authentication.k8s.io",
     ],
 )  # fmt: skip
 def test_its_account_may_change_nothing(observed: Observed, what: str) -> None:
