@@ -8,7 +8,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme.connections import MOST_OF_ONE, MOST_OPEN, ConnectionLimiter
+from bireme.connections import MOST_OPEN, ConnectionLimiter
 
 MAX_OF_PROXY: Final = MOST_OPEN // 2
 """Connections from one address where users are answered, who all come through the API server."""
@@ -27,7 +27,7 @@ class HttpServer:
         host: str,
         port: int,
         tls: ssl.SSLContext | None = None,
-        max_of_one: int = MOST_OF_ONE,
+        max_of_one: int | None = None,
     ) -> int:
         """Listen on ``host:port``, with TLS if there is a context; return the port.
 
@@ -75,7 +75,7 @@ class HealthEndpoint:
         for path in self._checks:
             app.router.add_get(path, self._check)
         app.router.add_get("/metrics", self._metrics)
-        max_of_one = MAX_OF_PROXY if parts else MOST_OF_ONE
+        max_of_one = MAX_OF_PROXY if parts else None
         await self._server.start(app, host, port, max_of_one=max_of_one)
 
     async def stop(self) -> None:

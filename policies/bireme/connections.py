@@ -27,18 +27,18 @@ _PAUSE_SECONDS: Final = 0.1
 class ConnectionLimiter:
     """Accepts a bounded number of connections for ``protocol``, with TLS if there is a context.
 
-    ``max_of_one`` bounds those from one address.
+    ``max_of_one`` bounds those from one address; without it :data:`MOST_OF_ONE` does.
     """
 
     def __init__(
         self,
         protocol: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None = None,
-        max_of_one: int = MOST_OF_ONE,
+        max_of_one: int | None = None,
     ) -> None:
         self._protocol = protocol
         self._tls = tls
-        self._max_of_one = max_of_one
+        self._max_of_one = MOST_OF_ONE if max_of_one is None else max_of_one
         self._open: list[tuple[str, socket.socket]] = []
         self._tasks = Tasks()
         self._listening: socket.socket | None = None

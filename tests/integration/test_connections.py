@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from bireme import connections
 from bireme.connections import ConnectionLimiter
+from bireme_operator import http_server
 from tests.support.operator_term.term import until
+from tools.controlplane.process import free_ports
 
 
 class Visitors:
@@ -77,3 +81,27 @@ async def test_a_port_that_is_taken_is_named() -> None:
         second.open("127.0.0.1", port)
     await second.close()
     await first.close()
+
+
+@pytest.mark.parametrize("answers_users", [True, False])
+async def test_users_behind_one_proxy_share_more_connections_than_a_neighbour_has(
+    monkeypatch: pytest.MonkeyPatch, answers_users: bool
+) -> None:
+    """All who ask the operator through the API server come from its address."""
+
+    class Part:
+        def add_to(self, app: web.Application) -> None:
+            pass
+
+    monkeypatch.setattr(connections, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(http_server, "MAX_OF_PROXY", 4)
+    (port,) = free_ports(1)
+    endpoint = http_server.HealthEndpoint(CollectorRegistry(), lambda: "", lambda: "")
+    await endpoint.start("127.0.0.1", port, *([Part()] if answers_users else []))
+    made = Visitors(port)
+    try:
+        await made.come(*["127.0.0.2"] * 4)
+        assert await made.gone(*(() if answers_users else (0, 1)))
+    finally:
+        made.leave()
+        await endpoint.stop()
