@@ -44,6 +44,8 @@ class Actuator:
     lost_node: Callable[[str], str]
     """Gives the reason for which a node counts as lost; empty when it does not."""
     progress: ProgressAccess | None = None
+    max_grace_seconds: int = 2**31 - 1
+    """The most grace that a pod gets which is stopped."""
 
     async def admit(self, job: JobFacts, plan: PlanFacts, wanted: Mapping[str, Any]) -> None:
         """Write the status of an admitted job, which has its plan, and create its pods."""
@@ -228,7 +230,7 @@ class Actuator:
             ApiError: one stays, after all have been tried.
         """
         remove = self.writes.evict_pod if evicts else self.writes.delete_pod
-        removals = [remove(pod.key, pod.uid, self._grace_seconds(pod.node)) for pod in pods]
+        removals = [remove(pod.key, pod.uid, self._grace_seconds(pod)) for pod in pods]
         for result in await asyncio.gather(*removals, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
@@ -244,14 +246,16 @@ class Actuator:
             if isinstance(result, BaseException):
                 raise result
 
-    def _grace_seconds(self, node: str) -> int | None:
-        """Return 0 where no kubelet will confirm the end of a pod, None for the pod's own grace.
+    def _grace_seconds(self, pod: PodFacts) -> int | None:
+        """Return 0 where no kubelet will confirm the end of ``pod``, None for the pod's own grace.
 
         With 0 the API server forgets the pod at once: on a node that only blipped, the replica of
         the next start would meet the old one. A pod without a node keeps its grace: it may have
         been bound a moment ago.
         """
-        return 0 if node and self.lost_node(node) else None
+        if pod.node and self.lost_node(pod.node):
+            return 0
+        return granted_grace(pod, self.max_grace_seconds)
 
     async def clear_plan(self, job: JobFacts) -> None:
         """Give the gang's places back."""
@@ -328,6 +332,12 @@ class Actuator:
         # The plan goes last: it keeps the places as long as a pod is on one of them.
         await self.delete_pods(self.state.pods_of(job))
         await self.clear_plan(job)
+
+
+def granted_grace(pod: PodFacts, max_grace_seconds: int) -> int | None:
+    """Return ``max_grace_seconds`` for a pod that asks for more; None for the pod's own grace."""
+    asked = max(pod.grace_seconds, pod.ending_grace_seconds)
+    return max_grace_seconds if asked > max_grace_seconds else None
 
 
 def _pauses() -> Iterator[float]:

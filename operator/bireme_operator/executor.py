@@ -78,7 +78,7 @@ class DecisionExecutor:
             with self.errors.isolated(admit.gang.key):
                 self._admit(admit, basis)
         # 2. Preemptions: all victims of one preemptor together.
-        self.preemptions.carry_out(decision, basis.jobs)
+        self.preemptions.carry_out(decision, basis.jobs, basis.groups)
         # 3. Resizes.
         for resize in decision.resized:
             with self.errors.isolated(resize.gang.key):

@@ -21,6 +21,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
+from bireme_operator.actuator import granted_grace
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.lifecycle import EVICTING_SECONDS
 from bireme_operator.suspensions import Owner, Suspensions
@@ -54,14 +55,23 @@ class Guests:
     """Gives the reason for which a node counts as lost; empty when it does not."""
     clock: Callable[[], float]
     now: Callable[[], float]
+    max_grace_seconds: int = 2**31 - 1
+    """The most grace that a pod gets which is stopped."""
     _kept_since: dict[str, float] = field(default_factory=dict)
 
     async def stop(
-        self, group: GroupFacts, pods: Sequence[PodFacts], spare: Sequence[PodFacts], why: str
+        self,
+        group: GroupFacts,
+        pods: Sequence[PodFacts],
+        spare: Sequence[PodFacts],
+        why: str,
+        *,
+        overrides_budgets: bool = False,
     ) -> Stopped:
         """Stop ``pods`` of ``group``, all of them or none as far as budgets can tell.
 
-        Those in ``spare`` stay, unless an owner can only be suspended with them.
+        Those in ``spare`` stay, unless an owner can only be suspended with them. Where it
+        ``overrides_budgets``, these are not asked.
 
         Raises:
             KeptByBudget: a budget keeps one. To be tried again.
@@ -78,7 +88,7 @@ class Guests:
         kept = await self._kept(group, [*others, *with_owners])
         if kept:
             self._kept_since.setdefault(group.uid, self.clock())
-        is_overdue = self._is_overdue(group.uid)
+        is_overdue = overrides_budgets or self._is_overdue(group.uid)
         if kept and not is_overdue:
             raise KeptByBudget(kept)
 
@@ -91,12 +101,20 @@ class Guests:
         works = [self._delete(pod, "NodeLost", self.lost_node(pod.node), 0) for pod in lost]
         if is_overdue:
             reason, message = "PreemptionByScheduler", f"Bireme takes the gang's places back: {why}"
-            works += [self._delete(pod, reason, message) for pod in others]
+            works += [self._delete(pod, reason, message, self._grace(pod)) for pod in others]
         else:
-            works += [self.writes.evict_pod(pod.key, pod.uid) for pod in others]
+            works += [self.writes.evict_pod(pod.key, pod.uid, self._grace(pod)) for pod in others]
         await self._all(group.uid, works)
         self._kept_since.pop(group.uid, None)
         return Stopped(went | {pod.uid for pod in pods}, tuple(notes))
+
+    async def cut_short(self, pods: Sequence[PodFacts]) -> None:
+        """Delete pods again that are ending and have more grace than stops grant."""
+        for pod in pods:
+            await self.writes.delete_pod(pod.key, pod.uid, self.max_grace_seconds)
+
+    def _grace(self, pod: PodFacts) -> int | None:
+        return granted_grace(pod, self.max_grace_seconds)
 
     async def _suspend(
         self, group: Key, owners: Sequence[Owner], notes: list[str]

@@ -83,7 +83,9 @@ class JobReconciler:
             return
         # 3. What does the recorded phase still ask for?
         own = self.state.pods_of(job)
-        action = lifecycle.pending_action(job, view, own, at.now, at.lost_node)
+        action = lifecycle.pending_action(
+            *(job, view, own, at.now, at.lost_node), self.actuator.max_grace_seconds
+        )
         if action:
             plan = view.plan if view is not None else None
             self.work.start(job.key, self.actuator.perform(job, action, plan))
@@ -117,15 +119,23 @@ class JobReconciler:
         return self.work.is_free(job.key) and not self.reports.is_writing(job.uid)
 
     async def preempt(
-        self, job: JobFacts, message: str, now: float, reason: Reason = Reason.PREEMPTED
+        self,
+        job: JobFacts,
+        message: str,
+        now: float,
+        reason: Reason = Reason.PREEMPTED,
+        was_lent: bool = False,
     ) -> None:
         """Record that the gang stops for another one, or for the ``reason`` of a Vacate.
 
-        Its life cycle does the rest.
+        ``was_lent`` tells that it gives back places that it was lent. Its life cycle does the rest.
         """
         for_nobody = int(reason in VACATED)
         move = Transition(
-            *("Restarting", reason, message), preemptions=1 - for_nobody, interruptions=for_nobody
+            *("Restarting", reason, message),
+            preemptions=1 - for_nobody,
+            interruptions=for_nobody,
+            yields=int(was_lent and not for_nobody),
         )
         await self._record(job, move, self.state.view(job.key), now)
 

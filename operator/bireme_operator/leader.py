@@ -182,7 +182,9 @@ class LeaderTerm:
         url, authority = settings.progress_url, settings.progress_ca_config_map
         access = ProgressAccess(url, authority) if url else None
         health = NodeHealth(state, clock, settings.node_lost_seconds)
-        actuator = Actuator(state, watches, writes, health.lost, access)
+        actuator = Actuator(
+            *(state, watches, writes, health.lost, access), settings.max_grace_seconds
+        )
         errors = ReconcileErrors(state, work, reports, metrics)
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
@@ -207,13 +209,16 @@ class LeaderTerm:
         )
         self.suspensions = Suspensions(state, writes, clock)
         claims = BudgetClaims(state, clock)
-        guests = Guests(writes, self.suspensions, claims, health.lost, clock, now)
+        guests = Guests(
+            *(writes, self.suspensions, claims, health.lost, clock, now),
+            settings.max_grace_seconds,
+        )
         pod_groups = PodGroups(
             *(state, watches, writes, work, actuator, guests, events, start_failures, troubles),
             clock=clock,
         )
         self.preemptions = preemptions = Preemptions(
-            *(state, writes, work, jobs, metrics, claims),
+            *(state, writes, work, jobs, pod_groups, metrics, claims),
             clock=clock,
             now=now,
             on_answer=dirty.set,

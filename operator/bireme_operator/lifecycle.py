@@ -7,6 +7,7 @@ plan)? :func:`lost`: which replicas does a running elastic gang go on without? E
 from recorded state alone, so a crash between any two writes loses nothing.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -70,7 +71,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A change of phase to be recorded. Counters are increments."""
+    """A change of phase to be recorded. Counters are increments.
+
+    ``yields`` are the preemptions by which it gave back places that it was lent.
+    """
 
     phase: str
     reason: Reason
@@ -78,6 +82,7 @@ class Transition:
     restarts: int = 0
     interruptions: int = 0
     preemptions: int = 0
+    yields: int = 0
     start_failures: int = 0
     """With it the gang gives its places back until :func:`retry_time`."""
     node: str = ""
@@ -122,7 +127,7 @@ def _overridden(job: JobFacts, view: GangView | None, at: Situation) -> Transiti
     """Give up asking the budgets that keep pods of a gang which was stopped, for any cause."""
     if view is None or job.status.get("reason") not in _EVICTING:
         return None
-    kept = [pod for pod in _there(view) if not (pod.is_leaving or pod.is_terminal)]
+    kept = [pod for pod in existing_pods(view) if not (pod.is_leaving or pod.is_terminal)]
     if not kept or at.seconds_since(job.key, job.queued) < EVICTING_SECONDS:
         return None
     words = f"{job.status.get('message', '')[:800]}; {len(kept)} of its pods were kept by a budget"
@@ -330,10 +335,11 @@ def refusal(key: Key, plan: PlanFacts, member: Member, pod: PodFacts | None, at:
 
 def is_judged(view: GangView) -> bool:
     """Return whether kube-scheduler has said of a replica that it finds no node for it."""
-    return any(pod.obstacles and pod.obstacles.unschedulable for pod in _there(view))
+    return any(pod.obstacles and pod.obstacles.unschedulable for pod in existing_pods(view))
 
 
-def _there(view: GangView) -> list[PodFacts]:
+def existing_pods(view: GangView) -> list[PodFacts]:
+    """Return the pods of planned members that exist."""
     return [pod for _, pod in view.members if pod is not None]
 
 
@@ -376,7 +382,7 @@ def _unseen(view: GangView) -> int:
 def silence_seconds(view: GangView, at: Situation) -> float:
     """Return how long the scheduler may say nothing of pods that are not bound."""
     # While a volume is being provisioned for a pod, kube-scheduler says nothing of it.
-    if any(pod.obstacles and pod.obstacles.has_claims for pod in _there(view)):
+    if any(pod.obstacles and pod.obstacles.has_claims for pod in existing_pods(view)):
         return max(at.bind_timeout_seconds, _PROVISIONING_SECONDS)
     return at.bind_timeout_seconds
 
@@ -481,7 +487,7 @@ def trouble(pod: PodFacts | None) -> str:
 
 def _pull_seconds(view: GangView, now: float) -> float:
     """Return how long images were pulled for the gang: at most an hour counts."""
-    known = [pod.obstacles for pod in _there(view) if pod.obstacles is not None]
+    known = [pod.obstacles for pod in existing_pods(view) if pod.obstacles is not None]
     pulls = [(o.pull_began, o.pull_ended or now) for o in known if o.pull_began]
     if not pulls:
         return 0.0
@@ -512,22 +518,24 @@ def pending_action(
     own_pods: Sequence[PodFacts],
     now: float,
     lost_node: Callable[[str], str],
+    max_grace_seconds: float = math.inf,
 ) -> PendingAction:
     """Return what remains to be done for ``job`` in its recorded phase.
 
-    A pod that is ending already is left to end, except on a lost node, where nothing would ever
-    confirm it: there it is deleted again, and the actuator grants it no grace.
+    A pod that is ending already is left to end, with two exceptions. On a lost node nothing would
+    ever confirm its end: there it is deleted again, and the actuator grants it no grace. And one
+    that has more grace than ``max_grace_seconds`` is deleted again with that.
     """
     if job.orphans_pods:
         return PendingAction()
     if job.is_finished and not job.is_leaving:
-        return _after_the_end(job, own_pods, now, lost_node)
+        return _after_the_end(job, own_pods, now, lost_node, max_grace_seconds)
     is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
     if is_void or view is None or job.is_leaving:
         # The room is kept until the last pod is gone, or smaller gangs would take it piece by
         # piece from one that was interrupted and waits for all of it. One that has ended is about
         # to go and is waited for, too, but not one that a finalizer keeps, which may be for ever.
-        gone = _to_delete(own_pods, lost_node)
+        gone = _to_delete(own_pods, lost_node, max_grace_seconds)
         is_over = all(pod.is_only_kept for pod in own_pods)
         reason = "" if job.is_leaving or not gone else str(job.status.get("reason"))
         disruption = None
@@ -541,7 +549,7 @@ def pending_action(
             clear_plan=job.plan is not None and is_over,
         )
     if view.leftovers:
-        return PendingAction(delete_pods=_to_delete(view.leftovers, lost_node))
+        return PendingAction(delete_pods=_to_delete(view.leftovers, lost_node, max_grace_seconds))
     can_create = job.phase != "Running" and job.spec is not None
     return PendingAction(create=view.missing if can_create else ())
 
@@ -552,8 +560,25 @@ def is_incomplete(job: JobFacts, view: GangView | None) -> bool:
     return is_current and job.phase == "Starting" and view is not None and bool(view.missing)
 
 
-def _to_delete(pods: Sequence[PodFacts], lost_node: Callable[[str], str]) -> tuple[PodFacts, ...]:
-    return tuple(p for p in pods if not p.is_leaving or (p.node and lost_node(p.node)))
+def _to_delete(
+    pods: Sequence[PodFacts], lost_node: Callable[[str], str], max_grace_seconds: float
+) -> tuple[PodFacts, ...]:
+    return tuple(
+        pod
+        for pod in pods
+        if not pod.is_leaving
+        or (pod.node and lost_node(pod.node))
+        or outlasts(pod, max_grace_seconds)
+    )
+
+
+def outlasts(pod: PodFacts, max_grace_seconds: float) -> bool:
+    """Return whether a pod that is ending has more grace than stops of gangs grant."""
+    return not pod.is_terminal and pod.ending_grace_seconds > max_grace_seconds
+
+
+LEFTOVER_SECONDS = 600.0
+"""So long after its job has ended may a pod run on where ``cleanPodPolicy`` keeps it."""
 
 
 def _after_the_end(
@@ -561,6 +586,7 @@ def _after_the_end(
     own_pods: Sequence[PodFacts],
     now: float,
     lost_node: Callable[[str], str],
+    max_grace_seconds: float,
 ) -> PendingAction:
     policy = job.spec.run_policy if job.spec is not None else RunPolicy()
     unwanted: Sequence[PodFacts] = ()
@@ -569,9 +595,12 @@ def _after_the_end(
     elif policy.clean_pod_policy == "Running":
         unwanted = [pod for pod in own_pods if not pod.is_terminal]
     ended = quantities.parse_timestamp(job.status.get("completionTime"))
+    if policy.clean_pod_policy == "None" and ended is not None and now >= ended + LEFTOVER_SECONDS:
+        # Nobody may preempt them: a job that is over would keep others from their guarantees.
+        unwanted = [pod for pod in own_pods if not pod.is_terminal]
     ttl = policy.ttl_seconds_after_finished
     expired = ttl is not None and ended is not None and now >= ended + ttl
-    gone = _to_delete(unwanted, lost_node)
+    gone = _to_delete(unwanted, lost_node, max_grace_seconds)
     clears = job.plan is not None and are_over(own_pods)
     return PendingAction(delete_pods=gone, clear_plan=clears, delete_job=expired)
 

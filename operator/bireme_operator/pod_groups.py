@@ -39,6 +39,7 @@ from bireme_operator.writes import Writes
 
 # Fields of the status that a gang has until it runs, or is over.
 _OF_FAILURES = ("startFailures", "observedGeneration", "retryTime")
+_PREEMPTIONS = ("preemptions", "yields")
 _OF_WAIT = (
     *("waitSeconds", "queuedTime", "parkedTime", "request"),
     *("uncountedSeconds", "uncountedTime"),
@@ -188,6 +189,10 @@ class PodGroups:
         For a ``rejection`` by the API server a gang gives the places back of its gated pods.
         """
         self.troubles.observe_group(group, view)
+        if group.is_stopping:
+            if _has_work(view, self.guests.max_grace_seconds):
+                self.work.start(group.key, self._give_way(group, view, at.now))
+            return True
         if rejection is not None and any(pod and pod.is_gated for _, pod in view.members):
             kept = _bound(view) if group.status.get("phase") == "Running" else ()
             work = self._roll_back(group, view, kept, rejection[1], at.now, rejection[0])
@@ -303,6 +308,47 @@ class PodGroups:
                 return f"node {node}: {why}"
         return None
 
+    async def preempt(
+        self, group: GroupFacts, message: str, now: float, reason: Reason, was_lent: bool
+    ) -> None:
+        """Record that all pods of the gang stop for another one; :meth:`reconcile` does the rest.
+
+        ``was_lent`` tells that it gives back places that it was lent.
+        """
+        wanted = {**group.status, "reason": reason.value, "message": cleaned(message)}
+        wanted["stop"] = {"reason": reason.value, "message": cleaned(message)}
+        wanted["preemptions"] = int(wanted.get("preemptions") or 0) + 1
+        if was_lent:
+            wanted["yields"] = int(wanted.get("yields") or 0) + 1
+        await self._write(group, wanted)
+        await self._post(group, wanted)
+
+    async def _give_way(self, group: GroupFacts, view: GangView, now: float) -> None:
+        """Stop what is left of a gang that makes room; its plan goes with the last pod."""
+        stop = group.status["stop"]
+        left = [pod for _, pod in view.members if pod is not None and not pod.is_terminal]
+        gone = [pod for pod in left if not (pod.is_gated or pod.is_leaving)]
+        if gone:
+            is_forced = stop["reason"] == Reason.BUDGET_OVERRIDDEN
+            why = str(stop["message"])
+            try:
+                await self.guests.stop(group, gone, (), why, overrides_budgets=is_forced)
+            except KeptByBudget as by_budget:
+                await self._say_kept(group, f"{why}; {by_budget}")
+                raise ApiError(429, "TooManyRequests", str(by_budget)) from by_budget
+            return
+        slow = [pod for pod in left if lifecycle.outlasts(pod, self.guests.max_grace_seconds)]
+        if slow:
+            await self.guests.cut_short(slow)
+            return
+        wanted = {**_preemptions(group), **_failures(group)}
+        wanted["conditions"] = group.status.get("conditions") or []
+        self._record_ends(group, wanted)
+        wanted |= {"phase": "Interrupted", "reason": stop["reason"], "message": stop["message"]}
+        with_condition(wanted, "Admitted", False, wanted["reason"], wanted["message"], now)
+        _set_not_running(wanted, now)
+        await self._write(group, wanted)
+
     async def _pause(
         self,
         group: GroupFacts,
@@ -356,6 +402,7 @@ class PodGroups:
             raise ApiError(429, "TooManyRequests", str(by_budget)) from by_budget
         kept = tuple(member for member in kept if member.uid not in stopped.uids)
         why = "; ".join((wanted.get("message", why), *stopped.notes))
+        wanted |= _preemptions(group)
         wanted["conditions"] = group.status.get("conditions") or []
         self._record_ends(group, wanted)
         if kept:
@@ -396,6 +443,15 @@ class _FailedStart:
 def _failed_start(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
     """Return why a gang is to give its places back and pause; None while it is not."""
     return _refused(group, view, at) or _passed_over(group, view, at) or _late(group, view, at)
+
+
+def _has_work(view: GangView, max_grace_seconds: float) -> bool:
+    """Return whether pods of a gang that makes room are to be stopped, or all of them have gone."""
+    left = [pod for _, pod in view.members if pod is not None]
+    left = [pod for pod in left if not (pod.is_terminal or pod.is_gated)]
+    return not left or any(
+        not pod.is_leaving or lifecycle.outlasts(pod, max_grace_seconds) for pod in left
+    )
 
 
 def _silent(group: GroupFacts, view: GangView, at: Situation) -> str | None:
@@ -475,6 +531,11 @@ def _bound(view: GangView) -> tuple[Member, ...]:
     return tuple(member for member, pod in view.members if pod is not None and pod.node)
 
 
+def _preemptions(group: GroupFacts) -> dict[str, Any]:
+    """Return how often the gang has made room, which its status keeps."""
+    return {name: group.status[name] for name in _PREEMPTIONS if name in group.status}
+
+
 def _failures(group: GroupFacts) -> dict[str, Any]:
     """Return what stays in the status of a gang that is tried again after failed starts."""
     if not group.start_failures:
@@ -496,6 +557,7 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
     message = cleaned(admit.message)
     wanted: dict[str, Any] = {
         **_failures(group),
+        **_preemptions(group),
         **_wait(group),
         "phase": "Inqueue",
         "reason": Reason.ADMITTED.value,

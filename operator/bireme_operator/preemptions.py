@@ -24,12 +24,15 @@ from bireme.kube import disruption_budgets
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.disruption_budgets import Budget
+from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
+from bireme_operator import lifecycle
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.pod_groups import PodGroups
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
 
@@ -41,12 +44,21 @@ _UNKNOWN_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    job: JobFacts
+    owner: JobFacts | GroupFacts
     stop: Preempt | Vacate
 
     @property
     def key(self) -> Key:
-        return self.job.key
+        return self.owner.key
+
+    @property
+    def uid(self) -> str:
+        return self.owner.uid
+
+    @property
+    def was_lent(self) -> bool:
+        """True if it gives back places that are reserved for another gang."""
+        return self.stop.running.is_opportunistic
 
     @property
     def overrides_budget(self) -> bool:
@@ -85,6 +97,7 @@ class Preemptions:
     writes: Writes
     work: WorkQueue
     jobs: JobReconciler
+    pod_groups: PodGroups
     metrics: OperatorMetrics
     claims: BudgetClaims
     clock: Callable[[], float]
@@ -116,37 +129,64 @@ class Preemptions:
             return replace(running, gang=replace(gang, is_preemptible=False))
         return replace(running, kept_by_budget=True) if gang.uid in self._kept else running
 
-    def carry_out(self, decision: Decision, jobs: Mapping[Key, JobFacts]) -> None:
-        """Begin to stop the victims of ``decision``, which was made on ``jobs``."""
+    def carry_out(
+        self,
+        decision: Decision,
+        jobs: Mapping[Key, JobFacts],
+        groups: Mapping[Key, GroupFacts],
+    ) -> None:
+        """Begin to stop the victims of ``decision``, which was made on ``jobs`` and ``groups``."""
         by_preemptor: dict[str, list[Preempt]] = {}
         for preempt in decision.preempted:
             by_preemptor.setdefault(preempt.beneficiary.uid, []).append(preempt)
         stops: list[list[_Victim]] = []
         for preempts in by_preemptor.values():
-            victims = self._victims(preempts, jobs)
+            victims = self._victims(preempts, jobs, groups)
             if victims and self._still_waits(preempts[0].beneficiary):
                 stops.append(self._begun(victims))
         # Each for itself: none waits for another's budget.
-        alone = (self._victims((vacate,), jobs) for vacate in decision.vacated)
+        alone = (self._victims((vacate,), jobs, groups) for vacate in decision.vacated)
         stops.extend(self._begun(victims) for victims in alone if victims)
         if stops:
             self._tasks.start(self._stop_in_turn(stops))
 
     def _victims(
-        self, stops: Sequence[Preempt | Vacate], jobs: Mapping[Key, JobFacts]
+        self,
+        stops: Sequence[Preempt | Vacate],
+        jobs: Mapping[Key, JobFacts],
+        groups: Mapping[Key, GroupFacts],
     ) -> list[_Victim]:
         """Return the victims of ``stops``; none where one of them cannot be stopped now."""
-        victims = [_Victim(jobs[key], stop) for stop in stops if (key := stop.gang.key) in jobs]
+        victims = []
+        for stop in stops:
+            owners: Mapping[Key, JobFacts | GroupFacts]
+            owners = groups if stop.gang.kind == "PodGroup" else jobs
+            if (owner := owners.get(stop.gang.key)) is not None:
+                victims.append(_Victim(owner, stop))
         return victims if len(victims) == len(stops) and self._are_ready(victims) else []
 
     def _are_ready(self, victims: Iterable[_Victim]) -> bool:
         return all(
-            self._unchanged(victim.job) and victim.job.uid not in self._stopping
-            for victim in victims
+            self._unchanged(victim.owner) and victim.uid not in self._stopping for victim in victims
         )
 
-    def _unchanged(self, job: JobFacts) -> JobFacts | None:
-        """Return the job as it is now, if it holds the same places and nothing is under way."""
+    def _unchanged(self, owner: JobFacts | GroupFacts) -> JobFacts | GroupFacts | None:
+        """Return the object as it is now, if it holds the same places and nothing is under way."""
+        if isinstance(owner, JobFacts):
+            return self._unchanged_job(owner)
+        current = self.state.groups.get(owner.key)
+        if (
+            current is None
+            or current.uid != owner.uid
+            or current.plan is None
+            or owner.plan is None
+        ):
+            return None
+        if current.plan.planned != owner.plan.planned or current.is_leaving or current.is_stopping:
+            return None
+        return current if self.work.is_free(current.key) else None
+
+    def _unchanged_job(self, job: JobFacts) -> JobFacts | None:
         current = self.state.jobs.get(job.key)
         if current is None or (current.uid, current.attempt) != (job.uid, job.attempt):
             return None
@@ -162,7 +202,7 @@ class Preemptions:
         return self.work.is_free(key)  # else it only kept its place in the order
 
     def _begun(self, victims: list[_Victim]) -> list[_Victim]:
-        self._stopping.update((victim.job.uid, victim.stop) for victim in victims)
+        self._stopping.update((victim.uid, victim.stop) for victim in victims)
         return victims
 
     async def _stop_in_turn(self, stops: Sequence[Sequence[_Victim]]) -> None:
@@ -178,23 +218,23 @@ class Preemptions:
         try:
             kept = await self._kept_by_budgets(victims, budgets)
             # A job may have ended, or been edited, while the budgets were read.
-            current = [job for v in victims if (job := self._unchanged(v.job)) is not None]
+            current = [now for v in victims if (now := self._unchanged(v.owner)) is not None]
             may = all(v.overrides_budget for v in victims if v.key in kept)
             stopped = may and len(current) == len(victims)
             if stopped:
-                for job, victim in zip(current, victims, strict=True):
-                    budgets.claim(job.uid, job.key[0], self.state.pods_of(job))
-                    self.work.start(job.key, self._stop(job, victim, kept.get(job.key, "")))
+                for owner, victim in zip(current, victims, strict=True):
+                    budgets.claim(owner.uid, owner.key[0], self._pods_of(owner))
+                    self.work.start(owner.key, self._stop(owner, victim, kept.get(owner.key, "")))
         except NotLeader:
             pass  # the process is about to end
         except (ApiError, msgspec.DecodeError) as error:
             _log.info("budgets not read", error=str(error))
             end = self.clock() + _UNKNOWN_SECONDS
-            self._unknown.update((victim.job.uid, end) for victim in victims)
+            self._unknown.update((victim.uid, end) for victim in victims)
         finally:
             if not stopped:
                 for victim in victims:
-                    self._stopping.pop(victim.job.uid, None)
+                    self._stopping.pop(victim.uid, None)
             self.on_answer()
 
     async def _kept_by_budgets(
@@ -208,7 +248,7 @@ class Preemptions:
         # What a budget does not keep from going goes first.
         for victim in sorted(victims, key=lambda victim: not victim.overrides_budget):
             key = victim.key
-            pods = self.state.pods_of(victim.job)
+            pods = self._pods_of(victim.owner)
             why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
             # Victims of one namespace draw on the same budgets: each counts for the next.
             going[key[0]] += pods
@@ -221,6 +261,13 @@ class Preemptions:
             self._remember(victims, kept, budgets)
         return kept
 
+    def _pods_of(self, owner: JobFacts | GroupFacts) -> Sequence[PodFacts]:
+        """Return the pods that go with a gang."""
+        if isinstance(owner, JobFacts):
+            return self.state.pods_of(owner)
+        view = self.state.view(owner.key)
+        return [] if view is None else lifecycle.existing_pods(view)
+
     def _remember(
         self,
         victims: Iterable[_Victim],
@@ -232,7 +279,7 @@ class Preemptions:
         Else each would be found out by a decision of its own.
         """
         end, chosen = self.clock() + _KEPT_SECONDS, {victim.key for victim in victims}
-        found = {victim.job.uid for victim in victims if victim.key in kept}
+        found = {victim.uid for victim in victims if victim.key in kept}
         others = (
             job
             for key, job in self.state.jobs.items()
@@ -245,19 +292,22 @@ class Preemptions:
         }
         self._kept.update(dict.fromkeys(found, end))
 
-    async def _stop(self, job: JobFacts, victim: _Victim, kept: str) -> None:
+    async def _stop(self, owner: JobFacts | GroupFacts, victim: _Victim, kept: str) -> None:
         reason, message = victim.stop.reason, victim.stop.message
         if kept and isinstance(victim.stop, Preempt):
             reason = Reason.BUDGET_OVERRIDDEN
             beneficiary, lent = victim.stop.beneficiary, victim.stop.running.is_opportunistic
             message += messages.budget_overridden(kept, beneficiary, lent, self.state.settings)
         try:
-            await self.jobs.preempt(job, message, self.now(), reason)
+            if isinstance(owner, JobFacts):
+                await self.jobs.preempt(owner, message, self.now(), reason, victim.was_lent)
+            else:
+                await self.pod_groups.preempt(owner, message, self.now(), reason, victim.was_lent)
         except BaseException:
-            self.claims.drop(job.uid)
+            self.claims.drop(owner.uid)
             raise
         finally:
-            self._stopping.pop(job.uid, None)
+            self._stopping.pop(owner.uid, None)
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -52,6 +52,10 @@ class OperatorSettings:
     later; its job and its queues may say otherwise. The pull of an image does not count, for up to
     an hour."""
 
+    max_grace_seconds: Annotated[int, Within(1)] = 600
+    """The most that counts of terminationGracePeriodSeconds where a gang is stopped: a pod that
+    ignores the signal would else keep its place for as long as its template says."""
+
     max_bind_failures: Annotated[int, Within(0)] = 1
     """After so many failed starts in a row the pods of a gang are created without pins, and
     kube-scheduler chooses among the nodes by the extender's scores."""

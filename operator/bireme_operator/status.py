@@ -275,6 +275,8 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         status["restarts"] = int(status.get("restarts") or 0) + move.restarts
         status["interruptions"] = int(status.get("interruptions") or 0) + move.interruptions
         status["preemptions"] = int(status.get("preemptions") or 0) + move.preemptions
+        if move.yields:
+            status["yields"] = int(status.get("yields") or 0) + move.yields
     _count_failures(status, job, move, now)
     for over in ("parkedTime", "uncountedTime"):
         status.pop(over, None)

@@ -558,7 +558,6 @@ def _foreign_gang(
         user="default",
         min_available=needed,
         fault=fault,
-        is_preemptible=False,
         is_resumable=False,
         resume_source="annotation bireme.dev/resumable does not say so",
     )
@@ -575,7 +574,6 @@ def _foreign_holder(name: str, queue: str) -> Gang:
         arrived=NOW - 60,
         kind="PodGroup",
         user="default",
-        is_preemptible=False,
         is_resumable=False,
         resume_source="annotation bireme.dev/resumable does not say so",
     )

@@ -461,6 +461,7 @@ class Gang:
         is_learned_estimate: The estimate is from the history of run times, not the owner.
         attained_seconds: Run time of earlier starts.
         evictions: Number of times it has made room for others.
+        yields: Those of them by which it gave back places that were lent to it.
         min_runtime_seconds: How long a start may not be preempted, as far as settings and queues
             let it; None takes the setting.
         may_preempt: Others may be stopped for it (PriorityClass ``preemptionPolicy``).
@@ -497,6 +498,7 @@ class Gang:
     is_learned_estimate: bool = False
     attained_seconds: float = 0.0
     evictions: int = 0
+    yields: int = 0
     min_runtime_seconds: float | None = None
     may_preempt: bool = True
     is_preemptible: bool = True

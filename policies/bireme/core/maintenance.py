@@ -146,7 +146,8 @@ def _moves(snapshot: ClusterSnapshot, rows: IntArray, explain: bool) -> list[Vac
     for running in snapshot.running if len(rows) else ():
         gang = running.gang
         there = np.intersect1d(running.placement.node_rows(), rows)
-        if not len(there) or running.is_leaving or not gang.is_preemptible:
+        is_others = gang.kind == "PodGroup"
+        if not len(there) or running.is_leaving or is_others or not gang.is_preemptible:
             continue
         if running.kept_by_budget:
             continue  # known for a minute; then it is asked again

@@ -99,7 +99,10 @@ def _is_wider(placement: Placement, running: RunningGang, nodes: NodeTable) -> b
 
 def _may_move(running: RunningGang, now: float) -> bool:
     gang = running.gang
-    # What ties its pods to nodes, such as a volume, is known in full only to kube-scheduler.
+    # What ties its pods to nodes, such as a volume, is known in full only to kube-scheduler. Of
+    # running pods of other controllers the demands on nodes are not known.
+    if gang.kind == "PodGroup":
+        return False
     if gang.has_demands or running.is_starting or running.current is not gang:
         return False
     # Should the faster nodes turn out not to take it, it loses little of what it has done: each

@@ -411,6 +411,7 @@ class _World:
             interrupted=True,
             displaced=not is_preempted,
             evictions=gang.evictions + is_preempted,
+            yields=gang.yields + (is_preempted and running.is_opportunistic),
             attained_seconds=gang.attained_seconds + ran,
         )
         self._wake_at_bound(self.waiting[uid])

@@ -10,6 +10,9 @@ a gang would stop (``stop_priority`` of :class:`~bireme.core.policy.Ranked`). Wh
 holds beyond the size it asked for, or beyond what the sizer wants, it gives up for any gang that
 waits.
 
+The eviction budget holds against all but a queue that takes back its guarantee, and a gang that
+gives back what it was lent.
+
 A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
 comes before it and is the first that is blocked, whatever their priorities.
 
@@ -312,7 +315,8 @@ class Preemptor:
             & ((candidates.overdue <= reach.overdue) | ~candidates.stops)
         )
         # A stop for an equal needs the consent of who loses by it.
-        above &= candidates.may_stop_for(reach.stated) | ~candidates.stops
+        may_stop = candidates.may_stop_for(reach.stated) & ~candidates.is_worn
+        above &= may_stop | ~candidates.stops
         if reach.claim is not None:
             above &= candidates.yield_to(reach.claim)
         if not reach.overrides:  # a reclaim still may
@@ -571,6 +575,7 @@ class Candidates:
         overdue: Seconds its gang was past its wait bound when it started, if it is in the line of
             such gangs; else 0.
         rows, usage: Freed by all of them, shapes (entries,) and (entries, resources).
+        is_worn: Only a guarantee stops its gang, shape (candidates,).
         owner: The candidate of each entry, ascending, shape (entries,).
         is_of_chosen: True for all candidates of gangs that make room, shape (candidates,).
     """
@@ -584,7 +589,7 @@ class Candidates:
     ) -> None:
         self._axis = snapshot.nodes.axis
         self._table = table = snapshot.running_table
-        is_kept = _are_protected(snapshot)
+        is_kept, is_worn = _are_protected(snapshot), _are_worn(snapshot)
         # Most running gangs can only stop or leave; their Candidate is made when it is asked for.
         plain = np.flatnonzero(table.is_leaving | ~(table.is_elastic | is_kept))
         made = [
@@ -600,7 +605,8 @@ class Candidates:
         places, priorities = _places_and_priorities(table, order)
         started = np.where(kind == CandidateKind.LEAVE, 0.0, -table.started[gangs])
         # What was lent goes back first.
-        turn = np.lexsort((gangs, started, priorities[gangs], ~table.is_opportunistic[gangs], kind))
+        keys = gangs, started, priorities[gangs], ~table.is_opportunistic[gangs]
+        turn = np.lexsort((*keys, is_worn[gangs], kind))
         self._gangs: IntArray = gangs[turn]
         self.kind: IntArray = kind[turn]
         self.priority: FloatArray = priorities[self._gangs]
@@ -609,6 +615,7 @@ class Candidates:
         stated = [_stated(held.gang, snapshot) for held in table.gangs]
         self._stated: IntArray = np.array(stated, dtype=np.int64).reshape(-1, 2)[self._gangs]
         self._is_resumable: BoolArray = table.is_resumable[self._gangs]
+        self.is_worn: BoolArray = is_worn[self._gangs]
         index = np.argsort(turn)
         own = index[len(plain) :].tolist()
         self._made = {at: candidate for at, (_, candidate) in zip(own, made, strict=True)}
@@ -743,13 +750,26 @@ def _places_and_priorities(table: RunningTable, order: TotalOrder) -> tuple[IntA
 
 
 def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
-    """Return which running gangs may not be stopped, or not yet, or have made room too often."""
+    """Return which running gangs may not be stopped, or not yet."""
+    table = snapshot.running_table
+    is_new = (_run_seconds(snapshot) < least_runtimes(snapshot)) & ~table.is_opportunistic
+    return np.asarray(~table.is_preemptible | is_new)
+
+
+def _are_worn(snapshot: ClusterSnapshot) -> BoolArray:
+    """Return which running gangs have made room so often that only a guarantee stops them.
+
+    Giving back what was lent does not count: a tenant could collect such stops as a shield.
+    """
     table, settings = snapshot.running_table, snapshot.settings
+    granted = _granted(table.earlier_seconds + _run_seconds(snapshot), settings)
+    return np.asarray(table.evictions - table.yields >= settings.eviction_budget + granted)
+
+
+def _run_seconds(snapshot: ClusterSnapshot) -> FloatArray:
+    """Return for how long each running gang has run since its start, shape (gangs,)."""
     # A clock that was set back makes a start lie in the future: it has run for 0 seconds.
-    ran = np.maximum(0.0, snapshot.now - table.started)
-    most = settings.eviction_budget + _granted(table.earlier_seconds + ran, settings)
-    is_new = (ran < least_runtimes(snapshot)) & ~table.is_opportunistic
-    return np.asarray(~table.is_preemptible | is_new | (table.evictions >= most))
+    return np.maximum(0.0, snapshot.now - snapshot.running_table.started)
 
 
 def _granted(ran: FloatArray, settings: SchedulingSettings) -> IntArray:

@@ -90,6 +90,7 @@ class RunningGang:
             gang.attained_seconds,
             self.is_opportunistic,
             gang.is_resumable,
+            gang.yields,
         )
 
     def elapsed_seconds(self, now: float) -> float:
@@ -127,7 +128,7 @@ def stopping(running: RunningGang) -> RunningGang:
     return replace(running, gang=gang, is_leaving=True)
 
 
-_FACTS = 12
+_FACTS = 13
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +250,11 @@ class RunningTable:
     def is_resumable(self) -> BoolArray:
         """True for those that go on from a checkpoint after a stop, shape (gangs,)."""
         return self.facts[:, 11] > 0
+
+    @property
+    def yields(self) -> FloatArray:
+        """Number of times each has given back what it was lent, shape (gangs,)."""
+        return self.facts[:, 12]
 
     @cached_property
     def owner(self) -> IntArray:

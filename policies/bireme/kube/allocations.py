@@ -555,10 +555,13 @@ def of_others(
     held: Allocation,
     learned_seconds: float | None,
     nodes: NodeTable,
+    priority: int = 0,
+    is_preemptible: bool = False,
 ) -> RunningGang | None:
-    """Return another controller's pods where they run; only that controller may stop them.
+    """Return another controller's pods where they run.
 
-    Also the pods of a TrainingJob that is not understood. ``owner`` has the plan.
+    Also the pods of a TrainingJob that is not understood, which nobody stops. ``owner`` has the
+    plan.
     """
     gang = Gang(
         uid=owner.uid,
@@ -573,9 +576,17 @@ def of_others(
         is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
     )
+    is_leaving = owner.is_leaving
     if isinstance(owner, GroupFacts):
-        gang = resuming.of_group(owner.resumable).applied_to(gang)
-    running = _running(gang, held.view, nodes, owner.is_leaving)
+        is_leaving = is_leaving or owner.is_stopping
+        gang = replace(
+            resuming.of_group(owner.resumable).applied_to(gang),
+            priority=priority,
+            is_preemptible=is_preemptible,
+            evictions=int(owner.status.get("preemptions") or 0),
+            yields=int(owner.status.get("yields") or 0),
+        )
+    running = _running(gang, held.view, nodes, is_leaving)
     is_starting = owner.status.get("phase") != "Running" and not owner.is_leaving
     return running and replace(running, is_starting=is_starting)
 

@@ -171,6 +171,7 @@ class _Basis:
     table: NodeTable
     priority: int = 0
     may_preempt: bool = True
+    """Of a PodGroup, that others may preempt it."""
     learned_seconds: float | None = None
     claims_revision: int = 0
     quotas: object = None
@@ -951,6 +952,8 @@ class ClusterState:
         may_preempt = self.tenancy.may_preempt(class_name)
         learned = self.run_times.of_group(key, newcomers)
         gang = pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
+        if gang is not None and not self.tenancy.may_preempt_pod_groups(group.queue):
+            gang = replace(gang, is_preemptible=False)
         if self.other_gates and gang is not None:
             behind = {p: g for p in self._members_of.get(key, ()) if (g := self.other_gates.get(p))}
             gang = pod_groups.with_other_gates(gang, behind)
@@ -1255,7 +1258,15 @@ class ClusterState:
         # A plan is its job's by uid: a new job may have the name of one that was deleted.
         if job is None or not held.job_uid or job.uid != held.job_uid:
             learned = self.run_times.of_group(held.key, (pod for _, pod in held.view.members))
-            return _Basis(group, held.view, self.node_table, learned_seconds=learned)
+            class_name = group.spec.priority_class_name if group and group.spec else None
+            return _Basis(
+                group,
+                held.view,
+                self.node_table,
+                self.tenancy.priority(class_name)[0],
+                self.tenancy.may_preempt_pod_groups(held.queue),
+                learned,
+            )
         class_name = job.priority_class
         return _Basis(
             job,
@@ -1290,7 +1301,8 @@ class ClusterState:
             except Exception as error:  # noqa: BLE001  # affects this gang only
                 on_error(held.key, error)
         if owner is not None:
-            yield allocations.of_others(owner, held, learned, table)
+            given = basis.priority, basis.may_preempt
+            yield allocations.of_others(owner, held, learned, table, *given)
 
     def _strays(self, uncounted: Mapping[Key, Iterable[PodFacts]]) -> Iterator[RunningGang]:
         """Yield the pods that no plan names, of jobs that are gone, as gangs about to go.

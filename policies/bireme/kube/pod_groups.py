@@ -56,6 +56,11 @@ class GroupFacts:
         return {uid: part["owner"] for part in record for uid in part["pods"]}
 
     @property
+    def is_stopping(self) -> bool:
+        """True while all its pods are being stopped to make room for another gang."""
+        return self.plan is not None and bool(self.status.get("stop"))
+
+    @property
     def start_failures(self) -> int:
         """The number of starts in a row that failed; an edit of the spec begins anew."""
         if self.status.get("observedGeneration") != self.generation:
@@ -204,6 +209,8 @@ def waiting_gang(
     """
     spec, planned = group.spec, placed.count
     gated = sorted(members, key=lambda member: member[0].key)
+    if group.is_stopping:  # its new pods are no replacements: they wait once the others have gone
+        return None
     if not gated and (planned or group.status.get("phase") == "Completed"):
         return None
     needed = spec.min_member - planned if spec is not None else 0
@@ -271,8 +278,8 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         kind="PodGroup",
         interrupted=group.status.get("phase") == "Interrupted" and not group.start_failures,
         user=group.key[0],
-        # As once it runs: it would keep the places that are reserved for another gang.
-        is_preemptible=False,
+        evictions=int(group.status.get("preemptions") or 0),
+        yields=int(group.status.get("yields") or 0),
     )
     return resuming.of_group(group.resumable).applied_to(gang)
 

@@ -55,6 +55,10 @@ the gang is planned again with what its pods ask."""
 _CREATING: Final = ("ContainerCreating", "PodInitializing")
 
 
+DEFAULT_GRACE_SECONDS: Final = 30
+"""The grace of a pod that states none, by Kubernetes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacles:
     """What a pod that does not run yet waits for. Times are POSIX seconds, 0 for none."""
@@ -98,6 +102,10 @@ class PodFacts:
     """Why it ended, as :mod:`bireme.kube.endings` says it; empty unless the pod failed."""
     obstacles: Obstacles | None = None
     """None once it runs, and where nothing is known."""
+    grace_seconds: int = DEFAULT_GRACE_SECONDS
+    """The time that it asks for between the signal to end and its end."""
+    ending_grace_seconds: int = 0
+    """The time that its deletion gives it; 0 for a pod that is not being deleted."""
     runs_forever: bool = False
     """Its containers restart whenever they end, so that it has no end to wait for."""
     gated_since: float = 0.0
@@ -172,6 +180,7 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
     # storage limits, but without DisruptionTarget (pkg/kubelet/eviction, localStorageEviction).
     is_disrupted = _holds(disrupted) or status.reason in _DISRUPTIONS
     created = parse_timestamp(meta.creation_timestamp) if is_gated else None
+    grace = pod.spec.termination_grace_period_seconds
     return PodFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -189,6 +198,8 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         disruption=shared(_words(disrupted)) if _holds(disrupted) else "",
         failure=describe_ending(pod) if status.phase == "Failed" else "",
         obstacles=None if is_ready or status.phase in TERMINAL else _obstacles(pod, conditions),
+        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+        ending_grace_seconds=meta.deletion_grace_period_seconds or 0,
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
         has_finalizers=bool(meta.finalizers),

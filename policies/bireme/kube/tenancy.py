@@ -32,6 +32,8 @@ class Tenancy:
     _start_timeouts: dict[str, int] = field(default_factory=dict)
     _assumptions: dict[str, bool] = field(default_factory=dict)
     """``assumeResumable`` by queue."""
+    _exempt: frozenset[str] = frozenset()
+    """Queues whose PodGroups are stopped for nobody."""
     _namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     _priorities: dict[str, wire.V1PriorityClass] = field(default_factory=dict)
 
@@ -73,6 +75,10 @@ class Tenancy:
         path = with_those_above(queue, self.queues)
         return min((timeouts[name] for name in path if name in timeouts), default=None)
 
+    def may_preempt_pod_groups(self, queue: str) -> bool:
+        """Return whether PodGroups in ``queue`` may be stopped for others."""
+        return self._exempt.isdisjoint(with_those_above(queue, self.queues))
+
     def assumes_resumable(self, queue: str) -> tuple[str, bool] | None:
         """Return the next queue from ``queue`` upwards that assumes something, and what; or None.
 
@@ -84,19 +90,24 @@ class Tenancy:
 
     def _read_queues(self) -> None:
         self._start_timeouts = {}
-        before, self._assumptions = self._assumptions, {}
+        before = self._assumptions, self._exempt
+        self._assumptions = {}
+        exempt = set()
         for name, manifest in self.queue_manifests.items():
             spec, _ = QueueSpec.read(manifest.fields)
             if spec is not None and spec.start_timeout_seconds is not None:
                 self._start_timeouts[name] = spec.start_timeout_seconds
             if spec is not None and spec.assume_resumable is not None:
                 self._assumptions[name] = spec.assume_resumable
+            if spec is not None and not spec.preempt_pod_groups:
+                exempt.add(name)
+        self._exempt = frozenset(exempt)
         read = {
             name: queue_from_manifest(manifest, self._namespaces)
             for name, manifest in self.queue_manifests.items()
         }
         # The operator writes the status of queues itself, which must not make another cycle.
-        if read != self.queues or before != self._assumptions:
+        if read != self.queues or before != (self._assumptions, self._exempt):
             self.queues = read
             self.on_change()
 

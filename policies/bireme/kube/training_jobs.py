@@ -597,6 +597,7 @@ class JobFacts:
             fault=self.fault or fault,
             attained_seconds=self.attained,
             evictions=int(self.status.get("preemptions") or 0),
+            yields=int(self.status.get("yields") or 0),
             user=self.key[0],
             estimated_seconds=learned_seconds,
             may_preempt=may_preempt,

@@ -39,6 +39,7 @@ class V1ObjectMeta(Wire, frozen=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     owner_references: tuple[V1OwnerReference, ...] | None = None
     finalizers: tuple[str, ...] | None = None
@@ -257,6 +258,7 @@ class V1PodSchedulingGroup(Wire, frozen=True):
 
 class V1PodSpec(Wire, frozen=True):
     node_name: str | None = None
+    termination_grace_period_seconds: int | None = None
     scheduler_name: str | None = None
     scheduling_group: V1PodSchedulingGroup | None = None
     scheduling_gates: tuple[V1PodSchedulingGate, ...] | None = None

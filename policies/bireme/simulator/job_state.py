@@ -144,6 +144,7 @@ class SimulatedJob:
 
     def stop(self, now: float, ended_by: str, nodes: NodeTable, restart_seconds: float) -> None:
         """Lose its places and all work since its last checkpoint, and wait again."""
+        is_preempted, was_lent = ended_by == "preempted", self.running_now.is_opportunistic
         attained = self._end_segment(now, ended_by, nodes)
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
@@ -158,7 +159,8 @@ class SimulatedJob:
             arrived=self.gang.arrived + attained,
             interrupted=True,
             displaced=ended_by != "preempted",  # it was stopped for nobody else
-            evictions=self.gang.evictions + (ended_by == "preempted"),
+            evictions=self.gang.evictions + is_preempted,
+            yields=self.gang.yields + (is_preempted and was_lent),
             attained_seconds=self.gang.attained_seconds + attained,
             estimated_seconds=self.known_seconds,
         )

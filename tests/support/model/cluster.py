@@ -40,7 +40,9 @@ def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
     job = {"tasks": tasks, "queue": "open", "priority": 0, "elastic": False, "estimate": None}
     history = {"queued": now, "waited": 0.0, "ran": 0.0, "evictions": 0, "interrupted": False}
     state = {"phase": "waiting", "displaced": False, "deleted": False, "yields": False}
-    return {**job, **history, **state, "places": {}, **given}
+    # Gangs that cannot resume, and those that nobody may stop, are kinds of their own.
+    consent = {"resumable": True, "preemptible": True, "returned": 0}
+    return {**job, **history, **state, **consent, "places": {}, **given}
 
 
 @dataclass
@@ -117,8 +119,9 @@ class ModelCluster:
         """Stop a running job; it holds its places until it has left."""
         if not self.is_latest(name, version):
             return "conflict"
-        evictions = self.things["job"][name]["evictions"] + 1
-        self.change("job", name, phase="leaving", evictions=evictions)
+        job = self.things["job"][name]
+        counts = {"evictions": job["evictions"] + 1, "returned": job["returned"] + job["yields"]}
+        self.change("job", name, phase="leaving", **counts)
         return "ok"
 
     # --- what the cluster does --------------------------------------------------------------

@@ -119,6 +119,10 @@ class DecisionCase:
             level += 1
         return level
 
+    def user_priority(self, name: str) -> int:
+        """Return the user priority of the queue of a job."""
+        return int(self._queue_of(name)["priority"])
+
     def most_evictions(self, name: str) -> int:
         """Return how often the job may have been stopped by now."""
         return most_evictions(self.settings, self._run_seconds(name))
@@ -283,14 +287,19 @@ def preemptors(case: DecisionCase) -> list[Move]:
 def only_those_stop_that_may(case: DecisionCase) -> Iterator[str]:
     """A job is left alone at first, and after so many evictions until it has run longer.
 
-    One that started in reserved places is not left alone at first.
+    One that started in reserved places is not left alone at first. What a queue takes back by its
+    guarantee, it takes back however often the other has made room.
     """
     for move in case.of("stop"):
         job, rules = case.job(move["job"]), case.settings
         is_new = max(0.0, case.now - job["started"]) < rules.min_runtime_seconds
         if is_new and not job["yields"]:
             yield f"{move['job']} is stopped before its minimum run time"
-        if job["evictions"] >= case.most_evictions(move["job"]):
+        if not job["preemptible"]:
+            yield f"{move['job']} is stopped, and nobody may stop it"
+        is_worn = job["evictions"] - job["returned"] >= case.most_evictions(move["job"])
+        is_lent = _yields(case, move["job"], move["for"])
+        if is_worn and not is_lent and not _may_reclaim(case, move["for"], move["job"]):
             yield f"{move['job']} is stopped once more after {job['evictions']} evictions"
 
 
@@ -315,8 +324,13 @@ def only_the_lower_make_room(case: DecisionCase) -> Iterator[str]:
 
 def _ranks_above(case: DecisionCase, name: str, other: str) -> bool:
     late = case.late_in_line(other)
+    mine, theirs = case.job(name), case.job(other)
+    is_below = theirs["priority"] < mine["priority"] or (
+        case.user_priority(other) < case.user_priority(name)
+    )
     return (
         case.stop_claim(name) > case.claim(other)
+        and (theirs["resumable"] or is_below)
         and case.rank(name) < case.rank(other)
         and (case.job(name)["displaced"] or late <= case.late_in_line(name))
     )

@@ -243,7 +243,10 @@ class Machine(RuleBasedStateMachine):
             self.count += 1
             kind, queue, priority, estimate = submission
             given: Thing = {"queue": QUEUES[queue], "priority": priority, "estimate": estimate}
-            job = a_job(self.cluster.now, **copy.deepcopy(JOBS[kind]), **given)
+            shape = copy.deepcopy(JOBS[kind])
+            given["resumable"] = bool(shape.get("elastic")) or self.count % 3 != 1
+            given["preemptible"] = self.count % 5 != 2
+            job = a_job(self.cluster.now, **shape, **given)
             self.cluster.put("job", f"j{self.count:02}", job)
 
     def delete(self, at: int, _: int) -> None:

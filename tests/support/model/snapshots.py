@@ -89,6 +89,9 @@ def gang_of(name: str, job: Thing) -> Gang:
         attained_seconds=job["ran"],
         is_elastic=job["elastic"],
         evictions=job["evictions"],
+        yields=job["returned"],
+        is_resumable=job["resumable"],
+        is_preemptible=job["preemptible"],
     )
 
 

@@ -84,6 +84,13 @@ class EndedPods(ApiModel):
     """UIDs of the pods, whether they still exist or not."""
 
 
+class PodGroupStop(ApiModel):
+    """The reason for which all pods of a gang are being stopped."""
+
+    reason: Reason
+    message: Message
+
+
 class PodGroupStatus(ApiModel):
     """The state of the gang, written by the operator."""
 
@@ -99,6 +106,12 @@ class PodGroupStatus(ApiModel):
     """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
+    preemptions: Count | None = None
+    """Number of times the gang was stopped to make room for another one."""
+    yields: Count | None = None
+    """Those of them by which it gave back places that are reserved for another gang."""
+    stop: PodGroupStop | None = None
+    """The stop that is under way, until all its pods have gone."""
     resumable: bool | None = None
     """True where it may be stopped for its equals, because annotation bireme.dev/resumable says
     that it can resume."""

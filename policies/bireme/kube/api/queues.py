@@ -118,6 +118,9 @@ class QueueSpec(ApiModel):
     max_min_runtime_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     """The most that counts of runPolicy.minRuntimeSeconds of its jobs, and those of queues below
     it. The least of what it, the queues above it and the operator's setting say holds."""
+    preempt_pod_groups: bool = True
+    """False: PodGroups in it, and in queues below it, are stopped for nobody, not even for a higher
+    priority or for a queue that takes back its guarantee."""
     assume_resumable: bool | None = None
     """Whether its jobs, and those of queues below it, count as able to resume after a stop where
     neither they nor a job like them have said so (runPolicy.resumable). Without it, as the queue

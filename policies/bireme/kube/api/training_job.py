@@ -201,6 +201,8 @@ class TrainingJobStatus(ApiModel):
     """Restarts for reasons outside the job, such as a lost node."""
     preemptions: Count | None = None
     """Number of times the gang was stopped to make room for another one."""
+    yields: Count | None = None
+    """Those of them by which it gave back places that are reserved for another gang."""
     start_failures: Count | None = None
     """Starts in a row of which kube-scheduler said no, or that were not over in time; absent once
     it runs or its spec is changed."""
@@ -314,8 +316,8 @@ class RunPolicy(ApiModel):
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """The finished job is deleted after this time; without it, never."""
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
-    """The pods that are deleted when the job finishes. What runs on holds its places, and
-    counts in the queue, until it ends."""
+    """The pods that are deleted when the job finishes. With None what still runs goes on for ten
+    minutes; until then it holds its places, and counts in the queue."""
     success_policy: Literal["Leader", "AllReplicas"] | None = None
     """The replicas that decide that the job has succeeded, by ending well. Leader: the replica of
     role master or chief; without one, the first worker. AllReplicas: all but those of role ps.
