@@ -21,6 +21,7 @@ from benchmarks.simulations import (
     node_pools,
     placers,
     pollux,
+    sustained,
     windows,
 )
 from benchmarks.simulations.store import Store
@@ -35,6 +36,7 @@ BUILDERS: Final[Mapping[str, Callable[[Path, Store], report.Page]]] = {
     "openb": partial(contests.build, "openb", "Orderers on openb's pods", windows.openb),
     "placers": placers.build,
     "guardrails": guardrails.build,
+    "sustained": sustained.build,
     "misreporting": misreporting.build,
     "estimates": estimates.build,
     "node-pools": node_pools.build,
