@@ -10,7 +10,6 @@ from typing import Final
 
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.simulator.events import Event, EventKind
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import Simulation
@@ -64,9 +63,8 @@ def play(tenants: Tenants, settings: SchedulingSettings) -> Split:
     simulation = Simulation(state, make_policy(settings))
     while _LONG not in state.records and simulation.advance():
         while len(state.jobs) - len(state.records) < tenants.alive + 1:
-            following = replace(short, name=f"short-{len(state.jobs)}", submitted=state.now)
-            state.jobs[following.name] = following
-            state.events.push(Event(state.now, EventKind.ARRIVAL, following.name))
+            name = f"short-{len(state.jobs)}"
+            state.submit(replace(short, name=name, submitted=state.now))
         simulation.decide()
         simulation.finish_step()
     ended = state.records[_LONG].finished or 0.0

@@ -14,6 +14,7 @@ A gang that runs passed its bound before it started, or is not overdue. It is kn
 and by its start, so a new leader finds the same line.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,8 +93,8 @@ class OverdueLine:
             (due, gang.uid, gang, None) for due, gang in self._waiting_overdue
         ]
         for at in np.flatnonzero(late > 0).tolist():
-            held = table.gangs[at]
-            asks.append((held.started - float(late[at]), held.gang.uid, held.gang, held))
+            runs = table.gangs[at]
+            asks.append((runs.started - float(late[at]), runs.gang.uid, runs.gang, runs))
         shares = _Shares(self._snapshot, self._queues, [gang for _, _, gang, _ in asks])
         waiting, running = set[str](), set[str]()
         for _, uid, gang, held in sorted(asks, key=lambda ask: ask[:2]):
@@ -131,7 +132,9 @@ class _Shares:
 
     def __init__(self, snapshot: ClusterSnapshot, queues: QueueTree, gangs: list[Gang]) -> None:
         self._snapshot, self._queues = snapshot, queues
-        self._share = snapshot.settings.overdue_share
+        share = snapshot.settings.overdue_share
+        # All of them, not as many as ask for all there is: more may wait than there is room for.
+        self._share = share if share < 1 else math.inf
         self._queue_scopes: dict[str, _QueueScope] = {}
         self._node_scopes: dict[bytes, _NodeScope] = {}
         self._scope_of_shape: dict[object, _NodeScope] = {}
@@ -158,8 +161,8 @@ class _Shares:
         if held is None:
             for each, is_full in zip(limits, is_over, strict=True):
                 each.is_closed |= is_full
-            for each in self._overlapping(scope.nodes) if is_over_nodes else ():
-                each.is_closed = True
+            for other in self._overlapping(scope.nodes) if is_over_nodes else ():
+                other.is_closed = True
         return False
 
     def _never_fits(self, gang: Gang, usage: IntArray, scope: _NodeScope) -> bool:
@@ -173,7 +176,8 @@ class _Shares:
         return scope.is_closed or bool(
             scope.gangs
             and any(
-                demand.get(name, 0) and scope.asked.get(name, 0) + demand[name] > self._share * most
+                demand.get(name, 0)
+                and scope.asked.get(name, 0) + demand[name] > max(most, 1) * self._share
                 for name, most in scope.limit.items()
             )
         )
@@ -222,6 +226,7 @@ class _Shares:
             if key not in self._node_scopes:
                 most = nodes.allocatable[usable].sum(axis=0)
                 asked = np.zeros(len(nodes.axis), dtype=np.int64)
-                self._node_scopes[key] = _NodeScope(usable, most, most * self._share, asked)
+                allowed = np.maximum(most, 1) * self._share
+                self._node_scopes[key] = _NodeScope(usable, most, allowed, asked)
             found = self._scope_of_shape[gang.shape] = self._node_scopes[key]
         return found

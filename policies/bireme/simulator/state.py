@@ -58,7 +58,7 @@ class SimulationState:
         pools: Sequence[NodePool] = (),
     ) -> None:
         self.now = 0.0
-        self.jobs = workload.jobs_by_name(trace)
+        self.jobs = dict(workload.jobs_by_name(trace))
         queues = {queue.name: queue for queue in trace.queues}
         self.cluster = SimulatedCluster(nodes, queues, settings)
         self.active: dict[str, SimulatedJob] = {}
@@ -154,6 +154,11 @@ class SimulationState:
                 return self.pools.handle(event, self.now)
             case EventKind.MAINTENANCE:
                 return True
+
+    def submit(self, job: workload.TraceJob) -> None:
+        """Let one more job arrive when it is submitted, now or later; its name must be new."""
+        self.jobs[job.name] = job
+        self.events.push(Event(job.submitted, EventKind.ARRIVAL, job.name))
 
     def _add(self, trace_job: workload.TraceJob) -> SimulatedJob:
         """Register a job that arrives."""

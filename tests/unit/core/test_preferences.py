@@ -367,6 +367,7 @@ def test_a_gang_stays_possible_where_pods_are_to_come_that_must_be_apart_from_it
     overdue = a_gang("overdue", a_task(1, 8, pod=away), arrived=-1e5)
     nodes = [a_node("a", 8), fast("b", 1)]
     world = a_world(first, overdue, nodes=nodes)
+    world = replace(world, settings=replace(world.settings, overdue_share=1.0))
     found = decide(world)
     assert hold_of(found, "overdue").reservation is not None
     (start,) = found.admitted

@@ -132,12 +132,10 @@ def test_overdue_gangs_go_first_only_as_far_as_their_share_of_the_capacity_goes(
     gangs = [a_gang(f"g{at}", a_task(1, 2), arrived=float(at)) for at in range(4)]
     snapshot = a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND)
     assert line(snapshot) == {"g0", "g1"}
-    assert line(replace(snapshot, settings=replace(BOUND, overdue_share=1.0))) == {
-        "g0",
-        "g1",
-        "g2",
-        "g3",
-    }
+    wide = a_gang("wide", a_task(2, 8), arrived=3.0)
+    more = replace(snapshot, waiting=(*snapshot.waiting, wide))
+    everybody = {gang.uid for gang in more.waiting}
+    assert line(replace(more, settings=replace(BOUND, overdue_share=1.0))) == everybody
     assert line(replace(snapshot, settings=replace(BOUND, overdue_share=0.0))) == {"g0"}
 
 

@@ -112,6 +112,14 @@ def test_philly_jobs_come_in_order_of_submission_counted_from_the_first(tmp_path
     assert trace.treatments == {"submitted before the row above, sorted in": 1}
 
 
+def test_a_philly_virtual_cluster_is_a_user_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = table(tmp_path, PHILLY, "2017-10-03 10:00:00,60,1,60,a", "2017-10-03 10:00:01,60,1,60,b")
+    for users, found in (("", ["", ""]), ("vc", ["a", "b"])):
+        assert [job.user for job in read_philly(path, users=users).jobs] == found
+    with pytest.raises(TraceError, match="users is 'people'; vc makes users of virtual clusters"):
+        read_philly(path, users="people")
+
+
 def test_a_philly_virtual_cluster_is_a_queue(tmp_path: Path) -> None:
     trace = philly(tmp_path, "2017-10-09 07:01:55,6,1,6,b", "2017-10-09 07:01:56,6,1,6,a")
     assert [job.queue for job in trace.jobs] == ["b", "a"]

@@ -124,13 +124,14 @@ def _tiresias_columns(
 _PHILLY = ("timestamp", "duration", "num_gpus", "cluster")
 
 
-def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trace:
+def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "", users: str = "") -> Trace:
     """Jobs of Microsoft's Philly cluster, as the artifacts of Pollux and ElasticFlow carry them.
 
     The header decides: the whole cluster with a queue for each virtual cluster
     (petuum/adaptdl, branch osdi21-artifact, ``simulator/traces/philly.csv``), or one virtual
-    cluster with models that ElasticFlow assigned. ``speeds`` is a folder of pkusys/ElasticFlow's
-    measurements, with which the jobs of the latter are elastic.
+    cluster with models that ElasticFlow assigned. With ``users`` "vc" the virtual cluster of a job
+    is its user as well, to whom its service is charged; the log names no others. ``speeds`` is a
+    folder of pkusys/ElasticFlow's measurements, with which the jobs of the latter are elastic.
     """
     if "job_id" in tables.read_header(path):
         return _read_elasticflow(path, gpus_per_node, speeds)
@@ -138,6 +139,10 @@ def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trac
         raise TraceError(
             f"speeds is {speeds!r}, and {path} names no models; leave speeds out, or give the "
             "file of one virtual cluster that ElasticFlow published"
+        )
+    if users not in ("", "vc"):
+        raise TraceError(
+            f"users is {users!r}; vc makes users of virtual clusters, and without it there are none"
         )
     table = tables.read_table(path, _PHILLY)
     gpus = table.counts("num_gpus")
@@ -148,6 +153,7 @@ def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trac
         tasks=[tables.tasks_of_gpus(count, gpus_per_node) for count in gpus],
         gpus=gpus,
         queues=table.texts("cluster"),
+        users=table.texts("cluster") if users else None,
     )
     return tables.trace_of(path.name, table, columns)
 
