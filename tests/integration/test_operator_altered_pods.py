@@ -20,7 +20,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import priority_class, task, training_job
+from tests.support.scenario.manifests import pod_spec, priority_class, task, training_job
 
 Change_ = Callable[[Object], object]
 NO_DRY_RUN = 'admission webhook "pods.example.com" does not support dry run'
@@ -149,3 +149,14 @@ async def test_a_pod_that_came_back_without_its_pin_or_kept_from_its_node_is_ref
         await until(lambda: status(api).get("reason") == "PodsRefused")
         assert field in status(api)["message"]
         await until(lambda: "plan" not in status(api) and not pods(api))
+
+
+async def test_a_scheduling_group_that_an_older_api_server_drops_is_no_difference(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    api.store.admission["Pod"] = [lambda pod, _: pod["spec"].pop("schedulingGroup")]
+    furnish(api)
+    spec = pod_spec(2, schedulingGroup={"podGroupName": "ring"})
+    submit(api, training_job("job", task(replicas=2, spec=spec)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: status(api).get("phase") == "Running")

@@ -18,7 +18,7 @@ from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
 
 FRESH_SECONDS = 600.0
 """What was learned is learned anew after so long, before the next gang of the shape starts."""
-_REFUSED_SECONDS = 60.0
+_REFUSED_SECONDS = 45.0
 """The same where it keeps the gang from starting: admission may have been corrected."""
 _MOST_SHAPES = 50_000
 _MOST_BYTES = 64 * 1024 * 1024

@@ -27,6 +27,7 @@ from tests.support.simcluster.processes import (
     OperatorProcess,
     Process,
 )
+from tests.support.simcluster.refusals import AdmissionFaults, Silences
 from tests.support.simcluster.rivals import Rivals
 from tests.support.simcluster.scheduler import Scheduler
 from tests.support.simcluster.standstill import Standstills
@@ -98,6 +99,10 @@ class SimulatedCluster:
         self.controllers = Controllers(self.server, drawn, self.tell, self.kubelets, self.disturb)
         drawn = self.chance("scheduler")
         self.scheduler = Scheduler(self.server, drawn, self.tell, self.extender)
+        parts = self.server, self.chance("admission-faults"), self.tell, self.world
+        self.admission_faults = AdmissionFaults(*parts, SPACE)
+        parts = self.server, self.chance("silences"), self.tell, self.world
+        self.silences = Silences(*parts, self.scheduler)
         drawn = self.chance("autoscaler")
         has_pool = drawn.random() < _POOL_CHANCE
         self.autoscaler = Autoscaler(self.server, drawn, self.tell) if has_pool else None
@@ -151,9 +156,12 @@ class SimulatedCluster:
         return (*self.operators, self.extender)
 
     @property
-    def unkind(self) -> tuple[NodeFaults | Rivals | Taints | Gates, ...]:
+    def unkind(
+        self,
+    ) -> tuple[NodeFaults | Rivals | Taints | Gates | AdmissionFaults | Silences, ...]:
         """What the world draws beside faults: each runs until the calm, and is then cleared."""
-        return (self.node_faults, self.rivals, self.taints, self.gates)
+        drawn = (self.node_faults, self.rivals, self.taints, self.gates)
+        return (*drawn, self.admission_faults, self.silences)
 
     def start(self) -> None:
         self.standstills.start()

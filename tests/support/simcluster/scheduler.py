@@ -25,6 +25,7 @@ _PATIENCE_SECONDS = 2.0
 """Timeout of the extender in the scheduler's configuration."""
 _FLUSH_SECONDS = 300.0
 _HARD = ("NoSchedule", "NoExecute")
+_NO_POD: Object = {"metadata": {}}
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class Scheduler(Part):
     _queue: dict[Key, _Waiting] = field(default_factory=dict)
     _on_the_way: deque[tuple[str, Change]] = field(default_factory=deque)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _passed_over: Key | None = None
     _latest = 0.0
     _life = 0
     _task: asyncio.Task[None] | None = None
@@ -70,6 +72,22 @@ class Scheduler(Part):
         self._life += 1
         if self._task is not None:
             self._task.cancel()
+
+    def passes_over(self, gang: Key | None) -> None:
+        """Say nothing of the pods of ``gang`` from now on; None for serving all."""
+        self._passed_over = gang
+        self._woken.set()
+
+    def _served(self) -> dict[Key, _Waiting]:
+        """Return what waits and is not passed over."""
+        gang = self._passed_over
+        if gang is None:
+            return self._queue
+        return {
+            key: waiting
+            for key, waiting in self._queue.items()
+            if (key[0], objects.label(self._pods.get(key, _NO_POD), "pod-group")) != gang
+        }
 
     # --- caches ----------------------------------------------------------------------------
 
@@ -115,9 +133,10 @@ class Scheduler(Part):
         while True:
             self._woken.clear()
             now = self.loop.time()
-            due = [key for key, waiting in self._queue.items() if waiting.not_before <= now]
+            served = self._served()
+            due = [key for key, waiting in served.items() if waiting.not_before <= now]
             if not due:
-                wait = min((w.not_before for w in self._queue.values()), default=now + 60) - now
+                wait = min((w.not_before for w in served.values()), default=now + 60) - now
                 try:
                     async with asyncio.timeout(max(wait, 0.001)):
                         await self._woken.wait()

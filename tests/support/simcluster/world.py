@@ -38,6 +38,11 @@ class World:
     some_are_alike: bool = False
     """Jobs that are alike in everything come one after another and wait for the same room."""
 
+    admission_goes_wrong: bool = False
+    """Webhooks are down, policies deny, and pods are altered so that nobody would bind them."""
+    scheduler_is_silent: bool = False
+    """kube-scheduler says nothing of one gang after another, and serves all others."""
+
     @classmethod
     def drawn(cls, chance: Random) -> Self:
         return cls(**{each.name: chance.random() < _SHARE for each in fields(cls)})
