@@ -29,6 +29,7 @@ from bireme_operator.events import Events
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import PendingAction, Transition
 from bireme_operator.pod_groups import PodGroups
+from bireme_operator.start_failures import StartFailures
 from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import BackOffs
@@ -67,6 +68,10 @@ class Bug:
 
 def _always(_: Any) -> Any:
     return lambda *_: True
+
+
+def _denying(_: Any) -> Any:
+    return lambda *_: False
 
 
 def _creating_again(original: Any) -> Any:
@@ -403,6 +408,9 @@ BUGS: dict[str, Bug] = {
     ),
     "a lost answer is taken for a failure": Bug(
         Writes, "create_pod", _creating_again, ("replica-twice",)
+    ),
+    "silence about one gang is taken for a dead scheduler": Bug(
+        StartFailures, "serves_others", _denying, ("held-in-vain",), World(scheduler_is_silent=True)
     ),
     "victims are not evicted": Bug(Actuator, "delete_pods", _sparing_victims, ("job-stuck",)),
     "gates are lifted before the plan is written": Bug(

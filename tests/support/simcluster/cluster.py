@@ -27,7 +27,11 @@ from tests.support.simcluster.processes import (
     OperatorProcess,
     Process,
 )
-from tests.support.simcluster.refusals import AdmissionFaults, Silences
+from tests.support.simcluster.refusals import (
+    BIND_TIMEOUT_SECONDS,
+    AdmissionFaults,
+    Silences,
+)
 from tests.support.simcluster.rivals import Rivals
 from tests.support.simcluster.scheduler import Scheduler
 from tests.support.simcluster.standstill import Standstills
@@ -90,6 +94,10 @@ class SimulatedCluster:
             # The usual limit is longer than most runs.
             for operator in self.operators:
                 operator.settings = replace(operator.settings, start_timeout_seconds=90)
+        if self.world.scheduler_is_silent:
+            for operator in self.operators:
+                seconds = BIND_TIMEOUT_SECONDS
+                operator.settings = replace(operator.settings, bind_timeout_seconds=seconds)
         self.standstills = Standstills(self.server, self.operators)
         self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", SCHEDULING)
         drawn = self.chance("kubelets")

@@ -17,6 +17,7 @@ from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, SCALERS
+from tests.support.simcluster.refusals import held_in_vain
 from tests.support.simcluster.tenants import HOPELESS, UNPULLABLE
 from tests.support.simcluster.world import World
 
@@ -42,6 +43,7 @@ PROMISES: Final = {
     "hopeless-silent": "a job that never fits is told why",
     "places-kept": "a job that cannot start gives its places back",
     "plan-left-over": "in the end nothing has a plan",
+    "held-in-vain": "a gang that the scheduler passes over alone pauses before it takes places",
     "policy-silent": "in the end every policy and scaler is told about its spec",
     "pod-left-over": "in the end no pod of a gang runs or waits",
     "leak": "an idle leader holds nothing",
@@ -114,6 +116,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         *(str(one) for one in found if not _is_excused(cluster, one)),
         *_over_budget(cluster),
         *_failed_unjustly(cluster),
+        *held_in_vain(cluster.records, cluster.silences.past),
         *_claimed_twice(cluster),
         *_pool(cluster),
         *_late_to_rest(cluster),
