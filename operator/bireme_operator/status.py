@@ -98,6 +98,7 @@ def waiting(
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
     _set_phase(status, phase, hold.reason, hold.message)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
+    status.pop("estimatedSeconds", None)
     if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
         status["queuedTime"] = quantities.format_timestamp(now)
     _record_wait(status, job, now, is_parked=hold.is_parked, is_counted=hold.counts_as_wait)
@@ -190,6 +191,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     status["gpus"] = snapshot.nodes.accelerators.units(plan.demand)
     status |= resuming.status_fields(admit.gang)
     status["admittedTime"] = quantities.format_timestamp(since)
+    status["estimatedSeconds"] = job.stated_seconds or 0.0
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     _record_wait(status, job, since, is_parked=False)
     status["waitSeconds"] = int(job.wait.seconds(since))
@@ -286,7 +288,13 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         began = quantities.parse_timestamp(status.get("admittedTime"))
         if began is not None:
             status["runSeconds"] = int(job.attained + max(0.0, now - began))
-        for stale in ("placement", "admittedTime", "queuePosition", "estimatedStart"):
+        for stale in (
+            "placement",
+            "admittedTime",
+            "estimatedSeconds",
+            "queuePosition",
+            "estimatedStart",
+        ):
             status.pop(stale, None)
         # It is being stopped, and what still runs of it is no gang.
         status["tasks"] = _task_counts(job, None)

@@ -95,3 +95,21 @@ async def test_equals_that_came_first_run_on_unless_they_can_resume(
             "may be stopped for an equal, since it can resume: " if source.endswith("true") else ""
         )
         assert f"resumes   {may or 'is not stopped for an equal: '}{source}" in words
+
+
+async def test_an_edited_estimate_keeps_no_running_job_from_being_stopped(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """It would always be about to end; the estimate of its admission is what counts."""
+    furnish(api, 1)
+    ahead = 0.0
+    async with FakeKubelets(api, runs), leading(api, tmp_path, now=lambda: CREATED + ahead):
+        submit(api, job("long", resumable=True))
+        await until(lambda: is_running(api, "long"))
+        ahead = HOUR
+        long = api.store.get(JOBS, ("default", "long"))
+        edited = {**long["spec"], "estimatedDuration": "3900s"}  # five minutes from now
+        api.store.update(JOBS, ("default", "long"), {**long, "spec": edited})
+        submit(api, job("new"))
+        await until(lambda: is_running(api, "new"))
+        assert len(stopped(api)) == 1

@@ -359,7 +359,7 @@ class RunTimes:
 
         Also None if the owner gave ``estimatedDuration``, which takes precedence.
         """
-        if job.spec is None or job.spec.estimated_duration is not None or not job.tasks:
+        if job.spec is None or job.stated_seconds is not None or not job.tasks:
             return None
         return self._history.estimate(job.key[0], job.template)
 

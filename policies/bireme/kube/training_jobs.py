@@ -557,6 +557,17 @@ class JobFacts:
         return None
 
     @property
+    def stated_seconds(self) -> float | None:
+        """The run time that its owner has stated; once it is admitted, that had stated by then.
+
+        An edit that always puts the end of a running job near would keep it from being stopped.
+        """
+        if "admittedTime" in self.status and "estimatedSeconds" in self.status:
+            return float(self.status["estimatedSeconds"]) or None
+        duration = self.spec.estimated_duration if self.spec is not None else None
+        return None if duration is None else quantities.parse_duration(duration)
+
+    @property
     def has_checkpoint(self) -> bool:
         """True if it has reported a checkpoint, in this start or an earlier one."""
         return self.reported is not None and self.reported.status.checkpoint_step is not None
@@ -603,22 +614,22 @@ class JobFacts:
             may_preempt=may_preempt,
             left_to_scheduler="; ".join(self.rules),
         )
-        gang = gang if self.spec is None else _as_asked(gang, self.spec)
+        gang = gang if self.spec is None else _as_asked(gang, self.spec, self.stated_seconds)
         if (reported := self.reported) is None:
             return gang
         return replace(gang, progress=reported.progress, speed=reported.speed, loss=reported.loss)
 
 
-def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
+def _as_asked(gang: Gang, spec: TrainingJobSpec, stated_seconds: float | None) -> Gang:
     """Return ``gang`` with the fields of the spec beside the tasks."""
-    wish, duration = spec.role_affinity, spec.estimated_duration
+    wish = spec.role_affinity
     learned = gang.estimated_seconds
     return replace(
         gang,
         min_available=spec.min_available or 0,
         role_affinity=RoleAffinity(AffinityMode(wish.mode), wish.topology_key),
-        estimated_seconds=learned if duration is None else quantities.parse_duration(duration),
-        is_learned_estimate=duration is None and learned is not None,
+        estimated_seconds=learned if stated_seconds is None else stated_seconds,
+        is_learned_estimate=stated_seconds is None and learned is not None,
         min_runtime_seconds=spec.run_policy.min_runtime_seconds,
         is_elastic=spec.is_elastic,
     )

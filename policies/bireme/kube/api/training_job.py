@@ -231,6 +231,9 @@ class TrainingJobStatus(ApiModel):
     request: RecordedRequest | None = None
     """The total request that its wait counts for; an edit that asks for more begins it anew."""
     admitted_time: Timestamp | None = None
+    estimated_seconds: NotNegative | None = None
+    """The run time that estimatedDuration stated at the last admission, 0 for none. Decisions about
+    the running job go by it: an edit of estimatedDuration counts from the next start on."""
     start_time: Timestamp | None = None
     """The time at which the whole gang was first running."""
     completion_time: Timestamp | None = None
