@@ -34,6 +34,7 @@ from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import PrioritySemaphore, Writes
+from tests.support.history import observer
 from tests.support.history.observer import INVARIANTS
 from tests.support.simcluster.judge import PROMISES
 from tests.support.simcluster.scheduler import Scheduler
@@ -64,6 +65,19 @@ class Bug:
                 made = bug.make(getattr(bug.where, bug.name))
                 stack.enter_context(patch.object(bug.where, bug.name, made))
             yield
+
+
+def _keeping_the_first(original: Any) -> Any:
+    async def evict(self: Writes, key: Key, uid: str, grace_seconds: int | None = None) -> None:
+        if key[1].endswith("-0"):
+            raise ApiError(429, "TooManyRequests", "it would violate the pod's disruption budget")
+        await original(self, key, uid, grace_seconds)
+
+    return evict
+
+
+def _no_patience(_: float) -> float:
+    return 0.0
 
 
 def _always(_: Any) -> Any:
@@ -316,6 +330,18 @@ def _counting_the_gone(original: Any) -> Any:
 BUGS: dict[str, Bug] = {
     "a gang goes on without those it lost": Bug(
         lifecycle, "_interrupted", _never, ("gang-partial",), world=World(has_long_jobs=True)
+    ),
+    "a stop that a budget interrupts is waited for without an end": Bug(
+        lifecycle,
+        "_overridden",
+        _never,
+        ("half-stopped",),
+        world=World(some_are_urgent=True),
+        also=(
+            Bug(Writes, "evict_pod", _keeping_the_first, ()),
+            # These histories are shorter than a budget may keep a pod.
+            Bug(observer, "BUDGET_PATIENCE_SECONDS", _no_patience, ()),
+        ),
     ),
     "a gang starts beside pods of its last start": Bug(
         lifecycle,

@@ -161,6 +161,30 @@ def partial(world: ObservedCluster, gang: Key) -> str:
     return f"only {placed} of {needed} members on nodes"
 
 
+BUDGET_PATIENCE_SECONDS: Final = 300.0
+"""Longest time for which budgets may keep pods of a gang that is being stopped."""
+
+
+def half_stopped(world: ObservedCluster, gang: Key) -> str:
+    """Describe a job that is being stopped, of which a part is gone and a part runs on.
+
+    It counts from the moment its first pod is gone, whatever the stop is for. Pods that are being
+    deleted do not run on: they have their own grace.
+    """
+    job, plan = world.job(gang), world.plan(gang)
+    if job is None or plan is None:
+        return ""
+    if _attempt(job) <= int(plan["attempt"]) and phase_of(job) != "Suspended":
+        return ""
+    number = f"{plan['epoch']}.{plan['attempt']}"
+    members = [pod for pod in world.members(gang) if pod.plan == number]
+    stay = sum(pod.is_active and not pod.is_leaving for pod in members)
+    planned = len(planned_nodes(plan))
+    if not 0 < stay < planned:
+        return ""
+    return f"{stay} of {planned} members run on in a gang that was stopped"
+
+
 def leftover(world: ObservedCluster, gang: Key) -> str:
     """Name replicas of a finished job that hold nodes and are not being deleted."""
     job = world.job(gang)
@@ -699,6 +723,7 @@ INVARIANTS: Final = {
     "node-overcommitted": "no node is asked for more than it has, of any resource",
     "queue-limit-exceeded": "no queue holds more than its limit",
     "gang-partial": "no gang stays on nodes with only a part of it",
+    "half-stopped": "no gang that is being stopped stays halfway, whatever the stop is for",
     "replica-twice": "no replica exists twice",
     "plans-mixed": "no gang runs replicas of two plans",
     "off-plan": "every replica is bound where its plan says",
@@ -738,6 +763,9 @@ def check(
         node_overcommitted,
         queue_limit_exceeded,
         Lasting("gang-partial", grace_seconds, not_counted, partial).see,
+        Lasting(
+            "half-stopped", BUDGET_PATIENCE_SECONDS + grace_seconds, not_counted, half_stopped
+        ).see,
         Lasting("replica-left-over", grace_seconds, not_counted, leftover).see,
         Lasting(LOST, grace_seconds, not_counted, deserted).see,
         Lasting("gate-left-over", grace_seconds, not_counted, gate_kept).see,

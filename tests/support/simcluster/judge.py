@@ -53,6 +53,8 @@ PROMISES: Final = {
 }
 """What is judged here, beside the invariants of the history."""
 
+_BY_EVICTION: Final = ("Preempted", "NodeMaintenance", "FasterGpus")
+"""Reasons of stops that ask budgets."""
 _ROUNDED_SECONDS = 0.01
 """Records are of a moment that is rounded."""
 CACHE_SECONDS = 20.0
@@ -164,8 +166,9 @@ def _is_kept_by_budget(cluster: SimulatedCluster, gang: Key, seconds: float) -> 
     own = [record for record in cluster.records if record.key == gang]
     jobs = [record for record in own if record.kind == "TrainingJob"]
     at_that_time = [record for record in jobs if record.seconds <= seconds]
+    # However long that lasts is the matter of half-stopped, which excuses nothing.
     was_stopped = (
-        bool(at_that_time) and at_that_time[-1].manifest["status"]["reason"] == "Preempted"
+        bool(at_that_time) and at_that_time[-1].manifest["status"]["reason"] in _BY_EVICTION
     )
     # The pods ended before their last seconds on the nodes.
     end = seconds + EVICTING_SECONDS + GRACE_SECONDS

@@ -8,13 +8,14 @@ from bireme.core.decision import Admit, Hold
 from bireme.core.placement import Placement
 from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
 from bireme.kube.api.training_job import TrainingJobStatus
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
 from tests.support.objects.facts import CREATED, a_job, a_plan
-from tests.support.scenario.manifests import Manifest, task
+from tests.support.scenario.manifests import Manifest, pod_spec, task
 
 HOUR = 3600.0
 FITS, TOO_LARGE = Reason.WAITING_FOR_CAPACITY, Reason.NEVER_FITS
@@ -40,7 +41,7 @@ class Story:
     def held(self, after: float, reason: Reason) -> float:
         """Its age after the operator has held it, and said so."""
         job, now = self.job, CREATED + after
-        position = 1 if reason is FITS else None
+        position = None if reason is TOO_LARGE else 1
         hold = Hold(job.gang(0).in_line(now), reason, "words", position)
         self.status = status.waiting(job, hold, now)
         TrainingJobStatus.model_validate(self.status)
@@ -161,3 +162,77 @@ def test_a_status_that_the_operator_did_not_write_does_no_harm() -> None:
     forged = {"request": {"cpu": "many"}, "parkedTime": "yesterday", "waitSeconds": 5}
     job = a_job(task("worker", 4), status=forged)
     assert job.gang(0).wait_seconds(CREATED + 60) == 65
+
+
+def stopped(reason: Reason) -> Story:
+    """A job that ran, and that was stopped for ``reason``."""
+    story = Story()
+    story.held(HOUR, FITS)
+    story.admitted(2 * HOUR)
+    story.moved(3 * HOUR, Transition("Running", Reason.GANG_RUNNING, "words"))
+    story.moved(4 * HOUR, Transition("Restarting", reason, "words", interruptions=1))
+    return story
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_displaced"),
+    [
+        (Reason.NODE_LOST, True),
+        (Reason.NODE_MAINTENANCE, True),
+        (Reason.FASTER_GPUS, True),
+        (Reason.PREEMPTED, False),
+        (Reason.POD_FAILED, False),
+    ],
+)
+def test_a_job_that_is_stopped_for_nobody_else_owns_where_it_goes(
+    reason: Reason, is_displaced: bool
+) -> None:
+    story = stopped(reason)
+    assert story.job.gang(0).displaced is is_displaced
+    story.held(5 * HOUR, FITS)
+    assert story.job.gang(0).displaced is is_displaced, "until it starts"
+    story.admitted(6 * HOUR)
+    story.moved(7 * HOUR, Transition("Running", Reason.GANG_RUNNING, "words"))
+    assert not story.job.gang(0).displaced
+
+
+def test_it_still_does_where_budgets_had_to_be_overridden() -> None:
+    story = stopped(Reason.NODE_MAINTENANCE)
+    story.moved(4.1 * HOUR, Transition("Restarting", Reason.BUDGET_OVERRIDDEN, "words"))
+    assert story.job.gang(0).displaced
+    assert story.job.status["reason"] == "BudgetOverridden"
+
+
+@pytest.mark.parametrize(
+    ("edited", "is_displaced"),
+    [
+        pytest.param(task("worker", 3), True, id="fewer"),
+        pytest.param(task("worker", 8), False, id="more"),
+        pytest.param(
+            task("worker", 4, spec=pod_spec(1, nodeSelector={"a": "b"})), False, id="other-nodes"
+        ),
+    ],
+)
+def test_an_edit_to_other_pods_gives_that_up(edited: Manifest, is_displaced: bool) -> None:
+    story = stopped(Reason.FASTER_GPUS)
+    story.edit(edited)
+    assert story.job.gang(0).displaced is is_displaced
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.OVER_QUOTA, Reason.CLAIM_NOT_READY, Reason.OVER_NAMESPACE_LIMIT]
+)
+def test_the_bound_counts_no_time_in_which_its_namespace_keeps_a_job(reason: Reason) -> None:
+    story = Story()
+    bound = SchedulingSettings().wait_bound_seconds
+    story.held(HOUR, FITS)
+    story.held(2 * HOUR, reason)
+    story.held(40 * HOUR, FITS)
+
+    def overdue(after: float) -> float:
+        gang = story.job.gang(0)
+        return a_snapshot(racks(1, 1), gang, now=CREATED + after).overdue_seconds(gang)
+
+    assert story.age(41 * HOUR) == 41 * HOUR, "among its equals it is as old as it is"
+    assert overdue(bound + 38 * HOUR) == 0
+    assert overdue(bound + 38 * HOUR + 60) == 60

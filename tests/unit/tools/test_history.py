@@ -8,7 +8,13 @@ import pytest
 
 from tests.support.history.amounts import amount, request_of, shown
 from tests.support.history.observed import ObservedCluster
-from tests.support.history.observer import INVARIANTS, check, miscounted, restless
+from tests.support.history.observer import (
+    BUDGET_PATIENCE_SECONDS,
+    INVARIANTS,
+    check,
+    miscounted,
+    restless,
+)
 from tests.support.history.records import Key, Manifest, in_order, read, to_line
 from tests.unit.tools.history_builder import HistoryBuilder, meta, plan, pod
 
@@ -70,6 +76,19 @@ def partial_gang_after_a_loss(history: HistoryBuilder) -> None:
     history.gang("n0", "n1")
     history.pod("1", "n1", "Failed")
     history.wait(11)
+
+
+def half_stopped(history: HistoryBuilder, kept_seconds: float) -> None:
+    """One of two replicas of a stopped gang is kept for so long, and then goes."""
+    history.gang("n0", "n1")
+    history.job("Restarting", attempt=1)
+    history.pod("1", "n1", "Running", change="DELETED")
+    history.wait(kept_seconds)
+    history.pod("0", "n0", "Running", leaving=True)
+
+
+def half_stopped_for_ever(history: HistoryBuilder) -> None:
+    half_stopped(history, BUDGET_PATIENCE_SECONDS + 11)
 
 
 def twin(history: HistoryBuilder) -> None:
@@ -239,6 +258,7 @@ SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (queue_limit, "queue-limit-exceeded"),
     (partial_gang, "gang-partial"),
     (partial_gang_after_a_loss, "gang-partial"),
+    (half_stopped_for_ever, "half-stopped"),
     (twin, "replica-twice"),
     (replica_made_again, "replica-twice"),
     (two_plans, "plans-mixed"),
