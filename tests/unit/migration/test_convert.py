@@ -172,7 +172,7 @@ def test_a_job_that_stops_at_the_first_failure_is_not_tried_again() -> None:
 
 def test_a_leader_decides_in_the_converted_job_where_it_did_before() -> None:
     ends = [{"event": "TaskCompleted", "action": "CompleteJob"}]
-    plugin = {"tensorflow": []}
+    plugin: dict[str, list[str]] = {"tensorflow": []}
     decided, _ = job(tasks=[task("chief", 1, policies=ends), task("worker", 2)], plugins=plugin)
     assert "successPolicy" not in decided["spec"]["runPolicy"]
     every, notes = job(tasks=[task("chief", 1), task("worker", 2)], plugins=plugin)
