@@ -143,7 +143,8 @@ class DecisionExecutor:
         may_refresh: bool,
     ) -> None:
         key, now = hold.gang.key, basis.snapshot.now
-        if hold.reason is Reason.NEVER_FITS and self.troubles.exempt(hold.gang):
+        is_unfit = hold.reason in (Reason.NEVER_FITS, Reason.NODES_NOT_READY)
+        if is_unfit and self.troubles.exempt(hold.gang):
             return  # it may fit on nodes that it was kept from: the next cycle says
         hold = self.troubles.explained(hold, basis.snapshot)
         if hold.gang.kind == "PodGroup":

@@ -253,8 +253,8 @@ class AdmissionPass:
             if (placement := self._yielding_place(entry, size)) is not None:
                 return [self._admit(entry, size, placement, is_opportunistic=True)]
         smallest = sizes[-1]  # a gang that waits, waits for the size that fits first
-        if reason := self._never_fits(smallest):
-            return [Hold(gang, Reason.NEVER_FITS, reason, ranked=entry)]
+        if verdict := self._unfit(smallest):
+            return [Hold(gang, *verdict, ranked=entry)]
         self.position += 1
         if (over := self.quotas.excess(smallest)) is not None:
             # Nobody is stopped and nothing is reserved for it: that would not help.
@@ -459,14 +459,20 @@ class AdmissionPass:
             self._fitting[shape] = self.ledger.changes
         return True
 
-    def _never_fits(self, gang: Gang) -> str | None:
+    def _unfit(self, gang: Gang) -> tuple[Reason, str] | None:
         """Return why ``gang`` would not start in an empty cluster and unused queues, or None."""
         if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
-            return messages.beyond_limit(*beyond)
+            return Reason.NEVER_FITS, messages.beyond_limit(*beyond)
         if gang.charges and (over := self.quotas.excess(gang, when_unused=True)) is not None:
-            return messages.beyond_quota(*over)
-        never = messages.never_fits(gang, self.snapshot.nodes, self.placer)
-        return self.scale_up.never_fits(gang) if never and self.scale_up else never
+            return Reason.NEVER_FITS, messages.beyond_quota(*over)
+        nodes = self.snapshot.nodes
+        never = messages.never_fits(gang, nodes, self.placer)
+        never = self.scale_up.never_fits(gang) if never and self.scale_up else never
+        if never is None:
+            return None
+        if (later := messages.fits_later(gang, nodes, self.placer)) is not None:
+            return Reason.NODES_NOT_READY, later
+        return Reason.NEVER_FITS, never
 
     def _claim_in_use(self, gang: Gang) -> tuple[Key, Gang | None] | None:
         """Return a claim that ``gang`` needs for one pod alone, and the gang that uses it; or None.
@@ -624,8 +630,8 @@ class AdmissionPass:
 
     def _wait_behind_barrier(self, entry: Ranked, barrier: Gang) -> Hold:
         """Hold a gang of a queue that admits nothing else until ``barrier`` has started."""
-        if reason := self._never_fits(entry.gang.at_minimum):
-            return Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)
+        if verdict := self._unfit(entry.gang.at_minimum):
+            return Hold(entry.gang, *verdict, ranked=entry)
         self.position += 1
         message = self._text(messages.held_back, entry.gang, barrier, self.position - 1)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)

@@ -111,7 +111,7 @@ class Maintenance:
     def _held(self, hold: Hold, names: tuple[str, ...], placer: Placer, explain: bool) -> Hold:
         """Return the hold of a gang that is kept off ``names``, with words about that."""
         nodes = self.snapshot.nodes
-        if hold.reason is Reason.NEVER_FITS:
+        if hold.reason in (Reason.NEVER_FITS, Reason.NODES_NOT_READY):
             if messages.never_fits(hold.gang, nodes, placer):
                 return hold
             # It would fit on the nodes that it is kept off, once their windows are over.

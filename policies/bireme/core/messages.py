@@ -18,7 +18,7 @@ from bireme.core.accelerators import GPU_UNITS, in_units
 from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Key, Task
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL
-from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets
+from bireme.core.nodes import GrowablePool, NodeTable, closed, feasible, meets, started
 from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.pod_rules import attracts, shape_alone
 from bireme.core.policy import Placer, Ranked
@@ -114,6 +114,14 @@ def never_fits(
         nodes.remember(key, _never_fits(gang, unused(nodes), placer, cluster))
     known = nodes.memo[key]
     return known if isinstance(known, str) else None
+
+
+def fits_later(gang: Gang, nodes: NodeTable, placer: Placer) -> str | None:
+    """Return which nodes a gang waits for that would fit once all have started; else None."""
+    table = started(nodes)
+    if table is None or never_fits(gang, table, placer) is not None:
+        return None
+    return f"fits only with nodes that have not started yet{_closed(gang.tasks, nodes)}"
 
 
 def alone(gang: Gang) -> Gang:

@@ -310,6 +310,37 @@ def closed(constraints: NodeConstraints, nodes: NodeTable) -> dict[str, int]:
     return found
 
 
+_STARTING = re.compile(
+    r"(startup-taint|ignore-taint)\.cluster-autoscaler\.kubernetes\.io/.+"
+    r"|(.*[-./])?(not-?ready|uninitiali[sz]ed|initiali[sz]ing|unregistered|start-?up)"
+    r"|node\.kubernetes\.io/(unreachable|network-unavailable)"
+)
+_STARTED = "nodes that have started"
+"""Key of a memo."""
+
+
+def started(nodes: NodeTable) -> NodeTable | None:
+    """Return ``nodes`` as they are once all have started; None where all have.
+
+    A node that is not ready, or has a taint of which the key says that it starts (Kubernetes', cloud
+    providers', Karpenter's, cluster-autoscaler's and network plugins'), takes pods in a while.
+    """
+    if _STARTED not in nodes.memo:
+        later = [_as_started(node) for node in nodes.nodes]
+        is_same = all(new is node for new, node in zip(later, nodes.nodes, strict=True))
+        table = None if is_same else NodeTable(later, nodes.topology_levels, nodes.gpu_models)
+        nodes.remember(_STARTED, table)
+    known = nodes.memo[_STARTED]
+    return known if isinstance(known, NodeTable) else None
+
+
+def _as_started(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if not _STARTING.fullmatch(taint.key))
+    if node.is_leaving or (node.is_ready and len(taints) == len(node.taints)):
+        return node
+    return replace(node, taints=taints, is_ready=True)
+
+
 def _unavailable(rows: BoolArray, nodes: NodeTable) -> dict[str, BoolArray]:
     return {
         "not ready": rows & ~nodes.is_ready,

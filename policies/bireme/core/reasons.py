@@ -146,6 +146,14 @@ class Reason(StrEnum):
     )
 
     # Waiting: time or capacity helps.
+    NODES_NOT_READY = _Row(
+        _WAITS,
+        "NodesNotReady",
+        "It fits only with nodes that have not started yet: they are not ready, or have a taint "
+        "that says so. Meanwhile it stops nobody and keeps no places.",
+        "time, until the nodes that the message counts are ready. If they stay as they are, see "
+        "kubectl describe node",
+    )
     WAITING_FOR_CAPACITY = _Row(
         _WAITS,
         "WaitingForCapacity",

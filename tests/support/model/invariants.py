@@ -242,8 +242,13 @@ class DecisionCase:
         offers = {name: node["offers"] for name, node in self.seen["node"].items()}
         yield from overcommitted(offers, used_by(held), new)
 
-    def fits(self, name: str, used: Mapping[tuple[str, str], int]) -> bool | None:
-        """Return whether the least of a job fits beside ``used``; None where hard to say."""
+    def fits(
+        self, name: str, used: Mapping[tuple[str, str], int], *, when_ready: bool = False
+    ) -> bool | None:
+        """Return whether the least of a job fits beside ``used``; None where hard to say.
+
+        With ``when_ready`` nodes that are not ready count as well.
+        """
         job = self.job(name)
         # Tasks compete for nodes: to decide that takes a search as large as the core's own.
         if len(job["tasks"]) > 1:
@@ -251,7 +256,7 @@ class DecisionCase:
         (task,) = job["tasks"].values()
         room = 0
         for node, known in self.seen["node"].items():
-            if is_open(known):
+            if is_open({**known, "ready": known["ready"] or when_ready}):
                 free = {what: n - used.get((node, what), 0) for what, n in known["offers"].items()}
                 counts = [free[what] // n for what, n in task["asks"].items() if n]
                 room += max(0, min(counts))
@@ -507,7 +512,7 @@ def queues_stay_within_their_limits(case: DecisionCase) -> Iterator[str]:
 
 
 def a_verdict_is_true(case: DecisionCase) -> Iterator[str]:
-    """I3: configuration faults, ``NeverFits`` and ``OverQueueLimit`` are given where they hold."""
+    """I3: configuration faults and verdicts on room are given where they hold."""
     for move in case.of("start", "hold"):
         name, why = move["job"], move.get("why", "")
         fault = case.queue_fault(case.job(name)["queue"])
@@ -517,8 +522,13 @@ def a_verdict_is_true(case: DecisionCase) -> Iterator[str]:
             continue
         fits = case.fits(name, {})
         above_all = _is_beyond_limit(case, name)
-        if fits is not None and (why == "NeverFits") != (above_all or not fits):
-            yield f"{name} is told {why or 'to start'}; it fits an empty cluster: {fits}"
+        later = case.fits(name, {}, when_ready=True)
+        if fits is not None and (why == "NeverFits") != (above_all or not later):
+            yield f"{name} is told {why or 'to start'}; it fits an empty cluster: {later}"
+        if fits is not None and (why == "NodesNotReady") != (
+            not above_all and bool(later) and not fits
+        ):
+            yield f"{name} is told {why or 'to start'}; it fits ready nodes: {fits}"
         if why == "OverQueueLimit" and not case.before(move).limit_in_the_way(name):
             yield f"{name} is told {why}, which is not so"
 

@@ -188,7 +188,7 @@ class Decider:
         return answer
 
 
-FAULTS = ("NeverFits", "QueueNotFound", "QueueInvalid")
+FAULTS = ("NeverFits", "NodesNotReady", "QueueNotFound", "QueueInvalid")
 STEPS = 50
 """In one life."""
 MOST_JOBS = 12

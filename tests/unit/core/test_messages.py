@@ -1,6 +1,7 @@
 """Verdicts: why a gang does not fit now, and why it would not fit an empty cluster either."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,3 +154,46 @@ def test_what_closes_nodes_to_a_gang_that_never_fits_is_named_with_their_number(
         (hold,) = decide(a_snapshot(nodes, gang)).held
         assert hold.reason is Reason.NEVER_FITS
         assert f"(closed to it: {closed})" in hold.message
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"is_ready": False},
+        {"taints": [Taint("node.kubernetes.io/not-ready", "", "NoSchedule")], "is_ready": False},
+        {"taints": [Taint("node.cloudprovider.kubernetes.io/uninitialized", "true", "NoSchedule")]},
+        {"taints": [Taint("karpenter.sh/unregistered", "", "NoExecute")]},
+        {"taints": [Taint("node.cilium.io/agent-not-ready", "", "NoExecute")]},
+        {"taints": [Taint("ebs.csi.aws.com/agent-not-ready", "", "NoExecute")]},
+        {"taints": [Taint("startup-taint.cluster-autoscaler.kubernetes.io/gpu", "", "NoSchedule")]},
+    ],
+)
+def test_a_gang_that_fits_once_nodes_have_started_is_not_told_never(state: dict[str, Any]) -> None:
+    taints = state.pop("taints", ())
+    nodes = [a_node("old"), a_node("new", taints=taints, **state)]
+    (hold,) = decide(a_snapshot(nodes, a_gang("job", a_task(2, 8)))).held
+    assert hold.reason is Reason.NODES_NOT_READY
+    assert hold.message.startswith("fits only with nodes that have not started yet (closed to it: ")
+    assert hold.is_parked, "it is no wait for capacity, stops nobody and keeps no places"
+    (wide,) = decide(a_snapshot(nodes, a_gang("job", a_task(3, 8)))).held
+    assert wide.reason is Reason.NEVER_FITS
+    (small,) = decide(a_snapshot(nodes, a_gang("job", a_task(1, 8)))).admitted
+    assert small.gang.name == "job"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"is_leaving": True},
+        {"is_cordoned": True},
+        {"taints": [Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule")]},
+        {"taints": [Taint("dedicated", "speech-startup-team", "NoSchedule")]},
+    ],
+)
+def test_a_node_that_is_closed_for_another_reason_has_not_merely_to_start(
+    state: dict[str, Any],
+) -> None:
+    taints = state.pop("taints", ())
+    nodes = [a_node("old"), a_node("closed", taints=taints, **state)]
+    (hold,) = decide(a_snapshot(nodes, a_gang("job", a_task(2, 8)))).held
+    assert hold.reason is Reason.NEVER_FITS
