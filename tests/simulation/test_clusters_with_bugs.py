@@ -15,7 +15,7 @@ from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.kube import allocations, pods, training_jobs, volume_objects
+from bireme.kube import allocations, nodes, pods, training_jobs, volume_objects
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
@@ -24,6 +24,7 @@ from bireme.kube.volumes import Volumes
 from bireme.kube.watch import Reflector
 from bireme_operator import cluster_reports, lifecycle, node_pools, status
 from bireme_operator.actuator import Actuator
+from bireme_operator.adoptions import Adoptions
 from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.lease import Lease
@@ -327,6 +328,10 @@ def _counting_the_gone(original: Any) -> Any:
     return count
 
 
+def _silent_while_it_leaves(original: Any) -> Any:
+    return lambda node: original(node) and node.metadata.deletion_timestamp is None
+
+
 BUGS: dict[str, Bug] = {
     "a gang goes on without those it lost": Bug(
         lifecycle, "_interrupted", _never, ("gang-partial",), world=World(has_long_jobs=True)
@@ -456,6 +461,31 @@ BUGS: dict[str, Bug] = {
         node_pools, "floor", _without_max, ("pool-above-max",)
     ),
     "nodes in use are given up": Bug(node_pools, "floor", _giving_all_up, ("pool-below-needed",)),
+}
+
+
+BUGS |= {
+    "a replica that has ended is lost with its pod": Bug(
+        allocations,
+        "ended_pod",
+        _never,
+        ("lost-though-ended",),
+        world=World(ended_pods_vanish=True, has_long_jobs=True),
+    ),
+    "a node that is being deleted counts as silent": Bug(
+        nodes,
+        "_is_ready",
+        _silent_while_it_leaves,
+        ("lost-though-ready",),
+        world=World(nodes_leave_slowly=True, has_long_jobs=True),
+    ),
+    "a PodGroup that is created again forgets its pods": Bug(
+        Adoptions,
+        "adopt",
+        _never,
+        ("plan-left-over", "gang-partial"),
+        world=World(groups_are_applied_again=True),
+    ),
 }
 
 

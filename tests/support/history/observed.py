@@ -148,6 +148,14 @@ def phase_of(job: Manifest) -> str:
     return str(job.get("status", {}).get("phase") or "Pending")
 
 
+def ended_members(owner: Manifest) -> set[tuple[str, str] | str]:
+    """Return the replicas of a job, or uids of pods of a group, recorded as ended well."""
+    status = owner.get("status") or {}
+    replicas = (status.get("plan") or {}).get("endedReplicas") or ()
+    of_job = {(part["task"], i) for part in replicas for i in expand(part["indices"])}
+    return {*of_job, *(uid for part in status.get("endedPods") or () for uid in part["pods"])}
+
+
 def fewest(owner: Manifest) -> int:
     """Return the fewest members that a job or group starts with."""
     spec = owner["spec"]

@@ -20,6 +20,7 @@ from tests.support.history.observed import (
     GANGS,
     ObservedCluster,
     Pod,
+    ended_members,
     fewest,
     is_elastic,
     phase_of,
@@ -148,13 +149,16 @@ class Lasting:
 def partial(world: ObservedCluster, gang: Key) -> str:
     """Describe a gang that holds nodes with fewer members than it needs.
 
-    An elastic gang may run at any size from the fewest it starts with.
+    An elastic gang may run at any size from the fewest it starts with. Members that are recorded
+    as ended well count once their pods are gone.
     """
     owner = world.job(gang) or world.get("PodGroup", gang)
     if owner is None or phase_of(owner) in (*ENDED, "Completed"):
         return ""
     members = [p for p in world.members(gang) if p.node and not p.is_leaving]
     placed = sum(p.phase != "Failed" for p in members)
+    there = {of for p in members for of in (p.replica, p.uid)}
+    placed += len(ended_members(owner) - there)
     needed = fewest(owner)
     if not 0 < placed < needed or not any(p.holds_node for p in members):
         return ""

@@ -16,6 +16,7 @@ from tests.support.objects.facts import node_manifest
 from tests.support.simcluster import objects
 from tests.support.simcluster.autoscaler import Autoscaler
 from tests.support.simcluster.controllers import Controllers
+from tests.support.simcluster.endings import Endings
 from tests.support.simcluster.gates import Gates
 from tests.support.simcluster.kubelets import Kubelets
 from tests.support.simcluster.network import WORLD, ApiServer, NetworkConditions
@@ -90,6 +91,8 @@ class SimulatedCluster:
         self.rivals = Rivals(self.server, drawn, self.tell, self.world, self.disturb)
         self.taints = Taints(self.server, self.chance("taints"), self.tell, self.world)
         self.gates = Gates(self.server, self.chance("gates"), self.tell, self.world, SPACE)
+        drawn = self.chance("endings")
+        self.endings = Endings(self.server, drawn, self.tell, self.world, self.disturb)
         if self.world.images_hang:
             # The usual limit is longer than most runs.
             for operator in self.operators:
@@ -166,10 +169,10 @@ class SimulatedCluster:
     @property
     def unkind(
         self,
-    ) -> tuple[NodeFaults | Rivals | Taints | Gates | AdmissionFaults | Silences, ...]:
+    ) -> tuple[NodeFaults | Rivals | Taints | Gates | AdmissionFaults | Silences | Endings, ...]:
         """What the world draws beside faults: each runs until the calm, and is then cleared."""
         drawn = (self.node_faults, self.rivals, self.taints, self.gates)
-        return (*drawn, self.admission_faults, self.silences)
+        return (*drawn, self.admission_faults, self.silences, self.endings)
 
     def start(self) -> None:
         self.standstills.start()

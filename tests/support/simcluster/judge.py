@@ -7,6 +7,7 @@ in the end, whether anything is left over, and whether a program met what it did
 from collections.abc import Iterator
 from typing import Final
 
+from bireme.kube.api.plan import expand
 from bireme.kube.client import NotLeader
 from bireme_operator.lifecycle import EVICTING_SECONDS
 from tests.support.fakeapi.store import Key, Object
@@ -33,6 +34,8 @@ REST_SECONDS = 30.0
 
 PROMISES: Final = {
     "over-eviction-budget": "no job is stopped for others more often than its budget",
+    "lost-though-ended": "no replica that is recorded as ended counts as lost",
+    "lost-though-ready": "no node counts as lost whose kubelet works",
     "failed-unjustly": "no job fails for what nodes or others did to its pods",
     "claim-twice": "no two plans have a claim that one pod may use",
     "attached-too-many": "no plan has more volumes on a node than it attaches",
@@ -55,6 +58,8 @@ PROMISES: Final = {
 
 _BY_EVICTION: Final = ("Preempted", "NodeMaintenance", "FasterGpus")
 """Reasons of stops that ask budgets."""
+_SEEN_BY_ALL_SECONDS = 60.0
+"""What has been so for this time every operator has seen, whatever became of its watches."""
 _ROUNDED_SECONDS = 0.01
 """Records are of a moment that is rounded."""
 CACHE_SECONDS = 20.0
@@ -119,6 +124,8 @@ def violations(cluster: SimulatedCluster) -> list[str]:
         *_over_budget(cluster),
         *_failed_unjustly(cluster),
         *held_in_vain(cluster.records, cluster.silences.past),
+        *_lost_though_ended(cluster),
+        *_lost_though_ready(cluster),
         *_claimed_twice(cluster),
         *_pool(cluster),
         *_late_to_rest(cluster),
@@ -186,6 +193,47 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
             if stopped > most_evictions(SCHEDULING, ran):
                 yield f"over-eviction-budget: {record.key[1]} was preempted {stopped} times"
                 return
+
+
+def _lost_though_ended(cluster: SimulatedCluster) -> Iterator[str]:
+    """No gang starts again for a replica that a status write had noticed to have ended well."""
+    recorded: dict[Key, set[str]] = {}
+    for record in cluster.records:
+        if record.kind != "TrainingJob":
+            continue
+        status = record.manifest.get("status") or {}
+        message = str(status.get("message") or "")
+        if status.get("reason") == "PodLost":
+            for replica in recorded.get(record.key, ()):
+                if message.startswith(replica):
+                    yield f"lost-though-ended: {record.key[1]}: {message} ({record.seconds:.2f} s)"
+                    return
+        parts = (status.get("plan") or {}).get("endedReplicas") or ()
+        recorded[record.key] = {
+            f"replica {index} of {part['task']} "
+            for part in parts
+            for index in expand(part["indices"])
+        }
+
+
+def _lost_though_ready(cluster: SimulatedCluster) -> Iterator[str]:
+    """No gang starts again for a silent node that has been ready for long, as all could see."""
+    ready_since: dict[str, float] = {}
+    for record in cluster.records:
+        if record.kind == "Node" and record.change != "DELETED":
+            if objects.is_ready(record.manifest):
+                ready_since.setdefault(record.key[1], record.seconds)
+            else:
+                ready_since.pop(record.key[1], None)
+        status = record.manifest.get("status") or {}
+        if record.kind != "TrainingJob" or status.get("reason") != "NodeLost":
+            continue
+        message = str(status.get("message") or "")
+        node = message.partition(" on node ")[2].partition(":")[0]
+        seconds = record.seconds - ready_since.get(node, record.seconds)
+        if "has not been ready" in message and seconds > _SEEN_BY_ALL_SECONDS:
+            yield f"lost-though-ready: {record.key[1]}: {message} ({record.seconds:.2f} s)"
+            return
 
 
 def _failed_unjustly(cluster: SimulatedCluster) -> Iterator[str]:

@@ -201,16 +201,22 @@ class Tenants:
         self._cluster.loop.create_task(self._control(name))
 
     async def _control(self, name: str) -> None:
-        """Play a Job controller: as many pods as were asked for, until all have succeeded."""
+        """Play a Job controller: as many pods as were asked for, until all have succeeded.
+
+        It remembers those that have, as Kubernetes' does by its finalizer.
+        """
         size, seconds = self._foreign[name]
+        succeeded: set[str] = set()
         fake = annotations(f"{seconds:.1f}s")
         while True:
             pods = self._store.collection(PODS).objects
             own = [p for p in pods.values() if objects.label(p, "pod-group") == name]
-            alive = [p for p in own if objects.phase(p) != "Failed" and not objects.is_leaving(p)]
-            if sum(objects.phase(p) == "Succeeded" for p in alive) >= size:
+            succeeded |= {objects.uid(p) for p in own if objects.phase(p) == "Succeeded"}
+            alive = [p for p in own if objects.phase(p) not in objects.ENDED]
+            alive = [p for p in alive if not objects.is_leaving(p)]
+            if len(succeeded) >= size:
                 return
-            for _ in range(size - len(alive)):
+            for _ in range(size - len(alive) - len(succeeded)):
                 self._made += 1
                 template = member_template(name, 2, fake)
                 made = {"kind": "Pod", "apiVersion": "v1", **template}

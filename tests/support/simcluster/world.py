@@ -37,6 +37,12 @@ class World:
     """Short jobs of a high class come one after another, and stop long ones of a low class."""
     some_are_alike: bool = False
     """Jobs that are alike in everything come one after another and wait for the same room."""
+    ended_pods_vanish: bool = False
+    """The garbage collector, a TTL or a user removes pods that have succeeded."""
+    groups_are_applied_again: bool = False
+    """PodGroups are deleted and created again while their pods run."""
+    nodes_leave_slowly: bool = False
+    """Nodes have a deletion timestamp and a finalizer for long, while their kubelets work."""
 
     admission_goes_wrong: bool = False
     """Webhooks are down, policies deny, and pods are altered so that nobody would bind them."""
