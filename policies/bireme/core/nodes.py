@@ -322,8 +322,8 @@ _STARTED = "nodes that have started"
 def started(nodes: NodeTable) -> NodeTable | None:
     """Return ``nodes`` as they are once all have started; None where all have.
 
-    A node that is not ready, or has a taint of which the key says that it starts (Kubernetes', cloud
-    providers', Karpenter's, cluster-autoscaler's and network plugins'), takes pods in a while.
+    A node that is not ready, or has a taint of which the key says that it starts, takes pods in a
+    while: one of Kubernetes, a cloud provider, Karpenter, cluster-autoscaler or a network plugin.
     """
     if _STARTED not in nodes.memo:
         later = [_as_started(node) for node in nodes.nodes]
