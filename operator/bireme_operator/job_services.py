@@ -6,12 +6,14 @@ left alone, and the job says so: what runs is not stopped for it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from bireme.core.reasons import Reason
 from bireme.kube.allocations import GangView
+from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.actuator import Actuator
@@ -22,6 +24,7 @@ from bireme_operator.status import Status
 from bireme_operator.workqueue import WorkQueue
 
 _PAUSE_SECONDS: Final = 5.0
+_MAX_ERRORS: Final = 3
 _CONSEQUENCE: Final = "replicas that look for each other find nobody"
 
 
@@ -36,6 +39,7 @@ class ServiceRestorer:
     clock: Callable[[], float]
     _next_try: dict[str, float] = field(default_factory=dict)
     _obstacles: dict[str, str] = field(default_factory=dict)
+    _errors: Counter[str] = field(default_factory=Counter)
 
     def restore(self, job: JobFacts, view: GangView) -> bool:
         """Start to create the Service of a job that has pods and lacks it; False if it does not."""
@@ -59,12 +63,22 @@ class ServiceRestorer:
         try:
             await self.actuator.create_service(job, may_exist=True)
         except AdmissionRejected as rejected:
-            words = f"its Service is gone, and {_CONSEQUENCE}: {rejected}"
-            if self._obstacles.get(job.uid) != words:
-                self._obstacles[job.uid] = words
-                await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, words)
+            await self._tell(job, str(rejected))
+        except ApiError as error:
+            self._errors[job.uid] += 1
+            # The third in a row is no moment's. Without an answer it is not about this Service.
+            if self._errors[job.uid] >= _MAX_ERRORS and error.status:
+                await self._tell(job, str(error))
+            raise
         else:
             self._obstacles.pop(job.uid, None)
+            self._errors.pop(job.uid, None)
+
+    async def _tell(self, job: JobFacts, why: str) -> None:
+        words = f"its Service is gone, and {_CONSEQUENCE}: {why}"
+        if self._obstacles.get(job.uid) != words:
+            self._obstacles[job.uid] = words
+            await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, words)
 
     def add_obstacle(self, status: Status, job: JobFacts) -> Status:
         """Return ``status`` with the words that keep the Service away, or without earlier ones."""
@@ -76,4 +90,5 @@ class ServiceRestorer:
     def forget(self, uids: Collection[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
         self._next_try = {uid: at for uid, at in self._next_try.items() if uid in uids}
+        self._errors = Counter({uid: n for uid, n in self._errors.items() if uid in uids})
         self._obstacles = {uid: of for uid, of in self._obstacles.items() if uid in uids}

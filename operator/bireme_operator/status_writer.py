@@ -7,7 +7,8 @@ jobs holds up what is said to no other; of one namespace the newest status of ea
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -37,6 +38,9 @@ _MOST_WAITING = 2048
 _RETRY_SECONDS = 1.0
 # Another client wrote first; the cache is about to have it.
 _CONFLICT_SECONDS = 0.1
+# A status that could not be written so often in a row is told by an event: after about as many
+# seconds where the API server may be the reason, which then takes no event either.
+_MAX_ERRORS, _MAX_RETRYABLE_ERRORS = 3, 10
 
 
 # Namespaces whose turn is remembered: at 20 writes a second more would have no turn in a minute.
@@ -121,6 +125,8 @@ class StatusWriter:
     _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _writing_in: Counter[str] = field(default_factory=Counter)
     _waiting: dict[str, dict[str, tuple[Key, _Work]]] = field(default_factory=dict)
+    _errors: Counter[str] = field(default_factory=Counter)
+    """Errors in a row by uid; conflicts and the end of the object do not count."""
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
@@ -243,15 +249,32 @@ class StatusWriter:
             # A job is not reconciled while its status is written: now it is its turn.
             asyncio.get_running_loop().call_later(pause, self.requeue, key)
 
+    @asynccontextmanager
+    async def _telling_errors(self, kind: str, key: Key, uid: str) -> AsyncIterator[None]:
+        """Post an event about a status that the API server does not take again and again."""
+        try:
+            yield
+        except ApiError as error:
+            if not (error.is_conflict or error.is_not_found):
+                self._errors[uid] += 1
+                limit = _MAX_RETRYABLE_ERRORS if error.is_retryable else _MAX_ERRORS
+                if self._errors[uid] >= limit:
+                    message = f"its status, which says why it waits, cannot be written: {error}"
+                    await self.events.post(kind, key, uid, Reason.PODS_REFUSED, message)
+            raise
+        self._errors.pop(uid, None)
+
     async def _write_job(self, job: JobFacts, wanted: Status) -> None:
-        written = await self.writes.write_job_status(job, wanted)
+        async with self._telling_errors("TrainingJob", job.key, job.uid):
+            written = await self.writes.write_job_status(job, wanted)
         await self.watches.wait_for(self.watches.jobs, job.key, written)
         await self._post_reason("TrainingJob", job.key, job.uid, job.status, wanted)
 
     async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
-        written = await self.writes.write_group_status(
-            group.key, group.resource_version, wanted, report=True
-        )
+        async with self._telling_errors("PodGroup", group.key, group.uid):
+            written = await self.writes.write_group_status(
+                group.key, group.resource_version, wanted, report=True
+            )
         await self.watches.wait_for(self.watches.groups, group.key, written)
         await self._post_reason("PodGroup", group.key, group.uid, group.status, wanted)
 
@@ -267,6 +290,7 @@ class StatusWriter:
         """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
         self._written = {uid: at for uid, at in self._written.items() if uid in uids}
         self._as_wanted = {uid: at for uid, at in self._as_wanted.items() if uid in uids}
+        self._errors = Counter({uid: n for uid, n in self._errors.items() if uid in uids})
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
         for waiting in self._waiting.values():
             for uid in [uid for uid in waiting if uid not in uids]:

@@ -16,6 +16,7 @@ from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
+    events_about,
     furnish,
     leading,
     make,
@@ -184,3 +185,32 @@ async def test_a_few_errors_and_conflicts_change_no_status(api: FakeApi, tmp_pat
     async with failing_fast(api, tmp_path):
         await until(lambda: status(api).get("phase") == "Running")
     assert "PodsRefused" not in said
+
+
+async def test_a_status_that_may_not_be_written_is_told_by_an_event(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    def writes_status(method: str, path: str, _: bool) -> bool:
+        return method == "PUT" and path.endswith("/trainingjobs/job/status")
+
+    api.faults.add(Fault(status=403, reason="Forbidden"), writes_status, times=None)
+    furnish(api, 1)
+    submit(api, training_job("job", task(replicas=99)))
+    async with failing_fast(api, tmp_path):
+        await until(lambda: events_about(api, "TrainingJob"), 20.0)
+    (event,) = events_about(api, "TrainingJob")
+    assert event["reason"] == "PodsRefused"
+    assert "its status, which says why it waits, cannot be written: 403" in event["message"]
+
+
+async def test_the_service_of_a_running_job_that_cannot_be_brought_back_is_told(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    submit(api, training_job("job", task(replicas=2), rendezvous="torch"))
+    async with failing_fast(api, tmp_path):
+        await until(lambda: status(api).get("phase") == "Running")
+        api.store.admission["Service"] = [fails(500, DOWN)]
+        api.store.delete("/api/v1/services", ("default", "job"), {})
+        await until(lambda: DOWN in status(api).get("message", ""), 60.0)
+        assert status(api)["phase"] == "Running"
