@@ -5,7 +5,7 @@ make the operator's own code fail, but an exception that escaped would end the p
 leader would read the same object and end too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -206,6 +206,7 @@ class GangReconciler:
         """
         changed, self.state.changed = self.state.changed, set()
         keys = sorted(changed.union(self._next(looks)))
+        gangs: Iterable[JobFacts | GroupFacts]
         gangs = chain(self.state.jobs.values(), self.state.groups.values())
         self._rejected = self.work.rejections.current(gangs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))

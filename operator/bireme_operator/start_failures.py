@@ -112,10 +112,11 @@ class StartFailures:
         gangs: Iterable[JobFacts | GroupFacts] = chain(jobs, self.state.groups.values())
         pauses = {gang.uid: _why(gang.status) for gang in gangs if gang.is_pausing(now)}
         if self._silent:
+            every: Iterable[JobFacts | GroupFacts]
             every = chain(self.state.jobs.values(), self.state.groups.values())
-            for gang in (gang for gang in every if gang.uid in self._silent):
-                if gang.uid not in pauses and self._yields(gang, now):
-                    pauses[gang.uid] = Reason.GANG_NOT_BOUND_IN_TIME, _YIELDING
+            for each in (each for each in every if each.uid in self._silent):
+                if each.uid not in pauses and self._yields(each, now):
+                    pauses[each.uid] = Reason.GANG_NOT_BOUND_IN_TIME, _YIELDING
         return pauses
 
     def may_preempt(self, gang: Gang) -> bool:

@@ -22,7 +22,7 @@ from tests.support.operator_term.term import (
 )
 from tests.support.scenario.manifests import pod_spec, priority_class, task, training_job
 
-Change_ = Callable[[Object], object]
+Alteration = Callable[[Object], object]
 NO_DRY_RUN = 'admission webhook "pods.example.com" does not support dry run'
 EAGER = SchedulingSettings(min_runtime_seconds=0, service_threshold=0)
 
@@ -33,7 +33,7 @@ def foreign_owner(pod: Object) -> None:
     ]
 
 
-CHANGES: dict[str, tuple[Change_, str]] = {
+CHANGES: dict[str, tuple[Alteration, str]] = {
     "spec.schedulerName": (lambda pod: pod["spec"].update(schedulerName="yunikorn"), "yunikorn"),
     "spec.nodeName": (lambda pod: pod["spec"].update(nodeName="n1"), "n1"),
     "spec.schedulingGates": (
@@ -78,9 +78,12 @@ async def test_what_a_dry_run_shows_to_be_changed_is_said_and_holds_no_places(
 ) -> None:
     monkeypatch.setattr(mutations, "_REFUSED_SECONDS", 0.5)
     change, after = CHANGES[field]
-    api.store.admission["Pod"] = [
-        lambda pod, _: change(pod) if pod["metadata"]["name"].startswith("odd") else None
-    ]
+
+    def admit(pod: Object, _: bool) -> None:
+        if pod["metadata"]["name"].startswith("odd"):
+            change(pod)
+
+    api.store.admission["Pod"] = [admit]
     furnish(api, 1)
     api.put("/apis/scheduling.k8s.io/v1/priorityclasses/high", priority_class("high", 1000))
     submit(api, training_job("low", task(replicas=4, gpus=2)))
@@ -136,7 +139,7 @@ PIN = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
     ],
 )
 async def test_a_pod_that_came_back_without_its_pin_or_kept_from_its_node_is_refused(
-    api: FakeApi, tmp_path: Path, field: str, change: Change_
+    api: FakeApi, tmp_path: Path, field: str, change: Alteration
 ) -> None:
     def admit(pod: Object, dry_run: bool) -> None:
         if not dry_run:
