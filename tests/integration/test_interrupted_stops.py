@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def leading_world(api: FakeApi, folder: Path, **settings: float) -> AsyncIterator[World]:
+async def leading_world(api: FakeApi, folder: Path, **settings: Any) -> AsyncIterator[World]:
     world = World(api)
     async with (
         FakeKubelets(api, runs) as kubelets,
