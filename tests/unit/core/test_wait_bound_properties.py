@@ -92,7 +92,8 @@ class Promise:
         """Look at a decision on ``before``."""
         # A gang that can never fit stands in line until a cycle has found that out.
         first = first_in_line(before, self.hopeless)
-        told = {h.gang.uid for h in decision.held if h.reason is Reason.NEVER_FITS}
+        unfit = (Reason.NEVER_FITS, Reason.NODES_NOT_READY)
+        told = {h.gang.uid for h in decision.held if h.reason in unfit}
         # What a cycle does not reach keeps its verdict.
         self.hopeless = self.hopeless & {gang.uid for gang in decision.unreached} | told
         runs = frozenset((r.gang.uid, r.started) for r in before.running)
