@@ -89,6 +89,12 @@ STEPS: Final = (
         ("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),
         (("BIREME_MODEL_RUNS", "2000"),),
     ),
+    Step(
+        "lives",
+        "2000 whole lives of small clusters, with gangs that may not be stopped",
+        ("python", "-m", "pytest", "-q", "tests/unit/core/test_whole_lives.py"),
+        (("BIREME_WHOLE_LIVES", "2000"),),
+    ),
     *(
         Step(
             f"simulation-{first}-{first + _SEEDS - 1}",

@@ -1,6 +1,7 @@
 """Pending actions of a job in its recorded phase; a crash anywhere asks for them again."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
-from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, pending_action, transition
+from bireme_operator.actuator import granted_grace
+from bireme_operator.lifecycle import (
+    EVICTING_SECONDS,
+    LEFTOVER_SECONDS,
+    PendingAction,
+    pending_action,
+    transition,
+)
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
 from tests.support.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import situation
@@ -240,3 +248,28 @@ def test_a_time_to_live_of_zero_deletes_at_once() -> None:
         runPolicy={"ttlSecondsAfterFinished": 0},
     )
     assert asked(job, None).delete_job
+
+
+def test_what_runs_on_after_the_end_goes_after_ten_minutes() -> None:
+    ended = {"completionTime": quantities.format_timestamp(CREATED)}
+    policy = {"cleanPodPolicy": "None"}
+    job = a_job(task("worker", 2), status={"phase": "Succeeded", **ended}, runPolicy=policy)
+    plan = a_plan(job, ("n0", "n1"))
+    pods = running(job, plan)
+    assert asked(job, plan, pods, now=CREATED + LEFTOVER_SECONDS - 1).delete_pods == ()
+    assert asked(job, plan, pods, now=CREATED + LEFTOVER_SECONDS).delete_pods == tuple(pods)
+
+
+def test_a_pod_that_ends_with_too_much_grace_is_deleted_again() -> None:
+    job, _ = a_pair("Restarting", attempt=1)
+    plan = a_plan(job, ("n0", "n1"), attempt=0)
+    slow, soon = (
+        replace(pod, is_leaving=True, ending_grace_seconds=seconds)
+        for pod, seconds in zip(running(job, plan), (31_536_000, 600), strict=True)
+    )
+    view = a_view(job, plan, [slow, soon])
+    action = pending_action(
+        with_plan(job, plan), view, [slow, soon], CREATED, lambda _: "", max_grace_seconds=600
+    )
+    assert action.delete_pods == (slow,)
+    assert (granted_grace(slow, 600), granted_grace(soon, 600)) == (600, None)
