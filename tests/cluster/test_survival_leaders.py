@@ -1,7 +1,5 @@
 """Two operators, one leader: who acts, who takes over, and a leader that slept through its term."""
 
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import pytest
 from tests.support.faultproxy import FaultProxy, Write
 from tests.support.scenario.clusters import gpu_cluster
 from tests.support.scenario.manifests import annotations, task, torch_job, training_job
+from tests.support.scenario.operators import answer_of
 from tests.support.scenario.tenant import Tenant, uids_of
 from tests.support.scenario.waiting import always, eventually
 from tools.controlplane.cluster import Cluster
@@ -174,14 +173,3 @@ def test_operator_of_a_second_release_waits_says_so_and_takes_over(
         tenant.await_phase("second", "Running")
         assert epoch(tenant, "second") > before
         assert uids_of(tenant.pods("first")) == kept
-
-
-def answer_of(url: str) -> str:
-    """Return the body of an answer of whatever status; empty where nobody listens."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  # of a program of ours, on loopback
-            return str(answer.read(), "utf-8")
-    except urllib.error.HTTPError as refused:
-        return str(refused.read(), "utf-8")
-    except OSError:
-        return ""

@@ -9,6 +9,7 @@ import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,25 +80,47 @@ def pods_of(text: str) -> list[Manifest]:
 
 NAMESPACE: Final = "bireme-system"
 RELEASE: Final = "bireme"
-ACCOUNTS: Final = {
-    "operator-a": "bireme-operator",
-    "extender": "bireme-scheduler",
-    "kube-scheduler": "bireme-scheduler",
-}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of the chart; its objects' names begin with ``prefix``."""
+
+    name: str
+    namespace: str
+
+    @property
+    def prefix(self) -> str:
+        return self.name if "bireme" in self.name else f"{self.name}-bireme"
+
+    @property
+    def accounts(self) -> dict[str, str]:
+        """The service account of every program."""
+        scheduler = f"{self.prefix}-scheduler"
+        operator = f"{self.prefix}-operator"
+        return {"operator-a": operator, "extender": scheduler, "kube-scheduler": scheduler}
+
+
+BIREME: Final = Release(RELEASE, NAMESPACE)
 _LOCAL: Final = {"BIREME_METRICS_HOST": "127.0.0.1"}
 
 
 def install(
-    cluster: Cluster, helm: Helm, *arguments: str, chart: Path = CHART, wait: bool = False
+    cluster: Cluster,
+    helm: Helm,
+    *arguments: str,
+    chart: Path = CHART,
+    wait: bool = False,
+    release: Release = BIREME,
 ) -> str:
     """``helm upgrade --install`` of the chart.
 
     With ``wait`` it returns when all pods are ready, which takes a real node.
     """
-    where = (f"--namespace={NAMESPACE}", "--create-namespace")
+    where = (f"--namespace={release.namespace}", "--create-namespace")
     waiting = ("--wait", "--timeout=50s") if wait else ()
     arguments = (*where, *waiting, *arguments)
-    done = helm("upgrade", "--install", RELEASE, str(chart), *arguments, cluster=cluster)
+    done = helm("upgrade", "--install", release.name, str(chart), *arguments, cluster=cluster)
     if done.returncode:
         raise AssertionError(f"helm upgrade --install failed: {done.stderr}")
     return done.stdout
@@ -124,51 +147,64 @@ def installed(
             yield cluster
 
 
-def uninstall(cluster: Cluster, helm: Helm) -> None:
-    done = helm("uninstall", RELEASE, f"--namespace={NAMESPACE}", cluster=cluster)
+def uninstall(cluster: Cluster, helm: Helm, release: Release = BIREME) -> None:
+    done = helm("uninstall", release.name, f"--namespace={release.namespace}", cluster=cluster)
     if done.returncode:
         raise AssertionError(f"helm uninstall failed: {done.stderr}")
 
 
-def config_map(cluster: Cluster, name: str) -> dict[str, str]:
-    text = cluster.kubectl("get", "configmap", name, f"--namespace={NAMESPACE}", "-o", "json")
+def config_map(cluster: Cluster, name: str, namespace: str = NAMESPACE) -> dict[str, str]:
+    text = cluster.kubectl("get", "configmap", name, f"--namespace={namespace}", "-o", "json")
     data: dict[str, str] = json.loads(text)["data"]
     return data
 
 
-def container(cluster: Cluster, deployment: str, name: str) -> dict[str, Any]:
-    text = cluster.kubectl("get", "deploy", deployment, f"--namespace={NAMESPACE}", "-o", "json")
+def container(
+    cluster: Cluster, deployment: str, name: str, namespace: str = NAMESPACE
+) -> dict[str, Any]:
+    text = cluster.kubectl("get", "deploy", deployment, f"--namespace={namespace}", "-o", "json")
     containers = json.loads(text)["spec"]["template"]["spec"]["containers"]
     found: dict[str, Any] = next(c for c in containers if c["name"] == name)
     return found
 
 
-def kubeconfigs(cluster: Cluster, folder: Path) -> dict[str, Path]:
+def kubeconfigs(cluster: Cluster, folder: Path, release: Release = BIREME) -> dict[str, Path]:
     """Write the kubeconfig of every program's account to ``folder``; return them by program."""
     return {
-        program: account_kubeconfig(cluster, NAMESPACE, account, folder / f"{program}.kubeconfig")
-        for program, account in ACCOUNTS.items()
+        program: account_kubeconfig(
+            cluster, release.namespace, account, folder / f"{program}.kubeconfig"
+        )
+        for program, account in release.accounts.items()
     }
 
 
 @contextmanager
-def running(cluster: Cluster, folder: Path) -> Iterator[BiremeStack]:
-    """Run the programs of the release within the block."""
+def programs(cluster: Cluster, folder: Path, release: Release = BIREME) -> Iterator[BiremeStack]:
+    """Make the programs of the release, not started; those that run end with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "settings.yaml"
-    settings.write_text(config_map(cluster, "bireme-settings")["settings.yaml"])
-    for deployment, name in (("bireme-operator", "operator"), ("bireme-scheduler", "extender")):
-        env = {e["name"]: e["value"] for e in container(cluster, deployment, name)["env"]}
+    prefix, namespace = release.prefix, release.namespace
+    settings.write_text(config_map(cluster, f"{prefix}-settings", namespace)["settings.yaml"])
+    for component, name in (("operator", "operator"), ("scheduler", "extender")):
+        made = container(cluster, f"{prefix}-{component}", name, namespace)
+        env = {e["name"]: e["value"] for e in made["env"]}
         if env.get("BIREME_CONFIG") != "/etc/bireme/settings.yaml":
             raise AssertionError(f"{name} does not read the settings file: {env}")
     (port,) = free_ports(1)  # of the extender's health; operators have one each
     env = {**_LOCAL, "BIREME_METRICS_PORT": str(port), "BIREME_CONFIG": str(settings)}
-    scheduler = config_map(cluster, "bireme-scheduler")["config.yaml"]
+    scheduler = config_map(cluster, f"{prefix}-scheduler", namespace)["config.yaml"]
     with BiremeStack(
         cluster,
         folder,
         env,
-        kubeconfigs(cluster, folder),
+        kubeconfigs(cluster, folder, release),
         scheduler_config=yaml.safe_load(scheduler),
     ) as stack:
+        yield stack
+
+
+@contextmanager
+def running(cluster: Cluster, folder: Path, release: Release = BIREME) -> Iterator[BiremeStack]:
+    """Run the programs of the release within the block."""
+    with programs(cluster, folder, release) as stack:
         yield stack.start()
