@@ -1,6 +1,7 @@
 """Health of nodes: those that can be trusted with what was planned on them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class World:
         self.health = NodeHealth(self.state, self.clock, lost_seconds=40)
         self.put()
 
-    def put(self, *, gpus: int = 8, **facts: bool) -> None:
+    def put(self, *, gpus: int = 8, **facts: Any) -> None:
         node = a_node("n", gpus, **facts)
         made = through_the_wire(node_manifest(node), wire.V1Node)
         self.state.put_node(("", "n"), made)
