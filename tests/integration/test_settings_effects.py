@@ -327,6 +327,7 @@ class Shown:
 
 KEPT: Final = {"preemption": False}
 EQUAL: Final[Mapping[str, Any]] = {"priorityClassName": "same"}
+RESUMABLE: Final[Mapping[str, Any]] = {"runPolicy": {"resumable": True}}
 SMALL_RECORDS: Final = {"record_directory": "here", "record_file_bytes": 20_000}
 V100: Final = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}
 R100: Final = {"nvidia.com/gpu.product": "NVIDIA-R100"}
@@ -365,10 +366,12 @@ SHOWN: Final[dict[str, Shown]] = {
         nodes_of(wide("job"), more={"a": V100, "b": R100}),
         *(("R100=0.01:20",), {"job": ["b"]}, {"job": ["a"]}),
     ),
-    "service_threshold": Shown(stops(EQUAL, waited=400.0), 0, True, False),
-    "service_preemption_delay_seconds": Shown(stops(EQUAL, waited=400.0), 600, True, False),
+    "service_threshold": Shown(stops(EQUAL, RESUMABLE, waited=400.0), 0, True, False),
+    "service_preemption_delay_seconds": Shown(
+        stops(EQUAL, RESUMABLE, waited=400.0), 600, True, False
+    ),
     "preemption_cost_seconds": Shown(
-        stops(EQUAL, {"estimatedDuration": "40m"}, waited=400.0), 0, False, True
+        stops(EQUAL, {**RESUMABLE, "estimatedDuration": "40m"}, waited=400.0), 0, False, True
     ),
     # Of how it carries that out.
     "max_bind_failures": Shown(plan_mode, 0, "Pinned", "Score"),
@@ -550,6 +553,19 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "shadow_core_share": (
         f"{_REGRETS}::test_a_long_play_is_followed_by_a_long_rest",
         "19 * 50.0",
+    ),
+    "accelerators": ("tests/unit/core/test_accelerators.py", "accelerators="),
+    "gpu_units": ("tests/integration/test_operator_queue_limits.py", "gpu_units="),
+    "max_grace_seconds": ("tests/unit/operator/test_pending_actions.py", "max_grace_seconds"),
+    "assume_resumable": ("tests/integration/test_operator_resumable.py", "assume_resumable"),
+    "service_half_life_seconds": (
+        "tests/unit/simulator/test_tenants.py",
+        "service_half_life_seconds",
+    ),
+    "queue.assume_resumable": ("tests/integration/test_operator_resumable.py", "assumeResumable"),
+    "queue.preempt_pod_groups": (
+        "tests/integration/test_operator_guest_stops.py",
+        "preemptPodGroups",
     ),
     "queue.weight": ("tests/unit/core/test_queue_tree.py", "weight"),
     "queue.guaranteed": (
