@@ -200,6 +200,7 @@ def test_operator_answers_with_neither_a_token_nor_somebody_elses_ticket(
         request = Request(f"http://127.0.0.1:{port}/outlook", headers=header)
         with pytest.raises(HTTPError) as refused:
             build_opener().open(request, timeout=30)
+        refused.value.close()
         assert refused.value.code == 401, header
 
 
