@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import celpy
 import yaml
-from celpy import celtypes, json_to_cel
+from celpy import celtypes
+from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 from tools.controlplane.api import Manifest
