@@ -42,7 +42,7 @@ def decide_in_order(snapshot: ClusterSnapshot, policy: Policy, *, may_pass: bool
 def decide_anew(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     """Stop running gangs that are not chosen; once there are none, start the chosen."""
     gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
-    left = snapshot.total.get(GPU, 0)
+    left: float = snapshot.total.get(GPU, 0)
     chosen = []
     for entry in policy.orderer.order(gangs, snapshot):
         if devices(entry.gang, snapshot) <= left:

@@ -6,6 +6,7 @@ where device-seconds are counted, but only the first so many: all others are cou
 """
 
 from collections import Counter as Counts
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -244,7 +245,8 @@ class GangMetrics:
 
         Of more pools and models than :data:`MOST_NAMES` the rest is counted together.
         """
-        devices, scattered = Counts[tuple[str, ...]](), Counts[tuple[str, ...]]()
+        devices: dict[tuple[str, ...], float] = defaultdict(float)
+        scattered: dict[tuple[str, ...], float] = defaultdict(float)
         for number, use in enumerate(device_uses(snapshot, kept_places(snapshot, held))):
             is_shown = number < MOST_NAMES
             where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urljoin
 from urllib.request import HTTPCookieProcessor, Request, build_opener
@@ -160,7 +161,7 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
 def forged(stack: BiremeStack, who: str, **spec: object) -> str:
     """Return the answer when ``who`` creates a ticket with this spec."""
     digest = hashlib.sha256(b"secret").hexdigest()
-    ticket = {"apiVersion": "bireme.dev/v1alpha1", "kind": "Ticket"}
+    ticket: dict[str, Any] = {"apiVersion": "bireme.dev/v1alpha1", "kind": "Ticket"}
     ticket |= {"metadata": {"generateName": "ask-"}, "spec": {"secretDigest": digest, **spec}}
     text, where = json.dumps(ticket), f"--namespace={SYSTEM}"
     return stack.cluster.kubectl("create", "-f", "-", where, who, input=text, check=False)

@@ -236,7 +236,12 @@ def test_operator_makes_pods_past_the_baseline_where_the_namespace_says_privileg
     how: str,
 ) -> None:
     manifest, words = PAST_BASELINE[how]
-    made = {"operation": "CREATE", "resource": "pods", "user": OPERATOR, "object": manifest}
+    made: dict[str, Any] = {
+        "operation": "CREATE",
+        "resource": "pods",
+        "user": OPERATOR,
+        "object": manifest,
+    }
     found = refusals(asked(**made))
     assert list(found) == ["bireme-operator-pods"]
     assert words in found["bireme-operator-pods"][0]

@@ -137,8 +137,8 @@ async def test_shares_of_gpus_and_whole_ones_add_up_to_the_limit_that_a_queue_ha
     units = SchedulingSettings(gpu_units=(f"{mig}=0.125",))
     async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=units):
         submit(api, asks("whole", GPU, 1), asks("small", mig, 2))
-        for name in ("whole", "small"):
-            await until(lambda name=name: status(api, name).get("phase") == "Running")
+        await until(lambda: status(api, "whole").get("phase") == "Running")
+        await until(lambda: status(api, "small").get("phase") == "Running")
         assert (status(api, "whole")["gpus"], status(api, "small")["gpus"]) == (1, 0.25)
         submit(api, asks("more", mig, 1))
         await stays_waiting(api, "more")

@@ -130,7 +130,7 @@ def stops(
             async with world.leading():
                 await world.running("runs")
             world.at(RAN - waited)
-            submit(world.api, wide("new", **({"priorityClassName": "urgent"} | (newcomer or {}))))
+            submit(world.api, wide("new", **{"priorityClassName": "urgent", **(newcomer or {})}))
             if waited:
                 async with world.leading(RAN - waited):
                     await world.reason("new")

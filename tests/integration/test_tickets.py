@@ -22,7 +22,11 @@ from tests.support.operator_term.endpoint import SYSTEM, Endpoint, serving
 
 TICKETS = "/apis/bireme.dev/v1alpha1/tickets"
 TOKEN = "hush-hush"  # noqa: S105  # of the test
-OF_ANN = {"username": "ann", "groups": ["readers", "staff"], "extra": {"team": ["nlp"]}}
+OF_ANN: dict[str, Any] = {
+    "username": "ann",
+    "groups": ["readers", "staff"],
+    "extra": {"team": ["nlp"]},
+}
 
 
 @asynccontextmanager

@@ -318,7 +318,7 @@ def definition(kind: ServedKind) -> Schema:
         source["properties"][name] = {"type": "string", "maxLength": 253}
     singular = kind.name
     selectable = {"selectableFields": [{"jsonPath": path} for path in kind.selectable]}
-    subresources = {"status": {}} if "status" in kind.model.model_fields else {}
+    subresources: Schema = {"status": {}} if "status" in kind.model.model_fields else {}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -361,7 +361,7 @@ def rendered() -> Mapping[str, str]:
 
 def stale(directory: Path) -> str:
     """Return a unified diff from the files in ``directory`` to the right ones; "" if equal."""
-    wanted = rendered()
+    wanted = dict(rendered())
     found = {path.name: path.read_text() for path in sorted(directory.glob("*.yaml"))}
     return "".join(
         line

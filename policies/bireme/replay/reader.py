@@ -287,7 +287,7 @@ def open_record(paths: Sequence[Path], classes: Collection[str] | None = ()) -> 
     for (_, before), (path, header) in pairwise(found):
         _check_follows(path, header, before, torn)
     path, header = found[0]
-    names = {part: getattr(header.settings, part) for part in PARTS}
+    names: dict[str, str] = {part: getattr(header.settings, part) for part in PARTS}
     _check_classes(f"{path} line 1", names, classes)
     return Record(tuple(found), classes, torn=len(torn))
 

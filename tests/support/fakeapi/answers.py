@@ -308,7 +308,7 @@ class Answers:
         """By user, where they may list; "" for everywhere."""
         self.creators: dict[str, set[str]] = {}
         """The same of where they may create."""
-        self.user = {"username": "ann", "groups": ["readers"]}
+        self.user: dict[str, Any] = {"username": "ann", "groups": ["readers"]}
         """Whose every request is."""
         self.has_ticket_policy = True
         """Whether a ticket that names somebody else is refused."""

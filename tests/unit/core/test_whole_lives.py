@@ -6,6 +6,7 @@
 import os
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,7 @@ def _gang(
     if kind in ("guest", "exempt"):
         # Small ones, so that they do not take the whole cluster for ever.
         gang = replace(gang, tasks=(a_task(min(gpus, 2)),), kind="PodGroup", priority=0)
-        consent = {"is_preemptible": kind == "guest", "is_resumable": False}
+        consent: dict[str, Any] = {"is_preemptible": kind == "guest", "is_resumable": False}
         if keeps_lent_places:
             consent = {"is_preemptible": True, "is_resumable": True}
         return replace(gang, estimated_seconds=None, **consent), ENDLESS_SECONDS

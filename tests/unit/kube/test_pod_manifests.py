@@ -192,7 +192,8 @@ def test_replicas_on_the_network_of_their_node_ask_the_resolver_that_knows_their
 ) -> None:
     def policy(rendezvous: str, **spec: Any) -> str | None:
         job = a_job(templated(**spec), rendezvous=rendezvous)
-        return made(job)[0]["spec"].get("dnsPolicy")
+        policy_name: str | None = made(job)[0]["spec"].get("dnsPolicy")
+        return policy_name
 
     assert policy(kind, hostNetwork=True) == "ClusterFirstWithHostNet"
     assert policy(kind, hostNetwork=True, dnsPolicy="None") == "None"

@@ -226,7 +226,7 @@ JSON = st.recursive(
 def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
     manifest = {"metadata": {"name": "job"}, "spec": spec}
     job = training_jobs.from_manifest(
-        wire.CustomObject(metadata=wire.V1ObjectMeta(name="job"), spec=raw(spec))
+        wire.CustomObject(metadata=wire.CustomMeta(name="job"), spec=raw(spec))
     )
     assert (job.fault is None) == bool(job.tasks), manifest
     assert job.gang(0).name == "job"
@@ -236,7 +236,7 @@ def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
 @given(template=JSON)
 def test_no_template_whatsoever_raises(template: Any) -> None:
     given_task = {"name": "w", "role": "worker", "replicas": 1, "template": template}
-    named = wire.V1ObjectMeta(name="job")
+    named = wire.CustomMeta(name="job")
     custom = wire.CustomObject(metadata=named, spec=raw({"tasks": [given_task]}))
     job = training_jobs.from_manifest(custom)
     assert (job.fault is None) == bool(job.tasks)

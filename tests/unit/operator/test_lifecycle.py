@@ -258,11 +258,12 @@ def test_a_pod_without_a_pin_may_get_to_another_node_than_the_planned_one(
 def test_the_node_of_a_replica_that_has_ended_and_is_gone_matters_no_more(
     phase: str, trouble: str, is_elastic: bool
 ) -> None:
-    bounds = {"minReplicas": 1, "maxReplicas": 3} if is_elastic else {}
+    bounds: dict[str, Any] = {"minReplicas": 1, "maxReplicas": 3} if is_elastic else {}
+    obstacle: dict[str, Any] = {trouble: "n1"}
     job = a_job(task("worker", 2, **bounds), status={"phase": phase})
     plan = replace(a_plan(job, ("n0", "n1")), ended=frozenset({("worker", 1)}))
     there = running(job, plan)[:1]
-    view, at = a_view(job, plan, there), situation(after=1e4, **{trouble: "n1"})
+    view, at = a_view(job, plan, there), situation(after=1e4, **obstacle)
     expected = ("Running", Reason.GANG_RUNNING) if phase == "Starting" else None
     assert moved(job, lifecycle.going_on(job, view, at), at) == expected
     assert not lifecycle.pending_action(job, view, there, at.now, at.lost_node)

@@ -113,12 +113,13 @@ class Metered(Simulation):
         config = SimulationConfig(heartbeat_seconds=3, verifies=True)
         state = SimulationState(trace, nodes, HURRIED, physics, 0, None)
         super().__init__(state, Policy(orderer, Packing()), config)
-        self.meter, self.device_seconds, self.most = UsageMeter(), Counter[Holder](), 0
+        self.meter, self.device_seconds = UsageMeter(), Counter[Holder]()
+        self.most: float = 0
 
     def finish_step(self) -> None:
         super().finish_step()
         held = devices_held(self.state.snapshot(()), self._last.held)
-        self.most = max(self.most, held.total())
+        self.most = max(self.most, sum(held.values()))
         self.device_seconds.update(self.meter.look(self.state.now, held).device_seconds)
 
 

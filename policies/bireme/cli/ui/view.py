@@ -83,7 +83,7 @@ class Span:
     kind: SpanKind
     begin: float
     end: float | None
-    devices: int
+    devices: float
 
 
 @dataclass(frozen=True, slots=True)
