@@ -44,6 +44,7 @@ from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.guests import Guests
+from bireme_operator.job_counts import JobCounts
 from bireme_operator.job_services import ServiceRestorer
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
@@ -227,6 +228,7 @@ class LeaderTerm:
         ages = MonotonicAge(clock)
         gangs = GangReconciler(
             *(state, work, actuator, jobs, pod_groups, adoptions),
+            JobCounts(state, work, writes, clock),
             *(reports, errors, health, ages, settings),
             start_failures=start_failures,
             troubles=troubles,

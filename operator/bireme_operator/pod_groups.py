@@ -24,7 +24,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_groups import GroupFacts, Placed
+from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts, pin_terms
 from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
@@ -272,8 +272,8 @@ class PodGroups:
 
         Only once others wait in place of the lost ones: without them the gang goes on with fewer.
         """
-        newcomers, pods = self._newcomers(group, view), self.state.members_of(group.key)
-        placed = Placed.of(view.plan, pods, newcomers, self.state.ended_pods(group))
+        newcomers = self._newcomers(group, view)
+        placed = self.state.placed(group, newcomers)
         there = placed.count
         needed = group.spec.min_member if group.spec is not None else 1
         # A raised minMember has lost nobody: the gang goes on until its newcomers have places.

@@ -27,6 +27,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
 from bireme_operator.adoptions import Adoptions
+from bireme_operator.job_counts import JobCounts
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import OperatorMetrics
@@ -189,6 +190,7 @@ class GangReconciler:
     jobs: JobReconciler
     pod_groups: PodGroups
     adoptions: Adoptions
+    job_counts: JobCounts
     reports: StatusWriter
     errors: ReconcileErrors
     health: NodeHealth
@@ -265,8 +267,8 @@ class GangReconciler:
             has_work = self.pod_groups.reconcile(group, view, at, rejection)
         else:
             has_work = planned is not None or self.adoptions.adopt(group, at)
-        if not has_work:
-            self.adoptions.stop_stranded(group, at)
+        if not (has_work or self.adoptions.stop_stranded(group, at)):
+            self.job_counts.read(group)
 
     def waiting(self, now: float) -> list[Gang]:
         """Return the gangs to decide on at ``now``, POSIX seconds."""
@@ -303,6 +305,7 @@ class GangReconciler:
         self.jobs.forget(alive)
         self.pod_groups.forget(alive)
         self.adoptions.forget(alive)
+        self.job_counts.forget(alive)
         self.state.run_times.forget(alive)
         self.start_failures.forget(alive)
         self.troubles.forget(alive)

@@ -46,6 +46,22 @@ def apply_again(api: FakeApi, size: int = 4, **spec: Any) -> None:
     submit(api, pod_group("group", size, **spec))
 
 
+def own(api: FakeApi, kind: str, uid: str) -> None:
+    """Make all pods those of one controller."""
+    owner = {"apiVersion": "batch/v1", "kind": kind, "name": "job", "uid": uid, "controller": True}
+    for pod in pods(api):
+        meta = {**pod["metadata"], "ownerReferences": [owner]}
+        api.store.update(PODS, ("default", meta["name"]), {**pod, "metadata": meta})
+
+
+def put_job(api: FakeApi, succeeded: int) -> str:
+    """Create a Job that counts so many pods; return its uid."""
+    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}}
+    path = "/apis/batch/v1/namespaces/default/jobs/job"
+    api.put(path, {**made, "status": {"succeeded": succeeded}})
+    return str(api.store.get("/apis/batch/v1/jobs", ("default", "job"))["metadata"]["uid"])
+
+
 def resize(api: FakeApi, size: int) -> None:
     """Edit minMember in place."""
     stored = api.store.get(GROUPS, ("default", "group"))
@@ -167,23 +183,62 @@ async def test_members_that_succeeded_count_once_their_pods_are_gone(
     """A Job never creates them again, so the group would wait for them without end."""
     furnish(api, 1)
     submit(api, pod_group("group", 3))
-    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid"}
-
-    def own() -> None:
-        for pod in pods(api):
-            meta = {**pod["metadata"], "ownerReferences": [{**job, "controller": True}]}
-            api.store.update(PODS, ("default", meta["name"]), {**pod, "metadata": meta})
-
     async with FakeKubelets(api, runs) as kubelets:
         async with leading(api, tmp_path):
             make(api, *"abc")
-            own()
+            own(api, "Job", "job-uid")
             await until(lambda: is_running(api))
             kubelets.end("a")
             await until(lambda: group_status(api).get("endedPods"))
         remove(api, "a", "b")
         make(api, "b")
-        own()
+        own(api, "Job", "job-uid")
         async with leading(api, tmp_path, epoch=2):
             await until(lambda: all(p["spec"].get("nodeName") for p in pods(api)))
             assert set(uids(api)) == {"b", "c"}
+
+
+async def lose_all_unseen(api: FakeApi, folder: Path, kind: str, uid: str) -> None:
+    """Run a gang of three; while no operator watches, two succeed and go, and one fails."""
+    furnish(api, 1)
+    submit(api, pod_group("group", 3))
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, folder):
+            make(api, *"abc")
+            own(api, kind, uid)
+            await until(lambda: is_running(api))
+        for name, phase in (("a", "Succeeded"), ("b", "Succeeded"), ("c", "Failed")):
+            kubelets.end(name, phase)
+        remove(api, "a", "b")
+
+
+async def test_members_that_only_their_job_saw_succeed_count_too(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """The group is over before the Job replaces the pod that failed."""
+    await lose_all_unseen(api, tmp_path, "Job", uid := put_job(api, 2))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, epoch=2):
+        await until(lambda: group_status(api).get("phase") == "Completed")
+        make(api, "d")
+        own(api, "Job", uid)
+        await until(lambda: any(p["spec"].get("nodeName") for p in pods(api) if is_new(p)))
+        await until(lambda: is_running(api))
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("Job", 1), ("PyTorchJob", 2)])
+async def test_a_group_says_that_members_nobody_saw_succeed_do_not_count(
+    api: FakeApi, tmp_path: Path, kind: str, counted: int
+) -> None:
+    """A Job that counts too few, and a controller that is no Job."""
+    await lose_all_unseen(api, tmp_path, kind, uid := put_job(api, counted))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, epoch=2):
+        make(api, "d")
+        own(api, kind, uid)
+        await until(lambda: "lower minMember by" in group_status(api).get("message", ""))
+        await silence(api)
+        assert group_status(api)["reason"] == "WaitingForPods"
+        assert not any(p["spec"].get("nodeName") for p in pods(api) if is_new(p))
+
+
+def is_new(pod: dict[str, Any]) -> bool:
+    return str(pod["metadata"]["name"]) == "d"

@@ -325,6 +325,8 @@ class ClusterState:
         self._ended: dict[Key, dict[str, tuple[str, str]]] = {}
         # Likewise of pods of other controllers: their uids, and those of their controllers.
         self._ended_guests: dict[Key, dict[str, str]] = {}
+        # Numbers of pods of a group that ended well, by uid of the Job that counts them.
+        self._job_counts: dict[Key, dict[str, int]] = {}
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
@@ -532,6 +534,18 @@ class ClusterState:
         """Return the uids of members that have ended well, recorded or only seen, and of owners."""
         return {**group.ended_pods, **self._ended_guests.get(group.key, {})}
 
+    def put_job_counts(self, group: Key, counts: Mapping[str, int]) -> None:
+        """Take in how many pods of ``group`` ended well, by uid of the Job that counts them."""
+        known = self._job_counts.get(group, {})
+        if group in self.groups and known != (merged := {**known, **counts}):
+            self._job_counts[group] = merged
+            self._touch(group)
+
+    def placed(self, group: GroupFacts, newcomers: Iterable[PodFacts]) -> Placed:
+        """Return the part of ``group`` that needs no place, where ``newcomers`` wait for one."""
+        pods, counts = self.members_of(group.key), self._job_counts.get(group.key, {})
+        return Placed.of(group.plan, pods, newcomers, self.ended_pods(group), counts)
+
     def _put_task(self, key: Key, pod: wire.V1Pod, facts: PodFacts) -> None:
         try:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
@@ -698,6 +712,7 @@ class ClusterState:
 
     def delete_group(self, key: Key) -> None:
         self.groups.pop(key, None)
+        self._job_counts.pop(key, None)
         if key not in self._members_of:
             self._ended_guests.pop(key, None)
         _put(self._group_plans, key, None)
@@ -924,8 +939,7 @@ class ClusterState:
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
-        ended = self.ended_pods(group)
-        there = Placed.of(group.plan, self.members_of(key), newcomers, ended)
+        there = self.placed(group, newcomers)
         left: tuple[str, ...] = ()
         fault = faults.get(group.uid) or missing
         self._want_devices(task for _, task in gated)

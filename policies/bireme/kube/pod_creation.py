@@ -1,8 +1,8 @@
 """Controllers that create the pods of a gang one after the other, and what makes them stop that.
 
 A gang waits until its pods exist, and such a controller waits until the pods that exist are ready:
-neither goes on. The operator has no right to read these controllers, so it goes by what they write
-into their pods.
+neither goes on. The operator has no right to read most of these controllers, so it goes by what
+they write into their pods.
 """
 
 from collections.abc import Iterable

@@ -56,6 +56,12 @@ class GroupFacts:
         return {uid: part["owner"] for part in record for uid in part["pods"]}
 
     @property
+    def has_ever_run(self) -> bool:
+        """True if it has run at least once."""
+        given = self.status.get("conditions") or ()
+        return any(condition["type"] == "Running" for condition in given)
+
+    @property
     def is_stopping(self) -> bool:
         """True while all its pods are being stopped to make room for another gang."""
         return self.plan is not None and bool(self.status.get("stop"))
@@ -141,7 +147,7 @@ class Placed:
     Attributes:
         count: Planned pods that are not over, and succeeded pods, which a Job never creates again,
             whether they still exist or not. Succeeded pods of another owner than the gated pods' do
-            not count.
+            not count. A Job's own count includes those that nobody saw.
         lost: Sum of the requests of planned pods that are gone or failed.
     """
 
@@ -155,21 +161,27 @@ class Placed:
         pods: Iterable[PodFacts],
         gated: Iterable[PodFacts],
         ended: Mapping[str, str],
+        job_counts: Mapping[str, int],
     ) -> "Placed":
         """Count ``pods`` by ``plan``, for the ``gated`` pods of the same owners.
 
-        ``ended`` are the uids of pods that have ended well, and of their owners.
+        ``ended`` are the uids of pods that have ended well, and of their owners. ``job_counts``
+        are the numbers of such pods by uid of the Job that counts them.
         """
         planned = plan.member_by_uid if plan is not None else {}
         owners = {uid for pod in gated for uid in pod.owner_uids}
         count, there = 0, set()
+        seen: Counter[str] = Counter()
         for pod in pods:
             if not pod.is_terminal or pod.phase == "Succeeded":
                 there.add(pod.uid)
                 is_akin = not owners.isdisjoint(pod.owner_uids)
                 count += is_akin if pod.is_terminal else pod.uid in planned
+                seen.update(pod.owner_uids if pod.is_terminal else ())
         gone = {uid: owner for uid, owner in ended.items() if uid not in there}
         count += sum(owner in owners for owner in gone.values())
+        seen.update(gone.values())
+        count += sum(max(0, job_counts.get(owner, 0) - seen[owner]) for owner in owners)
         lost: dict[str, int] = {}
         for uid, member in planned.items():
             if uid not in there and uid not in gone and plan is not None:
@@ -217,7 +229,7 @@ def waiting_gang(
     minima = dict(spec.min_task_member) if spec is not None and not planned else {}
     lack = None
     if fault is None and spec is not None:
-        lack = _too_few(len(gated) + planned, needed + planned) or _too_few_of(gated, minima)
+        lack = _too_few(group, len(gated) + planned) or _too_few_of(gated, minima)
     tasks, fault = tasks_of_pods(gated, minima, group.plan), fault or lack
     kinds = {task.name for task in tasks} | (group.plan.replicas.keys() if group.plan else set())
     if len(kinds) > MAX_PLANNED_TASKS:
@@ -310,13 +322,20 @@ def _as_replacement(gang: Gang, placed: Placed) -> Gang:
     return replace(least, displaced=True) if is_within else gang
 
 
-def _too_few(there: int, least: int) -> tuple[Reason, str] | None:
-    if there >= least:
+def _too_few(group: GroupFacts, count: int) -> tuple[Reason, str] | None:
+    needed = group.spec.min_member if group.spec is not None else 1
+    if count >= needed:
         return None
-    return Reason.WAITING_FOR_PODS, (
-        f"{there} of minMember {least} pods exist with label {names.POD_GROUP_LABEL}, "
+    message = (
+        f"{count} of minMember {needed} pods exist with label {names.POD_GROUP_LABEL}, "
         f"schedulerName {names.SCHEDULER_NAME} and gate {names.PLAN_GATE}"
     )
+    if group.has_ever_run:
+        message += (
+            "; pods that ended well while no operator watched count only if a Job owns them: "
+            "lower minMember by their number"
+        )
+    return Reason.WAITING_FOR_PODS, message
 
 
 def _too_few_of(

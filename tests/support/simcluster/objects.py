@@ -14,6 +14,8 @@ POLICIES = "/apis/bireme.dev/v1alpha1/schedulingpolicies"
 SCALERS = "/apis/bireme.dev/v1alpha1/nodepoolscalers"
 NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+BATCH_JOBS = "/apis/batch/v1/jobs"
+NAME_TAKER = "takes-a-name"
 ENDED = ("Succeeded", "Failed")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -32,6 +34,11 @@ def node_of(pod: Object) -> str:
 
 def is_leaving(obj: Object) -> bool:
     return "deletionTimestamp" in obj["metadata"]
+
+
+def is_name_taker(group: Object) -> bool:
+    """Return whether a user created a PodGroup for a while only to take the name of a job."""
+    return NAME_TAKER in group["metadata"].get("labels", {})
 
 
 def is_gated(pod: Object) -> bool:

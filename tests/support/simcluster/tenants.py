@@ -23,7 +23,15 @@ from tests.support.simcluster import objects, pod_rules, pod_status, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES
 from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.node_faults import MISSING_IMAGE
-from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
+from tests.support.simcluster.objects import (
+    BATCH_JOBS,
+    BUDGETS,
+    GROUPS,
+    JOBS,
+    PODS,
+    POLICIES,
+    QUEUES,
+)
 from tests.support.simcluster.pod_rules import RACK, SHY, of_job, of_other
 from tests.support.simcluster.taints import TOLERATION
 
@@ -119,9 +127,10 @@ class Tenants:
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()
-        if kind < 0.15 and len(self._foreign) < self.most_foreign:
+        share = 0.5 if self._cluster.world.groups_are_applied_again else 0.15
+        if kind < share and len(self._foreign) < self.most_foreign:
             self._submit_foreign(name)
-        elif kind < 0.25:
+        elif kind < share + 0.1:
             self._submit_other(name)
         else:
             self._put_job(self._job(name))
@@ -195,7 +204,10 @@ class Tenants:
 
     def _submit_foreign(self, name: str) -> None:
         size = self._chance.randint(1, 3)
-        self._foreign[name] = (size, self._chance.uniform(3, 40))
+        seconds = self._chance.uniform(3, 40)
+        if self._cluster.world.has_long_jobs and self._lengths.random() < 0.4:
+            seconds += self._lengths.randint(60, 240)
+        self._foreign[name] = (size, seconds)
         self._cluster.put(GROUPS, pod_group(name, size, queue="default"), SPACE)
         self._cluster.tell(f"user submits PodGroup {name} of {size}")
         self._cluster.loop.create_task(self._control(name))
@@ -203,9 +215,14 @@ class Tenants:
     async def _control(self, name: str) -> None:
         """Play a Job controller: as many pods as were asked for, until all have succeeded.
 
-        It remembers those that have, as Kubernetes' does by its finalizer.
+        It remembers those that have, as Kubernetes' does by its finalizer, and says how many.
         """
         size, seconds = self._foreign[name]
+        key = (SPACE, name)
+        # Without a template: nobody can tell whether its pods all belong to one PodGroup.
+        job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": name}, "spec": {}}
+        job = self._store.create(BATCH_JOBS, key, job)
+        owner = {"kind": "Job", "apiVersion": "batch/v1", "name": name, "uid": objects.uid(job)}
         succeeded: set[str] = set()
         fake = annotations(f"{seconds:.1f}s")
         while True:
@@ -214,13 +231,15 @@ class Tenants:
             succeeded |= {objects.uid(p) for p in own if objects.phase(p) == "Succeeded"}
             alive = [p for p in own if objects.phase(p) not in objects.ENDED]
             alive = [p for p in alive if not objects.is_leaving(p)]
+            if job.get("status", {}).get("succeeded", 0) != len(succeeded):
+                job = {**job, "status": {"succeeded": len(succeeded)}}
+                job = self._store.update(BATCH_JOBS, key, job, "status")
             if len(succeeded) >= size:
                 return
             for _ in range(size - len(alive) - len(succeeded)):
                 self._made += 1
                 template = member_template(name, 2, fake)
                 made = {"kind": "Pod", "apiVersion": "v1", **template}
-                owner = {"kind": "Job", "name": name, "uid": f"job-{name}"}
                 made["metadata"] = {
                     **template["metadata"],
                     "name": f"{name}-{self._made}",
@@ -312,7 +331,9 @@ class Tenants:
         """Create a PodGroup with the name of a job, and delete it a while later."""
         if jobs := sorted(self._store.collection(JOBS).objects):
             key = self._chance.choice(jobs)
-            if not self._cluster.put(GROUPS, pod_group(key[1], 1, queue="default"), key[0]):
+            group = pod_group(key[1], 1, queue="default")
+            group["metadata"]["labels"] = {objects.NAME_TAKER: "true"}
+            if not self._cluster.put(GROUPS, group, key[0]):
                 return
             self._cluster.tell(f"user creates a PodGroup with the name of job {key[1]}")
             try:

@@ -237,7 +237,7 @@ def test_a_group_that_lost_members_goes_first_for_no_more_than_they_had() -> Non
             pairs.append((facts := pods.from_manifest(pod), pod_groups.member_task(pod, facts)))
         runs = gated_pod("a", schedulingGates=[], nodeName="n0")
         there = [pods.from_manifest(through_the_wire(runs, wire.V1Pod)), *(pod for pod, _ in pairs)]
-        placed = Placed.of(group.plan, there, [pod for pod, _ in pairs], {})
+        placed = Placed.of(group.plan, there, [pod for pod, _ in pairs], {}, {})
         gang = waiting_gang(group, pairs, placed, 0, None)
         assert gang is not None
         return gang
