@@ -483,8 +483,8 @@ BUGS |= {
         Adoptions,
         "adopt",
         _never,
-        ("plan-left-over", "gang-partial"),
-        world=World(groups_are_applied_again=True),
+        ("gang-unadopted",),
+        world=World(groups_are_applied_again=True, has_long_jobs=True),
     ),
 }
 

@@ -200,6 +200,16 @@ def leftover(world: ObservedCluster, gang: Key) -> str:
     return f"{phase_of(job)}, but {', '.join(left)} on nodes" if left else ""
 
 
+def unadopted(world: ObservedCluster, gang: Key) -> str:
+    """Name pods that run in the queue of a PodGroup without a plan, which could adopt them."""
+    group = world.get("PodGroup", gang)
+    if group is None or world.plan(gang) or phase_of(group) not in ("Pending", "Inqueue"):
+        return ""
+    members = [p for p in world.members(gang) if p.is_ours and not p.plan and not p.is_leaving]
+    runs = [p.name for p in members if p.phase == "Running" and p.queue == world.queue_of(gang)]
+    return f"{', '.join(sorted(runs))} on nodes, and the PodGroup has no plan" if runs else ""
+
+
 def deserted(world: ObservedCluster, gang: Key) -> str:
     """Describe a Running job without a replica on any node."""
     job = world.job(gang)
@@ -734,6 +744,7 @@ INVARIANTS: Final = {
     "role-affinity-broken": "workers share the domain of a parameter server where required",
     "replica-left-over": "a finished job leaves no replica on a node",
     "overtaken": "of two jobs alike, who came first starts first",
+    "gang-unadopted": "what runs of a PodGroup has places in its plan",
     "gate-left-over": "who has a place in a plan is let go to it",
     "epoch-went-back": "a deposed leader writes no plan",
     "job-went-back": "a finished job stays finished, attempts count up",
@@ -772,6 +783,7 @@ def check(
         ).see,
         Lasting("replica-left-over", grace_seconds, not_counted, leftover).see,
         Lasting(LOST, grace_seconds, not_counted, deserted).see,
+        Lasting("gang-unadopted", grace_seconds, not_counted, unadopted).see,
         Lasting("gate-left-over", grace_seconds, not_counted, gate_kept).see,
         InTurn(not_counted, clocks_agree=clocks_agree).see,
         ReplicasOnce().see,

@@ -7,7 +7,7 @@ their kubelets work.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.support.fakeapi.store import Key, Object, Refusal
 from tests.support.simcluster import objects
@@ -23,10 +23,13 @@ class Endings(Part):
     """What the world draws of these, one after another until the calm.
 
     ``on_loss`` is called with every pod that is removed: no operator may have seen that it ended.
+    ``orphans`` are the pods whose gate was lifted when their PodGroup was deleted: while no
+    extender answers, each can still be bound where the earlier plan pinned it.
     """
 
     world: World
     on_loss: Callable[[Object], None]
+    orphans: set[Key] = field(default_factory=set)
 
     def start(self) -> None:
         """Nothing happens before :meth:`run`."""
@@ -60,10 +63,16 @@ class Endings(Part):
             self.tell(f"pod GC removes {key[1]}, which has succeeded")
 
     async def _apply_group_again(self) -> None:
-        groups = sorted(self.server.store.collection(GROUPS).objects.items())
-        if not groups:
+        groups = self.server.store.collection(GROUPS).objects
+        applied = sorted(key for key, group in groups.items() if not objects.is_name_taker(group))
+        if not applied:
             return
-        key, group = self.chance.choice(groups)
+        key = self.chance.choice(applied)
+        group = groups[key]
+        for pod_key, pod in self.server.store.collection(PODS).objects.items():
+            is_member = objects.label(pod, "pod-group") == key[1]
+            if is_member and objects.pin_of(pod) and not objects.is_gated(pod):
+                self.orphans.add(pod_key)
         self.server.store.delete(GROUPS, key, {})
         self.tell(f"sync deletes PodGroup {key[1]}")
         try:

@@ -148,8 +148,11 @@ def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
     gang = (namespace, name)
     if found.invariant == "replica-twice":
         return gang in cluster.disturbed
-    if found.invariant == "off-plan" and found.message.endswith("without a plan"):
-        return gang in cluster.disturbed | cluster.removed
+    if found.invariant == "off-plan":
+        if (namespace, found.message.partition(" ")[0]) in cluster.endings.orphans:
+            return found.message.endswith(("without a plan", "its plan says None"))
+        is_without = found.message.endswith("without a plan")
+        return is_without and gang in cluster.disturbed | cluster.removed
     if found.invariant == "gang-partial":
         return _is_kept_by_budget(cluster, gang, found.seconds)
     if found.invariant == "node-overcommitted":

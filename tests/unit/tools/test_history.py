@@ -222,6 +222,14 @@ def gate_is_kept(history: HistoryBuilder) -> None:
     history.wait(11)
 
 
+def runs_without_a_plan(history: HistoryBuilder) -> None:
+    history.add("PodGroup", meta("j") | {"spec": {"minMember": 1}})
+    manifest = pod("", "n0", "Running", uid="u1", plan="")
+    manifest["metadata"]["labels"]["bireme.dev/queue"] = "default"
+    history.add("Pod", manifest)
+    history.wait(11)
+
+
 def ended_with_a_plan(history: HistoryBuilder) -> None:
     history.gang("n0", "n1")
     history.pod("0", "n0", "Succeeded")
@@ -268,6 +276,7 @@ SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (server_left_over, "replica-left-over"),
     (younger_first, "overtaken"),
     (gate_is_kept, "gate-left-over"),
+    (runs_without_a_plan, "gang-unadopted"),
     (deposed_leader, "epoch-went-back"),
     (comes_back, "job-went-back"),
     (counts_down, "job-went-back"),
