@@ -80,7 +80,9 @@ class Adoptions:
             self._stranded_since.pop(group.uid, None)
             return False
         since = self._stranded_since.setdefault(group.uid, self.clock())
-        if self.clock() - since <= at.bind_timeout_seconds:
+        # Half of it leaves time for their end, and for others in their place: until then those
+        # that were adopted are a part of a gang.
+        if self.clock() - since <= at.bind_timeout_seconds / 2:
             return False
         self.work.start(group.key, self._stop(group, stranded))
         return True
