@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import structlog
 
-from bireme.core.cycle import queue_obstacle
 from bireme.core.node_floor import STALE_AFTER_SECONDS
+from bireme.core.obstacles import queue_obstacle
 from bireme.core.queue_tree import QueueTree, names_units
 from bireme.core.queues import Queue, with_those_above
 from bireme.core.reasons import Reason

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.cycle import configuration_fault, run_cycle
+from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
+from bireme.core.obstacles import configuration_fault
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree

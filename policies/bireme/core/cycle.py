@@ -7,6 +7,7 @@ steps for one gang). Equal snapshots give equal decisions, in the cluster and in
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, ParamSpec
 
 import numpy as np
@@ -19,13 +20,13 @@ from bireme.core.gangs import Gang, Key
 from bireme.core.guardrails import CheckedPlacer
 from bireme.core.maintenance import Maintenance
 from bireme.core.moves import moves
+from bireme.core.obstacles import configuration_fault, start_obstacle
 from bireme.core.overdue import OverdueLine
 from bireme.core.placement import Placement
 from bireme.core.pod_rules import NOBODY
 from bireme.core.policy import Placer, Policy, Ranked, TotalOrder, can_move
 from bireme.core.preemption import Candidate, CandidateKind, Preemptor, may_stop_by_rank
 from bireme.core.queue_tree import QueueTree
-from bireme.core.queues import Queue
 from bireme.core.quotas import QuotaLedger
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger, reserve
@@ -96,7 +97,12 @@ def _decide(
     # 2. Order the rest by the policy. First go the gangs that lost a node, then those past their
     #    wait bound, as far as these hold no more than their share.
     ranked = deciders.order(sound, snapshot)
-    overdue = OverdueLine(snapshot, [g for g in waiting if g.uid not in faulty_uids], queues)
+    scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
+    candidates = [gang for gang in waiting if gang.uid not in faulty_uids]
+    obstacle = partial(
+        start_obstacle, snapshot=snapshot, queues=queues, placer=deciders, scale_up=scale_up
+    )
+    overdue = OverdueLine(snapshot, candidates, queues, obstacle)
     urgent = _urgent(ranked, overdue)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
     others = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
@@ -118,7 +124,6 @@ def _decide(
     #    go before queues that borrow, which depends on what was admitted before. Gangs whose pods
     #    are still ending, and that return before all others, get theirs after those that wait
     #    already to return.
-    scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
     admission = AdmissionPass(
         snapshot, deciders, order, queues, explain, wanted, urgent_uids, overdue, scale_up
     )
@@ -253,7 +258,7 @@ class AdmissionPass:
             if (placement := self._yielding_place(entry, size)) is not None:
                 return [self._admit(entry, size, placement, is_opportunistic=True)]
         smallest = sizes[-1]  # a gang that waits, waits for the size that fits first
-        if verdict := self._unfit(smallest):
+        if verdict := self._start_obstacle(smallest):
             return [Hold(gang, *verdict, ranked=entry)]
         self.position += 1
         if (over := self.quotas.excess(smallest)) is not None:
@@ -459,20 +464,8 @@ class AdmissionPass:
             self._fitting[shape] = self.ledger.changes
         return True
 
-    def _unfit(self, gang: Gang) -> tuple[Reason, str] | None:
-        """Return why ``gang`` would not start in an empty cluster and unused queues, or None."""
-        if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
-            return Reason.NEVER_FITS, messages.beyond_limit(*beyond)
-        if gang.charges and (over := self.quotas.excess(gang, when_unused=True)) is not None:
-            return Reason.NEVER_FITS, messages.beyond_quota(*over)
-        nodes = self.snapshot.nodes
-        never = messages.never_fits(gang, nodes, self.placer)
-        never = self.scale_up.never_fits(gang) if never and self.scale_up else never
-        if never is None:
-            return None
-        if (later := messages.fits_later(gang, nodes, self.placer)) is not None:
-            return Reason.NODES_NOT_READY, later
-        return Reason.NEVER_FITS, never
+    def _start_obstacle(self, gang: Gang) -> tuple[Reason, str] | None:
+        return start_obstacle(gang, self.snapshot, self.queues, self.placer, self.scale_up)
 
     def _claim_in_use(self, gang: Gang) -> tuple[Key, Gang | None] | None:
         """Return a claim that ``gang`` needs for one pod alone, and the gang that uses it; or None.
@@ -630,7 +623,7 @@ class AdmissionPass:
 
     def _wait_behind_barrier(self, entry: Ranked, barrier: Gang) -> Hold:
         """Hold a gang of a queue that admits nothing else until ``barrier`` has started."""
-        if verdict := self._unfit(entry.gang.at_minimum):
+        if verdict := self._start_obstacle(entry.gang.at_minimum):
             return Hold(entry.gang, *verdict, ranked=entry)
         self.position += 1
         message = self._text(messages.held_back, entry.gang, barrier, self.position - 1)
@@ -660,51 +653,6 @@ class AdmissionPass:
         self.queues.take(gang.queue, added.demand)
         self.quotas.take(added)
         yield Resize(running, whole, self._text(messages.grown, added), Reason.GROWN)
-
-
-def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
-    """Return a hold that no amount of waiting ends, or None."""
-    if gang.fault is not None:
-        # Where pods of it do not exist yet, what all of them ask may already be too much.
-        return Hold(gang, *(_never_fits_together(gang, snapshot, queues) or gang.fault))
-    if flaw := gang.flaw:
-        return Hold(gang, Reason.SPEC_INVALID, flaw)
-    queue = snapshot.queues.get(gang.queue)
-    if queue is None:
-        return Hold(gang, Reason.QUEUE_NOT_FOUND, messages.no_queue(gang, snapshot))
-    if fault := queues.fault(queue.name):
-        return Hold(gang, Reason.QUEUE_INVALID, fault)
-    if not queue.is_open:
-        message = f"{messages.queue_of(gang)} is closed; use another one"
-        return Hold(gang, Reason.QUEUE_CLOSED, message)
-    if queue.namespaces is not None and gang.namespace not in queue.namespaces:
-        return Hold(
-            gang,
-            Reason.QUEUE_FORBIDDEN,
-            f"{messages.queue_of(gang)} does not admit namespace {gang.namespace!r}; "
-            "use another queue or ask for the namespace to be selected",
-        )
-    return None
-
-
-def queue_obstacle(queue: Queue, queues: QueueTree) -> tuple[Reason, str] | None:
-    """Return why no gang at all starts in ``queue``, with what helps; None where some may."""
-    if fault := queues.fault(queue.name):
-        return Reason.QUEUE_INVALID, fault
-    if not queue.is_open:
-        return Reason.QUEUE_CLOSED, "spec.state is Closed: nothing starts, and what runs goes on"
-    over = queues.overuse(queue.name)
-    return (Reason.OVER_QUEUE_LIMIT, messages.overused(queue.name, *over)) if over else None
-
-
-def _never_fits_together(
-    gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
-) -> tuple[Reason, str] | None:
-    """Return why all pods of ``gang`` would never fit, where their total is foretold; or None."""
-    asked = dict(gang.foretold)
-    beyond = queues.excess_when_empty(gang.queue, asked)
-    why = messages.beyond_limit(*beyond) if beyond else messages.beyond_all_nodes(asked, snapshot)
-    return (Reason.NEVER_FITS, f"minResources {why}") if why else None
 
 
 def _urgent(ranked: Sequence[Ranked], overdue: OverdueLine) -> list[Ranked]:

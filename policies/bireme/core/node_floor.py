@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bireme.core.cycle import configuration_fault
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import NodeTable, ScaledPool, feasible, in_pool
+from bireme.core.obstacles import configuration_fault
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.resources import BoolArray, FloatArray

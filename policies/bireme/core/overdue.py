@@ -15,7 +15,7 @@ and by its start, so a new leader finds the same line.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,12 +36,18 @@ class OverdueLine:
         snapshot: Its running gangs may be in the line as well.
         waiting: Gangs that wait without a configuration fault.
         queues: As they are before anything is decided.
+        obstacle: Returns why a gang of this size would not start in an empty cluster, or None.
     """
 
     def __init__(
-        self, snapshot: ClusterSnapshot, waiting: Iterable[Gang], queues: QueueTree
+        self,
+        snapshot: ClusterSnapshot,
+        waiting: Iterable[Gang],
+        queues: QueueTree,
+        obstacle: Callable[[Gang], object | None],
     ) -> None:
         self._snapshot, self._waits, self._queues = snapshot, waiting, queues
+        self._obstacle = obstacle
 
     def seconds(self, gang: Gang) -> float:
         """Return how long ``gang``, which waits, is past its bound; 0 outside the line."""
@@ -98,6 +104,9 @@ class OverdueLine:
         shares = _Shares(self._snapshot, self._queues, [gang for _, _, gang, _ in asks])
         waiting, running = set[str](), set[str]()
         for _, uid, gang, held in sorted(asks, key=lambda ask: ask[:2]):
+            # It would keep the others from the line for ever.
+            if held is None and self._obstacle(gang.at_minimum) is not None:
+                continue
             if shares.admit(gang, held):
                 (waiting if held is None else running).add(uid)
         return frozenset(waiting), frozenset(running)
@@ -108,10 +117,8 @@ class _NodeScope:
     """The nodes that some gangs may use, shape (nodes,), with what the line asks of them."""
 
     nodes: BoolArray
-    capacity: IntArray
-    """What all of them offer, shape (resources,)."""
     allowed: FloatArray
-    """The share of it that the line may ask for, shape (resources,)."""
+    """The share of what all of them offer that the line may ask for, shape (resources,)."""
     asked: IntArray
     gangs: int = 0
     is_closed: bool = False
@@ -144,13 +151,11 @@ class _Shares:
     def admit(self, gang: Gang, held: RunningGang | None) -> bool:
         """Return whether the line has room for ``gang``, which holds ``held`` if it runs.
 
-        One that waits and does not fit ends the line where it waits, unless it can never start.
+        One that waits and does not fit ends the line where it waits.
         """
         now = gang.at_minimum if held is None else held.current
         scope, limits = self._scope(gang), list(self._limits(gang.queue))
         usage = self._snapshot.nodes.axis.usage(now.demand)
-        if held is None and self._never_fits(now, usage, scope):
-            return False
         is_over = [self._is_over(each, now.demand) for each in limits]
         is_over_nodes = scope.is_closed or bool(
             scope.gangs and (usage > 0)[scope.asked + usage > scope.allowed].any()
@@ -164,13 +169,6 @@ class _Shares:
             for other in self._overlapping(scope.nodes) if is_over_nodes else ():
                 other.is_closed = True
         return False
-
-    def _never_fits(self, gang: Gang, usage: IntArray, scope: _NodeScope) -> bool:
-        """Return whether ``gang`` asks more than its nodes, or its queues, have in all."""
-        if self._queues.excess_when_empty(gang.queue, gang.demand) is not None:
-            return True
-        # Where pools may grow, nodes come that are not there yet.
-        return not self._snapshot.growable and bool((usage > scope.capacity).any())
 
     def _is_over(self, scope: _QueueScope, demand: Amounts) -> bool:
         return scope.is_closed or bool(
@@ -227,6 +225,6 @@ class _Shares:
                 most = nodes.allocatable[usable].sum(axis=0)
                 asked = np.zeros(len(nodes.axis), dtype=np.int64)
                 allowed = np.maximum(most, 1) * self._share
-                self._node_scopes[key] = _NodeScope(usable, most, allowed, asked)
+                self._node_scopes[key] = _NodeScope(usable, allowed, asked)
             found = self._scope_of_shape[gang.shape] = self._node_scopes[key]
         return found

@@ -18,6 +18,7 @@ job completion times (the objective of Decima, Mao et al., SIGCOMM'19, section 5
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import gymnasium
@@ -27,10 +28,12 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from bireme import registry
+from bireme.core.canary import Deciders
 from bireme.core.cycle import run_cycle
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
+from bireme.core.obstacles import start_obstacle
 from bireme.core.overdue import OverdueLine
 from bireme.core.placement import usage_of
 from bireme.core.policy import Placer, Policy, Ranked
@@ -103,7 +106,10 @@ class _TurnBasedSimulation:
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
             # The cycle takes these first whatever the order, so the agent cannot choose them.
             queues = QueueTree(now.queues, now.queue_usage, now.total, now.nodes.accelerators)
-            overdue = OverdueLine(now, self.candidates, queues).waiting
+            obstacle = partial(
+                start_obstacle, snapshot=now, queues=queues, placer=Deciders(self._policy, now)
+            )
+            overdue = OverdueLine(now, self.candidates, queues, obstacle).waiting
             self._choose([g for g in self.candidates if g.displaced or g.uid in overdue])
 
     def _choose(self, gangs: Sequence[Gang]) -> None:

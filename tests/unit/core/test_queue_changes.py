@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.core.cycle import queue_obstacle, run_cycle
+from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
+from bireme.core.obstacles import queue_obstacle
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason

@@ -9,8 +9,10 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang, NodeConstraints
+from bireme.core.nodes import GrowablePool
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queues import Queue
+from bireme.core.quotas import Quota
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -29,6 +31,8 @@ from bireme.testing import (
 )
 
 BOUND = SchedulingSettings(wait_bound_seconds=100)
+GPU_QUOTA = ("gpus", ((f"requests.{GPU}", 1),))
+"""The charge of a replica with one GPU on the quota of this name."""
 
 
 class SmallestFirst:
@@ -190,6 +194,8 @@ def test_the_share_is_one_of_the_nodes_a_gang_may_use_and_of_its_queues_limits()
     [
         a_gang("parked", a_task(2, 8), arrived=0.0, parked=190.0),
         a_gang("too-large", a_task(3, 8), arrived=0.0),
+        a_gang("fits-in-sum-only", a_task(3, 5), arrived=0.0),
+        a_gang("beyond-its-quota", a_task(3, 1, charges=(GPU_QUOTA,)), arrived=0.0),
         a_gang("beyond-its-limit", a_task(9), arrived=0.0, queue="limited"),
     ],
     ids=lambda gang: gang.uid,
@@ -198,7 +204,19 @@ def test_an_overdue_gang_that_cannot_start_keeps_nobody_from_the_line(other: Gan
     gangs = [other, a_gang("small", a_task(1), arrived=5.0)]
     queues = [Queue("default"), Queue("limited", limit={GPU: 8})]
     snapshot = a_snapshot(racks(1, 2), *gangs, queues=queues, now=200, settings=BOUND)
+    quota = Quota(other.namespace, "gpus", {f"requests.{GPU}": 2}, {})
+    snapshot = replace(snapshot, quotas={(quota.namespace, quota.name): quota})
     assert line(snapshot) == {"small"}
+    # Nor does it where pools have nodes to come, but none for it.
+    pool = GrowablePool("cpu", a_node("new", 0), 4, patience_seconds=600)
+    assert line(replace(snapshot, growable=(pool,))) == {"small"}
+
+
+def test_an_overdue_gang_for_which_nodes_may_come_is_in_the_line() -> None:
+    gangs = [a_gang("large", a_task(3, 5), arrived=0.0), a_gang("small", a_task(1), arrived=5.0)]
+    snapshot = a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND)
+    pool = GrowablePool("gpu", a_node("new", 8), 4, patience_seconds=600)
+    assert line(replace(snapshot, growable=(pool,))) == {"large"}
 
 
 def test_outside_the_line_an_overdue_gang_that_runs_makes_room_like_any_other() -> None:
