@@ -573,10 +573,9 @@ def turns_come_in_order(case: DecisionCase) -> Iterator[str]:
 
 def the_line_of_the_overdue_is_short(case: DecisionCase) -> Iterator[str]:
     """The first past its bound is in it, and others only as far as the share of the GPUs goes."""
-    faulty = {n for n in case.seen["job"] if case.queue_fault(case.job(n)["queue"])}
     waits = {n for n, job in case.seen["job"].items() if job["phase"] == "waiting"}
     line = [move["job"] for move in case.moves if move.get("overdue")]
-    first = case.first_past_its_bound(beside=faulty & waits)
+    first = case.first_past_its_bound(beside=_hopeless(case))
     if first in waits and first not in line:
         yield f"{first} passed its bound first, and is not in the line {line}"
     for name in line:
@@ -589,6 +588,11 @@ def the_line_of_the_overdue_is_short(case: DecisionCase) -> Iterator[str]:
     is_all_open = all(is_open(node) for node in nodes)
     if is_all_open and len(asked) > 1 and sum(asked) > case.settings.overdue_share * most:
         yield f"the line {line} asks for {asked} of {most} GPUs"
+
+
+def _hopeless(case: DecisionCase) -> set[str]:
+    """Return the jobs that no room would help, as they are told; that this is true is checked."""
+    return {move["job"] for move in case.of("hold") if move["position"] is None}
 
 
 def starts_ahead_name_the_blocked_job(case: DecisionCase) -> Iterator[str]:
@@ -729,7 +733,7 @@ def _somebody_outran_its_estimate(case: DecisionCase) -> bool:
 
 def _first_in_line(case: DecisionCase) -> str:
     """Return the job that was displaced or is longest overdue, if it can run at all."""
-    hopeless = {m["job"] for m in case.of("hold") if m["position"] is None}
+    hopeless = _hopeless(case)
     line = sorted(
         (not job["displaced"], -case.overdue_seconds(name), name)
         for name, job in case.seen["job"].items()

@@ -245,7 +245,7 @@ class Machine(RuleBasedStateMachine):
             given: Thing = {"queue": QUEUES[queue], "priority": priority, "estimate": estimate}
             shape = copy.deepcopy(JOBS[kind])
             given["resumable"] = bool(shape.get("elastic")) or self.count % 3 != 1
-            given["preemptible"] = True
+            given["preemptible"] = self.count % 5 != 2
             job = a_job(self.cluster.now, **shape, **given)
             self.cluster.put("job", f"j{self.count:02}", job)
 
