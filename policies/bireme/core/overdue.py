@@ -50,9 +50,12 @@ class OverdueLine:
         self._obstacle = obstacle
 
     def seconds(self, gang: Gang) -> float:
-        """Return how long ``gang``, which waits, is past its bound; 0 outside the line."""
+        """Return how long ``gang``, which waits, is past its bound; 0 outside the line.
+
+        One that lost a node needs no line: it goes before all others, by how late it is.
+        """
         late = self._snapshot.overdue_seconds(gang)
-        return late if late > 0 and gang.uid in self.waiting else 0.0
+        return late if late > 0 and (gang.displaced or gang.uid in self.waiting) else 0.0
 
     @cached_property
     def seconds_at_start(self) -> FloatArray:

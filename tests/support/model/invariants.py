@@ -44,12 +44,15 @@ class DecisionCase:
     def late_in_line(self, name: str) -> float:
         """Return how far a job of the line is past its bound; 0 for one that is not in the line.
 
-        Of jobs with places, only the one that passed its bound before all others is in it for sure.
+        Jobs that lost a node go before the line, by how late they are. Of jobs with places, only
+        the one that passed its bound before all others is in it for sure.
         """
         in_line = {move["job"] for move in self.moves if move.get("overdue")}
-        first = self.first_past_its_bound()
-        is_in_line = name in in_line if self.job(name)["phase"] == "waiting" else name == first
-        return self.overdue_seconds(name) if is_in_line else 0.0
+        if (job := self.job(name))["phase"] == "waiting":
+            is_early = job["displaced"] or name in in_line
+        else:
+            is_early = name == self.first_past_its_bound()
+        return self.overdue_seconds(name) if is_early else 0.0
 
     def first_past_its_bound(self, beside: Container[str] = ()) -> str:
         """Return the job that passed its bound first, whether it waits or runs; "" for none."""

@@ -143,6 +143,17 @@ def test_overdue_gangs_go_first_only_as_far_as_their_share_of_the_capacity_goes(
     assert line(replace(snapshot, settings=replace(BOUND, overdue_share=0.0))) == {"g0"}
 
 
+def test_of_gangs_that_lost_a_node_the_most_overdue_goes_first() -> None:
+    gangs = [
+        a_gang("a", arrived=5.0, displaced=True),
+        a_gang("b", arrived=0.0, displaced=True),
+        a_gang("c", arrived=-5.0),
+    ]
+    decision = decide(a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND))
+    assert [action.gang.uid for action in decision.actions] == ["b", "a", "c"]
+    assert decision.overdue == {"c"}
+
+
 def test_what_overdue_gangs_hold_that_run_counts_with_the_share() -> None:
     gangs = [a_gang(f"g{at}", a_task(1, 2), arrived=float(at)) for at in range(1, 4)]
     bare = a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND)
