@@ -45,6 +45,8 @@ class Desk:
         self.reported: list[dict[str, Any]] = []
         self.admitted: list[tuple[JobFacts, PlanFacts, Mapping[str, Any]]] = []
         self.usage = Mock()
+        self.max_grace_seconds = 3600
+        """As the actuator it stands in for."""
         self.report_is_written = asyncio.Event()
         self.report_is_written.set()
         self.jobs = JobReconciler(
