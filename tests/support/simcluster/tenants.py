@@ -220,8 +220,8 @@ class Tenants:
         size, seconds = self._foreign[name]
         key = (SPACE, name)
         # Without a template: nobody can tell whether its pods all belong to one PodGroup.
-        job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": name}, "spec": {}}
-        job = self._store.create(BATCH_JOBS, key, job)
+        made_job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": name}}
+        job: Object = self._store.create(BATCH_JOBS, key, made_job)
         owner = {"kind": "Job", "apiVersion": "batch/v1", "name": name, "uid": objects.uid(job)}
         succeeded: set[str] = set()
         fake = annotations(f"{seconds:.1f}s")
