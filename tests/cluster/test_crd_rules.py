@@ -37,6 +37,8 @@ FROZEN_WITH_PLACES = [
     )
 ]
 
+FIXED_TICKET = "a ticket cannot be changed: create another one"
+
 Manifest = dict[str, Any]
 
 
@@ -217,6 +219,15 @@ def test_the_queue_of_a_gang_that_has_its_places_is_fixed(cluster: Cluster) -> N
             assert words in refusal(cluster, *changed(reference, each))
 
 
+def test_a_ticket_is_fixed(cluster: Cluster) -> None:
+    ticket = manifest("Ticket", "mine", {"user": "ann", "secretDigest": "a" * 64})
+    cluster.kubectl("create", "-f", "-", input=json.dumps(ticket))
+    changes: list[Manifest] = [{"user": "joe"}, {"groups": ["admins"]}, {"secretDigest": "b" * 64}]
+    for each in changes:
+        assert FIXED_TICKET in refusal(cluster, *changed("ticket/mine", each))
+    cluster.kubectl("delete", "ticket/mine")
+
+
 def rules(schema: Any) -> Iterator[str]:
     """The message expressions of every rule inside a schema."""
     if isinstance(schema, dict):
@@ -236,7 +247,7 @@ def test_every_rule_has_a_refused_example() -> None:
     for rule in found:
         literal = json.loads(rule[: rule.index('".format([') + 1]).replace("%%", "%")
         pattern = ".*".join(re.escape(text) for text in literal.split("%s"))
-        texts = (*refused, *frozen, *FROZEN_WITH_PLACES)
+        texts = (*refused, *frozen, *FROZEN_WITH_PLACES, FIXED_TICKET)
         assert any(re.fullmatch(pattern, text) for text in texts), literal
 
 

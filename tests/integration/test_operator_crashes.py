@@ -39,7 +39,8 @@ async def test_a_job_survives_a_crash_after_any_write(
         return phases(api) == ["Succeeded"] and "plan" not in status(api)
 
     furnish(api)
-    submit(api, torch_job("job", 3, gpus=2))
+    # A master that ends before the workers exist would end the job.
+    submit(api, torch_job("job", 3, gpus=2, runPolicy={"successPolicy": "AllReplicas"}))
     async with FakeKubelets(api) as kubelets:
         did_crash = await crashed(api, tmp_path, after, done)
         # The last write is an event, which may be asked for while the job is seen to be done.

@@ -34,8 +34,7 @@ class TicketSpec(ApiModel):
 
 _RULES: Final = checked_by(
     Rule(
-        "self.spec.user == oldSelf.spec.user"
-        " && self.spec.secretDigest == oldSelf.spec.secretDigest",
+        "self.spec == oldSelf.spec",
         "a ticket cannot be changed: create another one",
         field=".spec",
     ),
