@@ -564,7 +564,7 @@ def _foreign_gang(
 
 
 def _foreign_holder(name: str, queue: str) -> Gang:
-    """The group as far as it holds places, which its controller alone may stop."""
+    """The group as far as it holds places, which a gang of higher priority may take from it."""
     return Gang(
         uid=f"{name}-uid",
         name=name,
@@ -572,6 +572,7 @@ def _foreign_holder(name: str, queue: str) -> Gang:
         queue=queue,
         tasks=(),
         arrived=NOW - 60,
+        priority=CLASSES["high"],
         kind="PodGroup",
         user="default",
         is_resumable=False,

@@ -9,12 +9,19 @@ import pytest
 from bireme.core.gangs import Key, Role
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
-from bireme.kube import names, quantities
+from bireme.kube import names, quantities, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
-from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod
-from tests.support.scenario.manifests import API_VERSION, GPU, Manifest, task
+from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod, through_the_wire
+from tests.support.scenario.manifests import (
+    API_VERSION,
+    GPU,
+    Manifest,
+    priority_class,
+    queue,
+    task,
+)
 
 GROUP = replace(
     PLAN,
@@ -332,10 +339,36 @@ def test_of_pods_of_others_those_that_exist_hold_the_places_planned_for_their_ui
     assert [t.replicas for t in running.gang.tasks] == [1]
 
 
-def test_pods_of_others_are_never_stopped_from_here() -> None:
+def test_pods_of_others_are_starting_until_their_group_runs() -> None:
     cluster = ClusterStateFeed()
     cluster.group(GROUP)
     cluster.member(gated_pod("a"))
-    assert not only(cluster).gang.is_preemptible
     assert not only(cluster).is_leaving
     assert only(cluster).is_starting
+
+
+def test_a_pod_group_runs_with_the_priority_of_its_class_whatever_came_first() -> None:
+    cluster = ClusterStateFeed()
+    tenancy = cluster.state.tenancy
+    cluster.group(GROUP, priorityClassName="high")
+    cluster.member(gated_pod("a"))
+    assert only(cluster).gang.priority == 0
+    for value in (2, 1000):
+        made = through_the_wire(priority_class("high", value), wire.V1PriorityClass)
+        tenancy.put_priority_class(("", "high"), made)
+        assert only(cluster).gang.priority == value
+    tenancy.delete_priority_class(("", "high"))
+    assert only(cluster).gang.priority == 0
+
+
+def test_a_queue_and_those_below_it_exempt_their_pod_groups_from_being_stopped() -> None:
+    cluster = ClusterStateFeed()
+    cluster.group(GROUP)
+    cluster.member(gated_pod("a"))
+    assert only(cluster).gang.is_preemptible
+    for name, spec in (("q", {"parent": "top"}), ("top", {"preemptPodGroups": False})):
+        made = through_the_wire(queue(name, **spec), wire.CustomObject)
+        cluster.state.tenancy.put_queue(("", name), made)
+    assert not only(cluster).gang.is_preemptible
+    cluster.state.tenancy.delete_queue(("", "top"))
+    assert only(cluster).gang.is_preemptible
