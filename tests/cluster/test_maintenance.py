@@ -67,7 +67,7 @@ def test_who_has_run_long_on_slow_gpus_moves_once_to_faster_ones_that_come_free(
     tenant.cluster.kubectl("label", "--overwrite", "node", slow, label)
     tenant.create(training_job("first", task("worker", 8)))
     tenant.await_phase("first", "Running")
-    tenant.create(training_job("job", task("worker", 8)))
+    tenant.create(training_job("job", task("worker", 8), runPolicy={"resumable": True}))
     tenant.await_phase("job", "Running")
     assert set(nodes_of(tenant.pods("first")).values()) == {fast}
     # As if it had run there for an hour.

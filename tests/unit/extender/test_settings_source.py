@@ -50,6 +50,7 @@ def another(cls: type[Any], name: str) -> Any:
         "plan_wait_seconds": 0.5,
         "mode": "Observe",
         "shadow_core_share": 0.5,
+        "overdue_share": 0.5,
     }
     if name in special:
         return special[name]
