@@ -90,7 +90,7 @@ def test_gang_larger_than_the_cluster_is_shown_the_largest_that_fits(tenant: Ten
 
 
 def test_waiting_job_says_what_it_asks_what_is_free_and_what_is_missing(tenant: Tenant) -> None:
-    tenant.create(training_job("first", task(replicas=12)))
+    tenant.create(training_job("first", task(replicas=12), runPolicy={"resumable": True}))
     tenant.await_phase("first", "Running")
     tenant.create(training_job("second", task(replicas=6), task("ps")))
     status = tenant.await_reason("second", "WaitingForCapacity")

@@ -10,16 +10,20 @@ add others, or take some away, by the setting ``accelerators``. A share, such as
 counts as one accelerator unless the setting ``gpuUnits`` says which part of one it is.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bireme.core.errors import SettingError, repeated
-from bireme.core.resources import Amounts, Request
+
+if TYPE_CHECKING:  # numpy, which commands that read objects alone do not wait for
+    from bireme.core.resources import Amounts, Request
 
 GPU_UNITS: Final = "bireme.dev/gpu"
 """What queues are limited to, or guaranteed, in accelerators of whatever kind. No pod asks for it;

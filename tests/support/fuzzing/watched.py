@@ -134,6 +134,9 @@ def _objects() -> dict[str, tuple[Manifest, ...]]:
     used["status"] = {"allocation": {"devices": {"results": [result]}}}
     in_namespace = {"metadata": {**template["metadata"], "namespace": "default"}}
     claim = volumes.claim("data", metadata={"namespace": "default"})
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": "waits", "uid": "1"}
+    service: Manifest = {"metadata": {"name": "waits", "namespace": "default"}, "spec": {}}
+    service["metadata"] |= {"labels": {names.JOB_LABEL: "waits"}, "ownerReferences": [owner]}
     unbound = {**pod("other", fake={}, nodeName="n1", **_RULES), "status": _pod_status()}
     return {
         "/api/v1/nodes": tuple(node_manifest(a_node(name, rack="r0")) for name in ("n0", "n1")),
@@ -162,6 +165,7 @@ def _objects() -> dict[str, tuple[Manifest, ...]]:
         "/apis/resource.k8s.io/v1/resourceclaimtemplates": ({**template, **in_namespace},),
         "/apis/resource.k8s.io/v1/resourceclaims": (used,),
         names.path("trainingjobs"): (_job("waits"), running),
+        "services of jobs": (service,),
         names.path("podgroups"): (
             {**pod_group("group", 1), "status": {"phase": "Pending", "reason": "WaitingForPods"}},
         ),
