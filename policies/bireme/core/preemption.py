@@ -11,7 +11,8 @@ holds beyond the size it asked for, or beyond what the sizer wants, it gives up 
 waits.
 
 The eviction budget holds against all but a queue that takes back its guarantee, and a gang that
-gives back what it was lent.
+gives back what it was lent. It also holds against a queue whose gang has its turn late, behind one
+with which the queue borrows: who stops for that gang would start again before it.
 
 A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
 comes before it and is the first that is blocked, whatever their priorities.
@@ -329,16 +330,25 @@ class Preemptor:
             if self.queues.has_guarantees:
                 # Whom a gang may reclaim from does not depend on rank: the tree is asked of each.
                 ranks, gives = above.tolist(), yields.tolist()
+                # Each of these has its turn before the gang again once it has stopped.
+                worn = (
+                    candidates.is_worn & candidates.stops & (candidates.place < reach.place)
+                ).tolist()
                 every = [*candidates.leaving, *np.flatnonzero(is_open & ~is_leaving).tolist()]
                 return self._search(gang).fewest(
-                    self._permitted(gang, every, ranks, gives),
-                    lambda chosen: self._permitted(gang, chosen, ranks, gives) == chosen,
+                    self._permitted(gang, every, ranks, gives, worn),
+                    lambda chosen: self._permitted(gang, chosen, ranks, gives, worn) == chosen,
                 )
         others = np.flatnonzero(is_asked & ~is_leaving).tolist()
         return self._search(gang).fewest([*candidates.leaving, *others]) if others else None
 
     def _permitted(
-        self, gang: Gang, asked: Iterable[int], above: Sequence[bool], yields: Sequence[bool]
+        self,
+        gang: Gang,
+        asked: Iterable[int],
+        above: Sequence[bool],
+        yields: Sequence[bool],
+        worn: Sequence[bool],
     ) -> list[int]:
         """Return those of ``asked`` that guarantees allow, all of them together."""
         candidates, found = self._candidates, []
@@ -352,7 +362,9 @@ class Preemptor:
                 elif candidate.uid not in refused and (
                     candidate.kind is CandidateKind.GIVE_BACK
                     or yields[at]
-                    or self.queues.may_evict(gang.queue, gang.demand, queue, lost, above[at])
+                    or self.queues.may_evict(
+                        gang.queue, gang.demand, queue, lost, above[at], worn[at]
+                    )
                 ):
                     found.append(at)
                     self.queues.give_back(queue, lost)

@@ -73,6 +73,8 @@ class QueueTree:
         # Numbers of changes by branch: what the tournament remembers is valid for one number.
         self._changes: Counter[str] = Counter()
         self._before: dict[str, dict[str, int]] | None = None
+        # Branches that have sent a gang with which they borrow: what they send next came late.
+        self._borrowing: set[str] = set()
         self._reserved: Mapping[str, Amounts] = {}
         for name, held in usage.items():
             self.take(name, held)
@@ -211,6 +213,7 @@ class QueueTree:
         victim_queue: str,
         victim_demand: Amounts,
         ranks_above: bool,
+        is_worn: bool = False,
     ) -> bool:
         """Return whether a gang that asks ``demand`` may have what ``victim_queue`` holds.
 
@@ -229,12 +232,18 @@ class QueueTree:
         reclaimed is within its guarantee, where no other branch can touch it, and one that lost to
         rank would borrow again, and ranks below. The rule between branches is that of Kueue's
         hierarchical cohorts.
+
+        A gang has its turn late where a gang before it made its branch borrow. A victim that ranks
+        above it then goes straight back, into the places that the gang has reclaimed. Such a victim
+        may go until it is worn (``is_worn``), or the two would exchange these places for ever.
         """
         if not self.has_guarantees:
             return ranks_above
         demand, victim_demand = self._counted(demand), self._counted(victim_demand)
         ours, theirs = self._levels.apart(queue, victim_queue)
         if self._may_reclaim(ours, demand):
+            if is_worn and ours[-1] in self._borrowing:
+                return False
             return not any(self._is_safe(branch, victim_demand) for branch in theirs)
         # Without the shared branches in the rule, two queues whose highest gangs exceed their
         # guarantees would evict each other for ever.
@@ -306,6 +315,8 @@ class QueueTree:
             turn.leaf.waiting.popleft()
             branch: _Branch | None = turn.leaf
             while branch is not None:
+                if branch.key[0]:
+                    self._borrowing.add(branch.name)
                 branch.seen, branch = -1, branch.above
             yield turn.entry
 

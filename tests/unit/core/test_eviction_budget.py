@@ -1,4 +1,4 @@
-"""What the eviction budget holds against: classes and equals, and never a guarantee."""
+"""What the eviction budget holds against: classes and equals, and no guarantee that is in turn."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from tests.support.small_cluster import SmallCluster
 
 HOUR = 3600.0
 SETTINGS = SchedulingSettings()
@@ -54,3 +55,22 @@ def test_a_class_waits_until_the_backoff_grants_another_stop() -> None:
 
 def test_what_was_lent_and_given_back_is_no_shield() -> None:
     assert stops(URGENT, evictions=10, yields=7)
+
+
+def test_a_guarantee_behind_a_wider_gang_of_its_queue_does_not_exchange_places_for_ever() -> None:
+    nodes = (a_node("n0", 8), a_node("n1", 4))
+    queues = (Queue("default"), Queue("owed", guaranteed={GPU: 4}))
+    patient = replace(SETTINGS, min_runtime_seconds=0, eviction_backoff_seconds=0)
+    world = SmallCluster(nodes, make_policy(patient), patient, queues)
+    holder = a_gang("holder", a_task(8), priority=1000, estimated_seconds=100.0)
+    world.submit(replace(holder, is_preemptible=False), 100.0)
+    world.settle()
+    world.advance(1.0)
+    world.submit(a_gang("next", a_task(1, gpus=8), priority=1000), 10.0)
+    world.submit(replace(a_gang("wide", a_task(12)), queue="owed"), 10.0)
+    world.submit(a_gang("urgent", a_task(4), priority=1000), 10.0)
+    world.advance(2.0)
+    world.submit(replace(a_gang("owner", a_task(4)), queue="owed"), 10.0)
+    world.settle()
+    assert world.problems == []
+    assert [uid for _, uid in world.moves] == ["urgent"] * patient.eviction_budget
