@@ -25,8 +25,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 
 
 def short(name: str) -> Manifest:
-    """A job that runs for two seconds, and does not say so."""
-    return training_job(name, task("worker", 2, fake=annotations("2s")))
+    """A job that runs for two seconds, does not say so, and can resume."""
+    worker = task("worker", 2, fake=annotations("2s"))
+    return training_job(name, worker, runPolicy={"resumable": True})
 
 
 def admitted(tenant: Tenant, name: str) -> str:

@@ -116,7 +116,9 @@ def is_done(tenant: Tenant) -> bool:
 def test_operator_killed_at_any_write_leaves_no_gang_partial_and_no_replica_twice(
     killed_often: KilledOften, tenant: Tenant, when: Literal["before", "after"]
 ) -> None:
-    job = torch_job("gang", workers=3, fake=annotations(duration="1500ms"))
+    # A master that ends before a killed operator has made the workers would end the job.
+    run_all = {"successPolicy": "AllReplicas"}
+    job = torch_job("gang", workers=3, fake=annotations(duration="1500ms"), runPolicy=run_all)
     for number in range(1, MOST_WRITES):
         deaths = len(killed_often.deaths)
         killed_often.die_at(len(killed_often.proxy.writes) + number, when)
