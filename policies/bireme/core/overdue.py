@@ -79,7 +79,7 @@ class OverdueLine:
     def _waiting_overdue(self) -> list[tuple[float, Gang]]:
         """Gangs that wait past their bound, with the moment at which they passed it."""
         snapshot = self._snapshot
-        # One that stands in no line for now could keep all others from theirs.
+        # A gang that is parked would keep the line closed to gangs that could start.
         late = (
             (snapshot.overdue_seconds(gang), gang)
             for gang in self._waits
