@@ -80,7 +80,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 STEPS: Final = (
     Step(
         "properties",
-        "1000 examples of every property that does not set its own number",
+        "1000 examples of every property, and tenfold for those that state a number",
         ("python", "-m", "pytest", "-q", "-m", "not cluster", "--hypothesis-profile", "verify"),
     ),
     Step(
