@@ -130,7 +130,7 @@ async def test_the_jobs_of_a_job_set_are_suspended_through_it(api: FakeApi, tmp_
         await until(lambda: is_running(api))
         assert is_free(job(api, JOB_SETS, "set"))
         assert controller.failed.total() == 0
-        assert controller.suspended["set"] == 1
+        assert set(controller.suspended) == {"set"}, "a slow machine may suspend it twice"
 
 
 @pytest.mark.parametrize("after", range(8))
