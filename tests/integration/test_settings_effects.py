@@ -262,13 +262,19 @@ def program(*what: str) -> Show:
         try:
             submit(world.api, wide("job"))
             if chosen.get("mode") != "Observe":
-                await until(lambda: job(world.api, "job").get("status"))
+                await until(
+                    lambda: job(world.api, "job").get("status") or running.returncode is not None
+                )
             else:
                 await until(lambda: world.api.open_watches(names.path("trainingjobs")))
             seen = await _seen_of(world, chosen, what)
         finally:
-            running.terminate()
+            has_ended = running.returncode is not None
+            if not has_ended:
+                running.terminate()
             _, logged = await running.communicate()
+        if "ends" in what:
+            seen["ends"] = has_ended and b"not watched for 0 s" in logged
         if "info lines" in what:
             seen["info lines"] = b'"info"' in logged
         return seen
@@ -387,7 +393,7 @@ SHOWN: Final[dict[str, Shown]] = {
         program("lease"), 7, {"lease": {"default": 15}}, {"lease": {"default": 7}}
     ),
     "metrics_port": Shown(program("/readyz"), 0, {"/readyz": 200}, {"/readyz": 0}),
-    "cycle_age_limit_seconds": Shown(program("/healthz"), 0, {"/healthz": 200}, {"/healthz": 500}),
+    "cycle_age_limit_seconds": Shown(program("ends"), 0, {"ends": False}, {"ends": True}),
     "debug_dump": Shown(program("/debug/dump"), True, {"/debug/dump": 404}, {"/debug/dump": 401}),
     "outlook": Shown(program("/outlook"), True, {"/outlook": 404}, {"/outlook": 401}),
     "log_level": Shown(program("info lines"), "error", {"info lines": True}, {"info lines": False}),
