@@ -113,19 +113,28 @@ async def test_a_queue_takes_back_from_it_what_is_guaranteed_whatever_a_budget_s
         assert members(api) == []
 
 
-async def test_no_equal_stops_it_without_an_annotation(api: FakeApi, tmp_path: Path) -> None:
-    eager = SchedulingSettings(
-        min_runtime_seconds=0, service_preemption_delay_seconds=0, service_threshold=1
-    )
-    furnish(api, 1)
+@pytest.mark.parametrize("annotation", [None, "true"])
+async def test_an_equal_stops_it_only_where_an_annotation_says_that_it_can_resume(
+    api: FakeApi, tmp_path: Path, annotation: str | None
+) -> None:
     # The fake API server makes all objects at the beginning of 2030.
     ahead = 1893456000.0 - wall_clock()
-    leader = leading(api, tmp_path, scheduling=eager, now=lambda: wall_clock() + ahead)
+    ran = 0.0
+    furnish(api, 1)
+    group = pod_group("group", 4)
+    if annotation is not None:
+        group["metadata"]["annotations"] = {names.RESUMABLE: annotation}
+    leader = leading(api, tmp_path, scheduling=EAGER, now=lambda: wall_clock() + ahead + ran)
     async with FakeKubelets(api, runs), leader:
-        submit(api, pod_group("group", 4))
+        submit(api, group)
         make(api, *"abcd")
         await until(lambda: is_running(api, "group", GROUPS))
+        ran = 36_000.0
         submit(api, job("equal"))
+        if annotation is not None:
+            await until(lambda: is_running(api, "equal"))
+            assert status(api, "group", GROUPS)["preemptions"] == 1
+            return
         await until(lambda: status(api, "equal").get("queuePosition"))
         submit(api, job("last"))  # its status tells that all were decided on once more
         await until(lambda: status(api, "last").get("queuePosition"))

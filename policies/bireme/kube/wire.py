@@ -662,6 +662,10 @@ class V1ResourceClaim(MetadataOnly, frozen=True):
     status: V1ResourceClaimStatus = V1ResourceClaimStatus()
 
 
+MAX_ANNOTATION: Final = 64
+"""Characters of an annotation that are read: a legal value has fewer."""
+
+
 class CustomAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations of custom resources that are read."""
 
@@ -704,6 +708,7 @@ MOST_SPEC_BYTES: Final = 256 * 1024
 
 
 class _Trimmed(MetadataOnly, frozen=True):
+    metadata: CustomMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -719,6 +724,11 @@ def trimmed(raw: msgspec.Raw) -> bytes:
         return bytes(raw)
     if len(known.spec) > MOST_SPEC_BYTES:
         known = msgspec.structs.replace(known, spec=msgspec.Raw(b"%d" % len(known.spec)))
+    stated = known.metadata.annotations
+    if stated is not None and len(stated.resumable or "") > MAX_ANNOTATION:
+        short = CustomAnnotations((stated.resumable or "")[:MAX_ANNOTATION])
+        metadata = msgspec.structs.replace(known.metadata, annotations=short)
+        known = msgspec.structs.replace(known, metadata=metadata)
     return msgspec.json.encode(known)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import job_sizes, training_jobs, wire
+from bireme.kube import job_sizes, names, training_jobs, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.mutations import Mutations
 from bireme.kube.pod_builder import PodFactory, Rendezvous
@@ -131,3 +131,14 @@ def test_what_is_remembered_of_changed_pods_is_bounded_in_bytes(
     assert known == jobs[-5:], "the oldest are forgotten"
     mutations.forget(known[0])
     assert mutations.unknown(known[0], now=0.0)
+
+
+def test_an_annotation_that_waits_to_be_read_is_bounded_in_size() -> None:
+    def waiting(value: str) -> bytes:
+        metadata = {"name": "g", "annotations": {names.RESUMABLE: value, "theirs": "x"}}
+        return wire.trimmed(msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
+
+    assert msgspec.json.decode(waiting("true"), type=wire.CustomObject).metadata.annotations == (
+        wire.CustomAnnotations("true")
+    )
+    assert len(waiting("t" * 200_000)) < 300
