@@ -150,7 +150,8 @@ def test_tenants_who_compete_learn_no_name_of_each_other(
             lambda: tenant.status("small-1"),
             lambda status: "kept for a job of another namespace" in status.get("message", ""),
         )
-        tenant.create(training_job("small-2", task("worker", 4)))
+        returns = {"resumable": True}
+        tenant.create(training_job("small-2", task("worker", 4), runPolicy=returns))
         lent = "in places reserved for a job of another namespace; stops once that fits"
         tenant.eventually(
             lambda: tenant.status("small-2").get("conditions", []),

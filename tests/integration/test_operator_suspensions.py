@@ -130,7 +130,10 @@ async def test_the_jobs_of_a_job_set_are_suspended_through_it(api: FakeApi, tmp_
         await until(lambda: is_running(api))
         assert is_free(job(api, JOB_SETS, "set"))
         assert controller.failed.total() == 0
-        assert set(controller.suspended) == {"set"}, "a slow machine may suspend it twice"
+        # A slow machine may suspend it twice; its controller passes each one on to both Jobs.
+        times = controller.suspended
+        assert times["set"]
+        assert times["w-0"] == times["w-1"] <= times["set"]
 
 
 @pytest.mark.parametrize("after", range(8))

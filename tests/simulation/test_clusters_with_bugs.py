@@ -27,7 +27,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.adoptions import Adoptions
 from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
-from bireme_operator.lease import Lease
+from bireme_operator.leader_records import LeaderRecord
 from bireme_operator.lifecycle import PendingAction, Transition
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.start_failures import StartFailures
@@ -435,7 +435,10 @@ BUGS: dict[str, Bug] = {
         Scheduler, "_against", _however_full, ("node-overcommitted",)
     ),
     "the lease is taken from a living leader": Bug(
-        Lease, "_is_free", _always, ("epoch-went-back",)
+        LeaderRecord,
+        "is_free",
+        _always,
+        ("epoch-went-back",),
     ),
     "a lost answer is taken for a failure": Bug(
         Writes, "create_pod", _creating_again, ("replica-twice",)
@@ -450,7 +453,8 @@ BUGS: dict[str, Bug] = {
     "a history that is gone is not listed anew": Bug(
         Reflector, "_follow", _deaf_to_gone, ("job-stuck",)
     ),
-    "a new start keeps its number": Bug(status, "moved", _same_attempt, ("replica-twice",)),
+    # Failures are counted by start, so that those of the start before would count again.
+    "a new start keeps its number": Bug(status, "moved", _same_attempt, ("failed-unjustly",)),
     "what failed once is never tried again": Bug(
         BackOffs, "are_over", _never_again, ("job-stuck", "late-to-rest")
     ),

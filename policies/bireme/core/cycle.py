@@ -98,10 +98,11 @@ def _decide(
     #    wait bound, as far as these hold no more than their share.
     ranked = deciders.order(sound, snapshot)
     scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
-    candidates = [gang for gang in waiting if gang.uid not in faulty_uids]
     obstacle = partial(
         start_obstacle, snapshot=snapshot, queues=queues, placer=deciders, scale_up=scale_up
     )
+    excluded = faulty_uids | _late_beyond_line(ranked, snapshot, turns)
+    candidates = [gang for gang in waiting if gang.uid not in excluded]
     overdue = OverdueLine(snapshot, candidates, queues, obstacle)
     urgent = _urgent(ranked, overdue)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
@@ -655,10 +656,26 @@ class AdmissionPass:
         yield Resize(running, whole, self._text(messages.grown, added), Reason.GROWN)
 
 
+def _late_beyond_line(
+    ranked: Sequence[Ranked], snapshot: ClusterSnapshot, turns: Turns
+) -> set[str]:
+    """Return uids of gangs past their wait bound for which the line of their namespace is too long.
+
+    Many gangs of one tenant, each of another shape, would cost the line past the bound too much.
+    """
+    late = [(-s, e.gang.uid, e) for e in ranked if (s := snapshot.overdue_seconds(e.gang)) > 0]
+    late.sort(key=lambda each: each[:2])
+    _, beyond = in_line([entry for _, _, entry in late], snapshot.settings, turns)
+    return {each.entry.gang.uid for each in beyond}
+
+
 def _urgent(ranked: Sequence[Ranked], overdue: OverdueLine) -> list[Ranked]:
     """Return gangs that lost a node, then the line past the wait bound, most overdue first."""
-    keyed = [(e.gang.displaced, overdue.seconds(e.gang), e) for e in ranked]
-    urgent = [key for key in keyed if key[0] or key[1] > 0]
+    urgent = [
+        (e.gang.displaced, overdue.seconds(e.gang), e)
+        for e in ranked
+        if e.gang.displaced or e.gang.uid in overdue.waiting
+    ]
     # The hole that a lost node leaves is its gang's own, so such gangs go first.
     urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))
     return [entry for _, _, entry in urgent]
