@@ -5,6 +5,7 @@ so on: in the end nobody starts by the policy's order. So the line is short. It 
 passed their bound first, whether they wait or run by now, as long as together they ask for at most
 ``overdue_share`` of the nodes that they may use, and of each limit of their queues. The first one
 may be larger: it has the line for itself. All other gangs, overdue or not, keep the policy's order.
+With a share of 0 nobody goes before others for having waited.
 
 Nobody starves. A gang is counted with those alone that passed their bound before it did. These
 become fewer, because no gang that comes later can be one of them. Once they have ended, the gang is
@@ -79,6 +80,8 @@ class OverdueLine:
     def _waiting_overdue(self) -> list[tuple[float, Gang]]:
         """Gangs that wait past their bound, with the moment at which they passed it."""
         snapshot = self._snapshot
+        if not snapshot.settings.overdue_share:
+            return []
         # A gang that is parked would keep the line closed to gangs that could start.
         late = (
             (snapshot.overdue_seconds(gang), gang)
@@ -92,7 +95,8 @@ class OverdueLine:
         table = self._snapshot.running_table
         bounds = [self._snapshot.overdue_after_seconds(held.gang) for held in table.gangs]
         late = np.maximum(0.0, table.started - table.arrived - np.array(bounds, dtype=np.float64))
-        return np.where(table.is_leaving, 0.0, late)
+        is_off = table.is_leaving | (self._snapshot.settings.overdue_share == 0)
+        return np.where(is_off, 0.0, late)
 
     @cached_property
     def _members(self) -> tuple[frozenset[str], frozenset[str]]:

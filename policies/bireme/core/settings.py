@@ -82,7 +82,7 @@ class SchedulingSettings:
     overdue_share: Annotated[float, Within(0, 1)] = 0.25
     """Gangs past their wait bound go before all others as long as together they hold or ask for
     this share at most of the nodes they may use, and of each limit of their queues: those that
-    passed it first, and the first whatever its size. 0: one at a time. 1: all of them."""
+    passed it first, and the first whatever its size. 0: none of them. 1: all of them."""
 
     preemption: bool = True
     """Running gangs may be stopped for those that come before them."""

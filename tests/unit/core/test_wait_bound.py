@@ -140,7 +140,8 @@ def test_overdue_gangs_go_first_only_as_far_as_their_share_of_the_capacity_goes(
     more = replace(snapshot, waiting=(*snapshot.waiting, wide))
     everybody = {gang.uid for gang in more.waiting}
     assert line(replace(more, settings=replace(BOUND, overdue_share=1.0))) == everybody
-    assert line(replace(snapshot, settings=replace(BOUND, overdue_share=0.0))) == {"g0"}
+    assert line(replace(snapshot, settings=replace(BOUND, overdue_share=1e-6))) == {"g0"}
+    assert line(replace(snapshot, settings=replace(BOUND, overdue_share=0.0))) == set()
 
 
 def test_of_gangs_that_lost_a_node_the_most_overdue_goes_first() -> None:
