@@ -67,8 +67,14 @@ class Observation:
     metrics: OperatorMetrics
     now: Callable[[], float]
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
-    _bound: dict[Key, tuple[Verdict, int]] = field(default_factory=dict)
-    """Pods that have left, with the verdict on their gang and how often they were looked for."""
+    _left: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
+    """Pods that have left, with gang, the verdict on it, and how often they were looked for."""
+    _partial: set[str] = field(default_factory=set)
+    """Gangs of which some pods are bound; the last verdict on the whole gang is that on the rest.
+
+    The pods of a gang are bound one after another. What is decided in between is about a rest that
+    lacks room because of its own gang.
+    """
     _faulty: set[Key] = field(default_factory=set)
 
     async def run(self) -> None:
@@ -92,12 +98,14 @@ class Observation:
         self.state.changed.clear()
         self.state.learn(self.state.jobs.values())
         known = self.state.waiting(on_error=self._report)
-        others = self.pods.gangs(self.state.tenancy, self.state.run_times.of_group)
+        learned, node_of = self.state.run_times.of_group, self.state.node_of_other
+        others = self.pods.gangs(self.state.tenancy, learned, node_of)
         waiting = [*known, *others]
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
         if not snapshot.may_change:
             self.cycles.skip(snapshot)
-            self._verdicts.clear()
+            lasting = self._partial & self._verdicts.keys()
+            self._verdicts = {uid: self._verdicts[uid] for uid in lasting}
             return
         decision = await self.cycles.decide(snapshot)
         self.cycles.shadows.submit(snapshot, decision)
@@ -108,15 +116,19 @@ class Observation:
     def _compare(self) -> None:
         """Count where pods that have left are, by whether they would have gone there."""
         for key, gang in self.pods.take_left().items():
-            self._bound[key] = self._verdicts.get(gang, Verdict("")), 0
-        for key, (verdict, looks) in list(self._bound.items()):
+            self._left[key] = gang, self._verdicts.get(gang, Verdict("")), 0
+        gangs, partial = self.pods.gang_uids(self.state.node_of_other)
+        for key, (gang, verdict, looks) in list(self._left.items()):
             node = self.state.node_of_other(key)
             if node:
                 self.metrics.observed_binds.labels(_outcome(verdict, node)).inc()
+                partial.add(gang)
             if node or looks >= _MOST_LOOKS:
-                del self._bound[key]
+                del self._left[key]
             else:
-                self._bound[key] = verdict, looks + 1
+                self._left[key] = gang, verdict, looks + 1
+        settling = {gang for gang, _, _ in self._left.values()}
+        self._partial = (self._partial | partial | settling) & gangs
 
     def _say(self, decision: Decision, snapshot: ClusterSnapshot) -> None:
         found: dict[str, Verdict] = {}
@@ -128,6 +140,8 @@ class Observation:
                 rows = action.placement.node_rows()
                 nodes = frozenset(snapshot.nodes.names[row] for row in rows)
             gang = action.gang
+            if gang.uid in self._partial:
+                continue
             verdict = found[gang.uid] = Verdict(action.reason.value, nodes)
             if verdict == self._verdicts.get(gang.uid):
                 continue
@@ -147,7 +161,8 @@ class Observation:
             if verdict != self._verdicts.get(name):
                 _log.info(what, gang=f"{key[0]}/{key[1]}", message=message)
         self.metrics.show_observed(Counter(type(action).__name__ for action in decision.actions))
-        self._verdicts = found
+        lasting = self._partial & self._verdicts.keys()
+        self._verdicts = found | {uid: self._verdicts[uid] for uid in lasting}
 
     def _report(self, key: Key, error: Exception) -> None:
         if key not in self._faulty:

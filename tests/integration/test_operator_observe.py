@@ -77,6 +77,24 @@ async def test_it_compares_what_others_bind_with_its_own_decisions_and_writes_no
     assert status(api, "job") == {}
 
 
+async def test_pods_bound_one_after_another_are_compared_with_the_plan_of_their_gang(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 2)
+    for name in ("crew-0", "crew-1"):
+        put_pod(api, name, 6)
+    async with observing(api, tmp_path) as metrics:
+        await until(lambda: value(metrics, "observed_actions", action="admit") == 1)
+        put_pod(api, "crew-0", 6, node="n0")
+        # In the view of the operator the rest lacks room before its binding is seen.
+        other = pod("other", 8, nodeName="n1")
+        api.put("/api/v1/namespaces/default/pods/other", {**other, "status": {"phase": "Running"}})
+        await until(lambda: value(metrics, "observed_actions", action="hold") == 1)
+        put_pod(api, "crew-1", 6, node="n1")
+        same = {"outcome": "same node"}
+        await until(lambda: value(metrics, "observed_binds_total", **same) == 2)
+
+
 async def test_its_client_refuses_every_write(api: FakeApi, tmp_path: Path) -> None:
     client = await ApiClient.connect(api.kubeconfig(tmp_path))
     client.fence = refuse

@@ -79,14 +79,26 @@ class ObservedPods:
         left, self._left = self._left, {}
         return left
 
+    def gang_uids(self, node_of: Callable[[Key], str]) -> tuple[set[str], set[str]]:
+        """Return the uids of all gangs, and of those with a pod that ``node_of`` has on a node."""
+        everything = {member.gang for member in self._members.values()}
+        return everything, {m.gang for key, m in self._members.items() if node_of(key)}
+
     def gangs(
-        self, tenancy: Tenancy, estimate: Callable[[Key, Iterable[PodFacts]], float | None]
+        self,
+        tenancy: Tenancy,
+        estimate: Callable[[Key, Iterable[PodFacts]], float | None],
+        node_of: Callable[[Key], str],
     ) -> list[Gang]:
-        """Return the gangs; ``estimate`` gives the run time of pods in seconds, if it is known."""
+        """Return the gangs, of pods that ``node_of`` has on no node: another watch may be ahead.
+
+        ``estimate`` gives the run time of pods in seconds, if it is known.
+        """
         members: dict[str, list[_Member]] = {}
         for key in sorted(self._members):
-            member = self._members[key]
-            members.setdefault(member.gang, []).append(member)
+            if not node_of(key):
+                member = self._members[key]
+                members.setdefault(member.gang, []).append(member)
         return [_gang(uid, there, tenancy, estimate) for uid, there in members.items()]
 
 

@@ -59,7 +59,7 @@ def test_a_gang_is_all_of_its_pods_in_the_queue_of_its_namespace() -> None:
         pending = read(name, gpus, {"priority": 7}, **group)
         observed.put(("default", name), pending)
         observed.put(("default", name), pending)
-    (gang,) = observed.gangs(tenancy, lambda _, pods: 60.0 * len(list(pods)))
+    (gang,) = observed.gangs(tenancy, lambda _, pods: 60.0 * len(list(pods)), lambda _: "")
     assert len(changes) == 3
     assert (gang.uid, gang.queue, gang.priority) == ("default/crew", "lab", 7)
     assert (gang.demand[GPU], gang.replicas, gang.at_minimum.replicas) == (9, 3, 3)
@@ -71,5 +71,9 @@ def test_a_gang_is_all_of_its_pods_in_the_queue_of_its_namespace() -> None:
     observed.delete(("default", "worker-1"))
     assert observed.take_left() == {("default", "worker-1"): "default/crew"}
     assert observed.take_left() == {}
-    (gang,) = observed.gangs(tenancy, lambda *_: None)
+    (gang,) = observed.gangs(tenancy, lambda *_: None, lambda _: "")
     assert (gang.replicas, gang.estimated_seconds) == (2, None)
+    nodes = {("default", "master"): "n0"}  # the watch of what runs is ahead
+    (gang,) = observed.gangs(tenancy, lambda *_: None, lambda key: nodes.get(key, ""))
+    assert gang.replicas == 1
+    assert observed.gang_uids(lambda key: nodes.get(key, "")) == ({gang.uid}, {gang.uid})
