@@ -328,7 +328,7 @@ def started(nodes: NodeTable) -> NodeTable | None:
     if _STARTED not in nodes.memo:
         later = [_as_started(node) for node in nodes.nodes]
         is_same = all(new is node for new, node in zip(later, nodes.nodes, strict=True))
-        table = None if is_same else NodeTable(later, nodes.topology_levels, nodes.gpu_models)
+        table = None if is_same else nodes.with_nodes(later)
         nodes.remember(_STARTED, table)
     known = nodes.memo[_STARTED]
     return known if isinstance(known, NodeTable) else None

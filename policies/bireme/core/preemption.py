@@ -11,8 +11,8 @@ holds beyond the size it asked for, or beyond what the sizer wants, it gives up 
 waits.
 
 The eviction budget holds against all but a queue that takes back its guarantee, and a gang that
-gives back what it was lent. It also holds against a queue whose gang has its turn late, behind one
-with which the queue borrows: who stops for that gang would start again before it.
+gives back what it was lent. A queue whose gang has its turn late, behind one with which the queue
+borrows, takes nothing back from a gang that has its turn before: that one would start again first.
 
 A gang that started opportunistically (:mod:`bireme.core.reservations`) also stops for a gang that
 comes before it and is the first that is blocked, whatever their priorities.
@@ -331,13 +331,11 @@ class Preemptor:
                 # Whom a gang may reclaim from does not depend on rank: the tree is asked of each.
                 ranks, gives = above.tolist(), yields.tolist()
                 # Each of these has its turn before the gang again once it has stopped.
-                worn = (
-                    candidates.is_worn & candidates.stops & (candidates.place < reach.place)
-                ).tolist()
+                is_next = (candidates.stops & (candidates.place < reach.place)).tolist()
                 every = [*candidates.leaving, *np.flatnonzero(is_open & ~is_leaving).tolist()]
                 return self._search(gang).fewest(
-                    self._permitted(gang, every, ranks, gives, worn),
-                    lambda chosen: self._permitted(gang, chosen, ranks, gives, worn) == chosen,
+                    self._permitted(gang, every, ranks, gives, is_next),
+                    lambda chosen: self._permitted(gang, chosen, ranks, gives, is_next) == chosen,
                 )
         others = np.flatnonzero(is_asked & ~is_leaving).tolist()
         return self._search(gang).fewest([*candidates.leaving, *others]) if others else None
@@ -348,7 +346,7 @@ class Preemptor:
         asked: Iterable[int],
         above: Sequence[bool],
         yields: Sequence[bool],
-        worn: Sequence[bool],
+        is_next: Sequence[bool],
     ) -> list[int]:
         """Return those of ``asked`` that guarantees allow, all of them together."""
         candidates, found = self._candidates, []
@@ -363,7 +361,7 @@ class Preemptor:
                     candidate.kind is CandidateKind.GIVE_BACK
                     or yields[at]
                     or self.queues.may_evict(
-                        gang.queue, gang.demand, queue, lost, above[at], worn[at]
+                        gang.queue, gang.demand, queue, lost, above[at], is_next[at]
                     )
                 ):
                     found.append(at)
