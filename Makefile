@@ -47,7 +47,7 @@ test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) tools.controlplane build --node --where-possible
 	@$(RUN) tools.images --where-possible
 	@$(RUN) tools.browser --where-possible
-	$(BIN)/python -m pytest --numprocesses 3 --maxschedchunk 1
+	$(BIN)/python -m pytest --numprocesses 4 --maxschedchunk 1
 
 test-fast: install ## what only computes: unit, contract and parity tests, by two processes
 	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/contract tests/parity

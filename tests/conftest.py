@@ -23,12 +23,15 @@ settings.load_profile("test")
 CLUSTER_FOLDERS = ("tests/cluster/", "tests/node/", "tests/kind/")
 RUN_AGAIN = ("tests/cluster/", "tests/node/", "tests/integration/", "tests/performance/")
 NODE_FOLDER = "tests/node/"
+WAITING_FOLDER = "tests/integration/"
+PREFERRED_TIERS = {"gw0": "waiting", "gw3": "computing"}
+"""By worker; the others prefer ``cluster``."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a cluster, and run what waits for real programs a second time if it fails.
 
-    Three workers share two cores, so a program may be late; the summary names each such test as
+    Four workers share two cores, so a program may be late; the summary names each such test as
     RERUN. What only computes fails at once, and so does a broken promise.
     """
     for item in items:
@@ -58,9 +61,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScheduli
 class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no types
     """Distribution of tests that keeps two cores busy.
 
-    Tests with a cluster mostly wait and the others compute, so the first worker takes those without
-    a cluster and every other worker those with one, then whatever is left. A worker stays in its
-    file, whose fixtures it has, before it begins one that no other worker is in.
+    Tests with a cluster and those of the integration tier mostly wait, and the others compute. So
+    the first worker takes the integration tier, the fourth what computes, and every other worker
+    the tests with a cluster; then whatever is left. A worker stays in its file, whose fixtures it
+    has, before it begins one that no other worker is in.
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
@@ -78,13 +82,12 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
         for pending in self.pending:
             first.setdefault(self._file(pending), pending)
         taken = {file for other, file in self._file_of.items() if other is not node}
-        wants_cluster = node.gateway.id != "gw0"
+        preferred = PREFERRED_TIERS.get(node.gateway.id, "cluster")
 
         def cost(file: str) -> tuple[bool, bool, bool, bool]:
             # The node tier comes first: it is long, and one worker alone builds its cluster.
             is_mine = file == self._file_of.get(node)
-            in_cluster = file.startswith(CLUSTER_FOLDERS)
-            return not is_mine, in_cluster != wants_cluster, file in taken, file != NODE_FOLDER
+            return not is_mine, _tier(file) != preferred, file in taken, file != NODE_FOLDER
 
         file = min(first, key=cost)
         self._file_of[node] = file
@@ -96,3 +99,9 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
         assert self.collection is not None
         file = self.collection[index].partition("::")[0]
         return NODE_FOLDER if file.startswith(NODE_FOLDER) else file
+
+
+def _tier(file: str) -> str:
+    if file.startswith(CLUSTER_FOLDERS):
+        return "cluster"
+    return "waiting" if file.startswith(WAITING_FOLDER) else "computing"
