@@ -144,15 +144,24 @@ def _succeeded(job: JobFacts, view: GangView) -> Transition | None:
     leader = _leader(job, view)
     if leader is not None:
         member, pod = leader
-        if pod is None or pod.phase != "Succeeded":
+        if not _has_succeeded(pod):
             return None
         message = f"replica {member.index} of {member.task} succeeded, which decides for the gang"
         return Transition("Succeeded", Reason.SUCCEEDED, message)
     # Parameter servers never end by themselves.
     training = [pod for m, pod in view.members if view.plan.roles.get(m.task) != Role.PS]
-    if not training or any(pod is None or pod.phase != "Succeeded" for pod in training):
+    if not training or not all(_has_succeeded(pod) for pod in training):
         return None
     return Transition("Succeeded", Reason.SUCCEEDED, f"all {len(training)} replicas succeeded")
+
+
+def _has_succeeded(pod: PodFacts | None) -> bool:
+    """Return whether a replica has ended well by itself.
+
+    One that is deleted may save a checkpoint and end with exit code 0. A view says of none that was
+    seen to end well before that it is leaving.
+    """
+    return pod is not None and pod.phase == "Succeeded" and not pod.is_leaving
 
 
 def _leader(job: JobFacts, view: GangView) -> tuple[Member, PodFacts | None] | None:

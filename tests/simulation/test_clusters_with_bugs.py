@@ -493,6 +493,25 @@ BUGS |= {
 }
 
 
+FIRST_SEEDS = {
+    "a gang goes on without those it lost": 12,
+    "a stop that a budget interrupts is waited for without an end": 14,
+    "claims for one pod are not told apart": 12,
+    "no node is taken to attach only so many volumes": 3,
+    "replicas of a finished job go on": 5,
+    "a finished job can be suspended": 13,
+    "who came last starts first": 5,
+    "one gate of a gang is never lifted": 7,
+    "a job that never fits is not told so": 5,
+    "a write that fails keeps its slot": 4,
+    "queues have no limit": 20,
+    "kube-scheduler fills nodes beyond their room": 19,
+    "the lease is taken from a living leader": 2,
+    "a lost answer is taken for a failure": 8,
+    "silence about one gang is taken for a dead scheduler": 4,
+    "a history that is gone is not listed anew": 11,
+}
+"""Seeds that showed a bug, tried before all others: finding them takes most of the time."""
 MOST_SEEDS = 40
 CALM_SECONDS = 200.0
 """Shorter than for sound programs: some bugs keep the operator busy for ever."""
@@ -502,7 +521,7 @@ CALM_SECONDS = 200.0
 def test_a_bug_is_found_within_a_few_seeds(name: str) -> None:
     bug, found = BUGS[name], set[str]()
     with bug.planted():
-        for seed in range(MOST_SEEDS):
+        for seed in dict.fromkeys((FIRST_SEEDS.get(name, 0), *range(MOST_SEEDS))):
             broken = run(seed, world=bug.world, calm_seconds=CALM_SECONDS)
             found |= {one.partition(":")[0] for one in broken.violations}
             if found >= set(bug.breaks):

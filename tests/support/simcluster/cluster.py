@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.testing import a_node
@@ -19,6 +20,7 @@ from tests.support.simcluster.controllers import Controllers
 from tests.support.simcluster.endings import Endings
 from tests.support.simcluster.gates import Gates
 from tests.support.simcluster.kubelets import Kubelets
+from tests.support.simcluster.maintenance import Maintenance
 from tests.support.simcluster.network import WORLD, ApiServer, NetworkConditions
 from tests.support.simcluster.node_faults import NodeFaults
 from tests.support.simcluster.objects import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
@@ -54,6 +56,7 @@ SCHEDULING = SchedulingSettings(
 SPACE = "team"
 """Namespace of everything that users submit."""
 RESTART_SECONDS = (1.0, 15.0)
+_MODELS = ("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3")
 _POOL_CHANCE = 0.4
 """Share of clusters with a node pool that grows and shrinks."""
 
@@ -77,6 +80,9 @@ class SimulatedCluster:
         """Jobs that their user deleted."""
         self.calm_seconds = float("inf")
         """When the last fault ended."""
+        # Where urgent jobs come, they are too few to use up more.
+        budget = 1 if self.world.some_are_urgent else SCHEDULING.eviction_budget
+        self.scheduling = replace(SCHEDULING, eviction_budget=budget)
         self.conditions = NetworkConditions(self.chance("weather"))
         self.store = Store(self._date)
         self.store.lingers = objects.lingers
@@ -84,12 +90,15 @@ class SimulatedCluster:
         self.server = ApiServer(self.store, self.conditions, loop)
         drawn = self.chance("processes")
         self.operators = [
-            OperatorProcess(self.server, drawn, self.tell, name, SCHEDULING)
+            OperatorProcess(self.server, drawn, self.tell, name, self.scheduling)
             for name in ("operator-a", "operator-b")
         ]
         drawn = self.chance("rivals")
         self.rivals = Rivals(self.server, drawn, self.tell, self.world, self.disturb)
         self.taints = Taints(self.server, self.chance("taints"), self.tell, self.world)
+        drawn = self.chance("maintenance")
+        self.maintenance = Maintenance(self.server, drawn, self.tell, self.world, self.disturb)
+        self._models = self.chance("models")
         self.gates = Gates(self.server, self.chance("gates"), self.tell, self.world, SPACE)
         drawn = self.chance("endings")
         self.endings = Endings(self.server, drawn, self.tell, self.world, self.disturb)
@@ -102,7 +111,7 @@ class SimulatedCluster:
                 seconds = BIND_TIMEOUT_SECONDS
                 operator.settings = replace(operator.settings, bind_timeout_seconds=seconds)
         self.standstills = Standstills(self.server, self.operators)
-        self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", SCHEDULING)
+        self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", self.scheduling)
         drawn = self.chance("kubelets")
         faults = self.chance("node-faults")
         self.node_faults = NodeFaults(self.server, faults, self.tell, self.world)
@@ -158,7 +167,10 @@ class SimulatedCluster:
 
     def add_node(self, name: str) -> bool:
         rack = f"r{int(name.removeprefix('n')) % 2}"
-        return self.put(NODES, node_manifest(a_node(name, rack=rack)))
+        labels = {}
+        if self.world.gpus_differ:
+            labels[GPU_MODEL_LABEL] = self._models.choice(_MODELS)
+        return self.put(NODES, node_manifest(a_node(name, rack=rack, labels=labels)))
 
     # --- processes -------------------------------------------------------------------------
 
@@ -169,9 +181,12 @@ class SimulatedCluster:
     @property
     def unkind(
         self,
-    ) -> tuple[NodeFaults | Rivals | Taints | Gates | AdmissionFaults | Silences | Endings, ...]:
+    ) -> tuple[
+        NodeFaults | Rivals | Taints | Maintenance | Gates | AdmissionFaults | Silences | Endings,
+        ...,
+    ]:
         """What the world draws beside faults: each runs until the calm, and is then cleared."""
-        drawn = (self.node_faults, self.rivals, self.taints, self.gates)
+        drawn = (self.node_faults, self.rivals, self.taints, self.maintenance, self.gates)
         return (*drawn, self.admission_faults, self.silences, self.endings)
 
     def start(self) -> None:

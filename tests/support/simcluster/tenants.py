@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 from typing import Any
 
+from bireme.kube import names
 from tests.support.fakeapi.store import Key, Object, Refusal
 from tests.support.scenario.manifests import (
     annotations,
@@ -61,6 +62,7 @@ class Tenants:
         self._roles = cluster.chance("roles")
         self._urgencies = cluster.chance("urgencies")
         self._twins = cluster.chance("twins")
+        self._resuming = cluster.chance("resuming")
         self._foreign: dict[str, tuple[int, float]] = {}
         self._made = 0
         self.most_foreign = 100
@@ -95,6 +97,8 @@ class Tenants:
             self._cluster.loop.create_task(self._hurry(seconds))
         if self._cluster.world.some_are_alike:
             self._cluster.loop.create_task(self._repeat(seconds))
+        if self._cluster.world.gpus_differ:
+            self._fill_nodes()
         for index, moment in enumerate(moments):
             await asyncio.sleep(began + moment - self._cluster.loop.time())
             self._submit(f"j{index}")
@@ -104,6 +108,12 @@ class Tenants:
             spec = pod_spec(1)
             spec["containers"][0]["image"] = MISSING_IMAGE
             self._put_job(training_job(UNPULLABLE, task("worker", 2, spec=spec)))
+
+    def _fill_nodes(self) -> None:
+        """Submit a job for each node: those that end soon leave faster GPUs to the others."""
+        for index in range(NODES):
+            lasts = self._resuming.choice((30, 60, 300))
+            self._put_job(_whole_nodes(f"filler{index}", 1, f"{lasts}s", "low"))
 
     async def _hurry(self, seconds: float) -> None:
         """Submit long jobs, and for ``seconds`` at most short ones that go before them."""
@@ -197,8 +207,17 @@ class Tenants:
         if self._cluster.world.nodes_are_tainted and self._lengths.random() < 0.25:
             for each in job["spec"]["tasks"]:
                 each["template"]["spec"]["tolerations"] = [TOLERATION]
+        if self._may_resume():
+            job["spec"].setdefault("runPolicy", {})["resumable"] = True
+            if self._cluster.world.gpus_differ:
+                job["spec"]["estimatedDuration"] = "2h"  # what is left is worth a move
         if self._cluster.put(JOBS, job, SPACE):
             self._cluster.tell(f"user submits {job['metadata']['name']} {_shape(job)}")
+
+    def _may_resume(self) -> bool:
+        world = self._cluster.world
+        can_some = world.some_can_resume or world.gpus_differ
+        return can_some and self._resuming.random() < 0.5
 
     # --- pods of others --------------------------------------------------------------------
 
@@ -208,7 +227,10 @@ class Tenants:
         if self._cluster.world.has_long_jobs and self._lengths.random() < 0.4:
             seconds += self._lengths.randint(60, 240)
         self._foreign[name] = (size, seconds)
-        self._cluster.put(GROUPS, pod_group(name, size, queue="default"), SPACE)
+        group = pod_group(name, size, queue="default")
+        if self._may_resume():
+            group["metadata"]["annotations"] = {names.RESUMABLE: "true"}
+        self._cluster.put(GROUPS, group, SPACE)
         self._cluster.tell(f"user submits PodGroup {name} of {size}")
         self._cluster.loop.create_task(self._control(name))
 

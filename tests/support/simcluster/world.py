@@ -49,6 +49,13 @@ class World:
     scheduler_is_silent: bool = False
     """kube-scheduler says nothing of one gang after another, and serves all others."""
 
+    some_can_resume: bool = False
+    """Half of the jobs and PodGroups say that they go on from a checkpoint after a stop."""
+    nodes_are_maintained: bool = False
+    """Administrators announce the maintenance of nodes, drain them then, or call it off."""
+    gpus_differ: bool = False
+    """Some nodes have faster GPUs, to which gangs that can resume move where nobody waits."""
+
     @classmethod
     def drawn(cls, chance: Random) -> Self:
         return cls(**{each.name: chance.random() < _SHARE for each in fields(cls)})
