@@ -15,8 +15,10 @@ from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
+
 from bireme.core.gangs import Key
-from bireme.kube import disruption_budgets
+from bireme.kube import disruption_budgets, wire
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
@@ -30,10 +32,13 @@ from bireme_operator.writes import Writes
 # Of the API server's words, which are 429 like those of an overload.
 _IS_KEPT = "disruption budget"
 _TOO_MANY_REQUESTS = 429
+# An error that lasts for so long is told in the words of the API server.
+_LASTING_SECONDS = 10.0
+_log = structlog.get_logger(__name__)
 
 
 class KeptByBudget(Exception):  # noqa: N818  # a state: the stop is tried again
-    """A PodDisruptionBudget keeps a pod that is to go; the message says which and how."""
+    """A budget, or a lasting refusal, keeps a pod that is to go; the message says which and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +90,10 @@ class Guests:
 
         # 2. Budgets are asked about all pods before one is touched.
         with_owners = [p for owner in owners for p in owner.pods if p not in (*lost, *others)]
-        kept = await self._kept(group, [*others, *with_owners])
+        is_overdue = overrides_budgets or self._is_overdue(group.uid)
+        kept = await self._kept(group, [*others, *with_owners], may_ignore=is_overdue)
         if kept:
             self._kept_since.setdefault(group.uid, self.clock())
-        is_overdue = overrides_budgets or self._is_overdue(group.uid)
         if kept and not is_overdue:
             raise KeptByBudget(kept)
 
@@ -134,13 +139,22 @@ class Guests:
                 notes.append(f"{owner.name} did not act on its suspension")
         return frozenset(went)
 
-    async def _kept(self, group: GroupFacts, pods: Sequence[PodFacts]) -> str:
-        """Return which budget keeps one of ``pods`` and how; empty if none does, and all may go."""
+    async def _kept(self, group: GroupFacts, pods: Sequence[PodFacts], *, may_ignore: bool) -> str:
+        """Return which budget keeps one of ``pods`` and how; empty if none does, and all may go.
+
+        Where ``may_ignore``, budgets that cannot be read keep none.
+        """
         if not any(pod.phase == "Running" for pod in pods):
             return ""  # no budget counts the others
         namespace = group.key[0]
         async with self.claims.lock:
-            budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
+            try:
+                budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
+            except (ApiError, *wire.UNDECODABLE) as error:
+                if not may_ignore:
+                    raise
+                _log.info("budgets not read", namespace=namespace, error=str(error))
+                return ""
             going = self.claims.pending(namespace, without=(group.uid,))
             kept = disruption_budgets.refusal(budgets, pods, going)
             if not kept:
@@ -157,16 +171,20 @@ class Guests:
     ) -> None:
         if not pod.is_disrupted:
             condition = disruption_target(reason, message, self.now())
-            await self.writes.set_condition(pod.key, pod.uid, condition)
+            try:
+                await self.writes.set_condition(pod.key, pod.uid, condition)
+            except ApiError as error:  # it costs the pod's Job a retry at worst
+                _log.info("condition not set", pod=pod.key, error=str(error))
         await self.writes.delete_pod(pod.key, pod.uid, grace_seconds)
 
     async def _all(self, uid: str, works: Sequence[Coroutine[Any, Any, None]]) -> None:
         for result in await asyncio.gather(*works, return_exceptions=True):
-            if isinstance(result, ApiError) and result.status == _TOO_MANY_REQUESTS:
-                # A budget has shrunk meanwhile, or the API server refuses for another reason: it
-                # does not matter to half a gang which.
-                self._kept_since.setdefault(uid, self.clock())
-                if _IS_KEPT in result.message:
+            if isinstance(result, ApiError):
+                # A budget has shrunk meanwhile, or the API server or a webhook refuses for another
+                # reason: it does not matter to half a gang which.
+                since = self._kept_since.setdefault(uid, self.clock())
+                is_kept = result.status == _TOO_MANY_REQUESTS and _IS_KEPT in result.message
+                if is_kept or self.clock() - since >= _LASTING_SECONDS:
                     raise KeptByBudget(result.message) from result
             if isinstance(result, BaseException):
                 raise result

@@ -21,6 +21,8 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 # The first pause between two reads for one group, doubled each time, and the longest.
 _PAUSES_SECONDS = (1.0, 300.0)
+# Jobs that are read for one group: most have one, and a JobSet has one for each task.
+_MAX_JOBS = 16
 
 
 class _Meta(wire.Wire, frozen=True):
@@ -71,13 +73,14 @@ class JobCounts:
         is_whole = not placed.lost and placed.count + len(newcomers) >= needed
         if placed.count >= needed or is_whole:
             return {}
-        return {
+        jobs = {
             owner.uid: owner.name
             for pod in newcomers
             if (gated := self.state.gated.get(pod.key)) is not None
             for owner in gated.metadata.owner_references or ()
-            if (owner.api_version, owner.kind) == ("batch/v1", "Job")
+            if owner.controller and (owner.api_version, owner.kind) == ("batch/v1", "Job")
         }
+        return dict(list(jobs.items())[:_MAX_JOBS])
 
     async def _read(self, group: Key, jobs: dict[str, str]) -> None:
         counts: dict[str, int] = {}

@@ -11,7 +11,6 @@ memory: a new leader decides and reads again.
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
 import structlog
 
 from bireme.core import messages
@@ -20,7 +19,7 @@ from bireme.core.gangs import Gang, Key
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang, stopping
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import disruption_budgets
+from bireme.kube import disruption_budgets, wire
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.disruption_budgets import Budget
@@ -76,7 +75,7 @@ class _Budgets:
     _read: dict[str, Sequence[Budget]] = field(default_factory=dict)
 
     async def of(self, namespace: str) -> Sequence[Budget]:
-        """Return the budgets of ``namespace``. Raises ApiError or msgspec.DecodeError."""
+        """Return the budgets of ``namespace``. Raises ApiError or wire.UNDECODABLE."""
         if namespace not in self._read:
             found = disruption_budgets.read(await self.writes.list_budgets(namespace))
             self._read[namespace] = found
@@ -107,16 +106,13 @@ class Preemptions:
     _stopping: dict[str, Preempt | Vacate] = field(default_factory=dict)
     _kept: dict[str, float] = field(default_factory=dict)
     """Until when each gang counts as kept by a budget."""
-    _unknown: dict[str, float] = field(default_factory=dict)
-    """Until when each gang is left alone."""
     _tasks: Tasks = field(default_factory=Tasks)
 
     def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return ``snapshot`` with gangs that are being stopped, and those that must not be."""
         now = self.clock()
         self._kept = {uid: end for uid, end in self._kept.items() if now < end}
-        self._unknown = {uid: end for uid, end in self._unknown.items() if now < end}
-        if not (self._stopping or self._kept or self._unknown):
+        if not (self._stopping or self._kept):
             return snapshot
         return replace(snapshot, running=tuple(map(self._known, snapshot.running)))
 
@@ -125,8 +121,6 @@ class Preemptions:
         if (stop := self._stopping.get(gang.uid)) is not None:
             is_return = isinstance(stop, Vacate)
             return stopping(running) if is_return else replace(running, is_leaving=True)
-        if gang.uid in self._unknown:
-            return replace(running, gang=replace(gang, is_preemptible=False))
         return replace(running, kept_by_budget=True) if gang.uid in self._kept else running
 
     def carry_out(
@@ -227,10 +221,11 @@ class Preemptions:
                     self.work.start(owner.key, self._stop(owner, victim, kept.get(owner.key, "")))
         except NotLeader:
             pass  # the process is about to end
-        except (ApiError, msgspec.DecodeError) as error:
+        except (ApiError, *wire.UNDECODABLE) as error:
             _log.info("budgets not read", error=str(error))
+            # Those who are not held by budgets stop them with the next decision.
             end = self.clock() + _UNKNOWN_SECONDS
-            self._unknown.update((victim.uid, end) for victim in victims)
+            self._kept.update((victim.uid, end) for victim in victims)
         finally:
             if not stopped:
                 for victim in victims:
@@ -242,14 +237,28 @@ class Preemptions:
     ) -> dict[Key, str]:
         """Return those of ``victims`` that a budget keeps, and why; they are known from now on."""
         spaces = sorted({victim.key[0] for victim in victims})
-        budgets = {space: await known.of(space) for space in spaces}
+        budgets: dict[str, Sequence[Budget]] = {}
+        unread: dict[str, str] = {}
+        for space in spaces:
+            try:
+                budgets[space] = await known.of(space)
+            except (ApiError, *wire.UNDECODABLE) as error:
+                if not all(v.overrides_budget for v in victims if v.key[0] == space):
+                    raise
+                # A tenant who makes budgets unreadable keeps nothing from its owner.
+                _log.info("budgets not read", namespace=space, error=str(error))
+                budgets[space] = ()
+                unread[space] = f"its budgets cannot be read ({error})"
+                known.going.setdefault(space, self.claims.pending(space))
         going = {space: list(known.going[space]) for space in spaces}
         kept: dict[Key, str] = {}
         # What a budget does not keep from going goes first.
         for victim in sorted(victims, key=lambda victim: not victim.overrides_budget):
             key = victim.key
             pods = self._pods_of(victim.owner)
-            why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
+            why = unread.get(key[0]) or disruption_budgets.refusal(
+                budgets[key[0]], pods, going[key[0]]
+            )
             # Victims of one namespace draw on the same budgets: each counts for the next.
             going[key[0]] += pods
             if why:

@@ -148,10 +148,6 @@ class _Object(wire.Wire, frozen=True):
         return bool(labels) and all(each.get(names.POD_GROUP_LABEL) == group for each in labels)
 
 
-class _List(wire.Wire, frozen=True):
-    items: tuple[_Object, ...] | None = None
-
-
 @dataclass(slots=True)
 class Suspensions:
     """Suspends owners of pods, and lifts what was suspended; ``clock`` is monotonic seconds."""
@@ -196,15 +192,15 @@ class Suspensions:
     async def _list(self, kind: _Kind) -> list[_Ref]:
         """Return what is suspended by leaders before; nothing where the kind may not be listed."""
         try:
-            answer = await self.writes.list_owners(kind.path(), names.SUSPENDED_LABEL)
+            listed = await self.writes.list_owners(kind.path(), names.SUSPENDED_LABEL)
         except ApiError as error:
             if error.is_not_found or error.is_forbidden:
                 self._listed.discard(kind)
                 return []
             raise
-        items = msgspec.json.decode(answer, type=_List).items or ()
         self._listed.add(kind)
-        metas = [each.metadata for each in items if each.metadata.uid not in self._under_way]
+        metas = [msgspec.json.decode(each, type=_Labelled).metadata for each in listed]
+        metas = [meta for meta in metas if meta.uid not in self._under_way]
         return [_Ref(kind, (meta.namespace, meta.name), meta.uid) for meta in metas]
 
     # --- a stop -------------------------------------------------------------------------------
@@ -231,9 +227,9 @@ class Suspensions:
             try:
                 owner = await self._owner_of(group, family[0], has_all=not stay)
             except ApiError as error:
-                if not error.is_forbidden:
-                    raise
-                notes.append(f"the operator may not suspend their owner ({error.message})")
+                # Whatever is wrong with the owner, its pods can be evicted one by one.
+                words = "the operator may not suspend" if error.is_forbidden else "nobody suspended"
+                notes.append(f"{words} their owner ({error.message})")
                 continue
             if owner is not None:
                 known = found.get(owner.ref, owner)

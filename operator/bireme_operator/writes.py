@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from bireme.core.gangs import Key
-from bireme.kube import names, wire
-from bireme.kube.client import ApiClient, ApiError
+from bireme.kube import names, pages, wire
+from bireme.kube.client import JSON, METADATA, ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts
 
 # Number of the running task; one without a number goes first, so it cannot starve.
@@ -84,6 +84,10 @@ _DRY_RUN_SLOTS = 16
 # The API server waits for a webhook for ten seconds, where its configuration says nothing else.
 _DRY_RUN_SECONDS = 15.0
 _PROBE_SECONDS = 5.0
+# Owners of pods that are read at once, and the size of one: etcd takes 1.5 MiB by default.
+_READS = 4
+_MAX_OBJECT_BYTES = 2 * 1024**2
+_PAGE = 250
 
 
 class _Written(msgspec.Struct):
@@ -115,6 +119,7 @@ class Writes:
         self._client = client
         self._slots = slots
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
+        self._reads = asyncio.Semaphore(_READS)
         self._dry_run_slots = asyncio.Semaphore(_DRY_RUN_SLOTS)
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
@@ -190,20 +195,36 @@ class Writes:
         return True
 
     async def get(self, path: str) -> bytes:
-        return await self._client.get(path)
+        """Return one object, of the size that etcd takes at most; few are read at once."""
+        async with self._reads:
+            return await self._client.get(path, most_bytes=_MAX_OBJECT_BYTES)
 
-    async def list_owners(self, path: str, label: str) -> bytes:
-        """Return the objects that carry ``label``."""
-        return await self._client.get(path, params={"labelSelector": label})
+    async def list_owners(self, path: str, label: str) -> list[msgspec.Raw]:
+        """Return the metadata of the objects that carry ``label``, each in JSON."""
+        return await self._list(path, {"labelSelector": label}, METADATA)
 
     async def patch_owner(self, path: str, change: Mapping[str, Any]) -> None:
         """Merge ``change``, which names the version that was read, into an owner of pods."""
         async with self._slots:
             await self._client.merge_patch(path, change)
 
-    async def list_budgets(self, namespace: str) -> bytes:
+    async def list_budgets(self, namespace: str) -> list[msgspec.Raw]:
+        """Return the PodDisruptionBudgets of ``namespace``, each in JSON."""
         path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-        return await self._client.get(path)
+        return await self._list(path)
+
+    async def _list(
+        self, path: str, params: Mapping[str, str | int] | None = None, accept: str = JSON
+    ) -> list[msgspec.Raw]:
+        """Return all objects of a list, page by page: tenants choose how large they are."""
+        size, token, items = pages.PageSize(_PAGE), "", list[msgspec.Raw]()
+        while True:
+            page = await pages.read(
+                self._client, path, size, token=token, params=params, accept=accept
+            )
+            items += (raw.copy() for raw in page.items or ())  # else each keeps its page
+            if not (token := page.metadata.next):
+                return items
 
     async def create_queue(self, queue: Mapping[str, Any]) -> None:
         async with self._report_slots:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,16 @@ async def failure_of(awaitable: object) -> ApiError:
     with pytest.raises(ApiError) as raised:
         await awaitable  # type: ignore[misc]  # any of the client's coroutines
     return raised.value
+
+
+@pytest.mark.parametrize("name", ["?x=/", "../../pods", "%2e", "a b", ".", "a#b", ""])
+async def test_no_name_that_a_tenant_chooses_leads_to_another_path(
+    api: FakeApi, client: ApiClient, name: str
+) -> None:
+    answered: Any = lambda *_: True  # noqa: E731
+    api.faults.add(Fault(status=500), answered, times=None)
+    error = await failure_of(client.get(f"/apis/batch/v1/namespaces/a/jobs/{name}/status"))
+    assert error.is_not_found, "nothing was sent"
 
 
 async def test_what_is_created_can_be_read_back(client: ApiClient) -> None:

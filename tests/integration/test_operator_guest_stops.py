@@ -11,7 +11,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi import FakeApi, Fault
 from tests.support.job_controller import FakeJobController
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
@@ -101,11 +101,15 @@ async def test_a_higher_class_stops_the_gang_of_a_job_which_costs_it_no_retry(
         assert status(api, "group", GROUPS)["preemptions"] == 1
 
 
+@pytest.mark.parametrize("are_readable", [True, False])
 async def test_a_queue_takes_back_from_it_what_is_guaranteed_whatever_a_budget_says(
-    api: FakeApi, tmp_path: Path
+    api: FakeApi, tmp_path: Path, are_readable: bool
 ) -> None:
     async with occupied(api, tmp_path):
         protect(api, "group", 0)
+        if not are_readable:
+            of_budgets: Any = lambda _method, path, _: path.endswith("budgets")  # noqa: E731
+            api.faults.add(Fault(status=500), of_budgets, times=None)
         offer(api, "owed", guaranteed={GPU: 8})
         submit(api, job("owner", queue="owed"))
         await until(lambda: is_running(api, "owner"))

@@ -1,6 +1,7 @@
 """Gangs of other controllers' pods, from release to loss, beside jobs of the same name or not."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,13 +173,18 @@ async def test_pods_of_others_are_evicted_once_their_budget_lets_all_of_them_go(
     assert ended == dict.fromkeys(rest, "EvictionByEvictionAPI: Eviction API: evicting")
 
 
-async def test_a_budget_that_keeps_half_a_gang_for_too_long_is_overridden(
-    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refusal", ["budget", "policy"])
+async def test_whatever_keeps_half_a_gang_for_too_long_is_overridden(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: str
 ) -> None:
     monkeypatch.setattr(guests, "EVICTING_SECONDS", 1.0)
     furnish(api, 2, gpus=4)
     submit(api, pod_group("group", 4))
-    protect(api, "group", 0)
+    if refusal == "budget":
+        protect(api, "group", 0)
+    else:
+        of_evictions: Any = lambda _method, path, _: path.endswith("/eviction")  # noqa: E731
+        api.faults.add(Fault(status=403, reason="Forbidden"), of_evictions, times=None)
     async with FakeKubelets(api, runs), leading(api, tmp_path, bind_timeout_seconds=0.5):
         make(api, *"abcd")
         rest = await break_apart(api)

@@ -38,6 +38,8 @@ class _Options(TypedDict, total=False):
 
 
 JSON: Final = "application/json"
+_PATH: Final = re.compile(r"(?:/[A-Za-z0-9:@_~+-][A-Za-z0-9:@_~.+-]*)+/?")
+"""A path without escapes, of which no segment begins with a dot."""
 METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Media type of lists that hold only the metadata of objects."""
 _JSON_PATCH: Final = "application/json-patch+json"
@@ -492,6 +494,10 @@ def _encode(body: object) -> bytes:
 
 
 def _target(path: str, params: Params | None) -> str:
+    # Names in it may be a tenant's words, such as those of owners: none of them is part of a query
+    # or of another path.
+    if not _PATH.fullmatch(path):
+        raise ApiError(404, "NotFound", f"no object has the path {path[:200]!r}")
     return f"{path}?{urlencode(params)}" if params else path
 
 

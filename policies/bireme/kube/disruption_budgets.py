@@ -31,10 +31,6 @@ class _V1Budget(wire.MetadataOnly, frozen=True):
     status: _Status = _Status()
 
 
-class _List(wire.Wire, frozen=True):
-    items: tuple[_V1Budget, ...] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
     """One PodDisruptionBudget; with an unreadable selector (None) it covers every pod."""
@@ -52,13 +48,13 @@ class Budget:
         return self.selector is None or self.selector.selects(pod.labels)
 
 
-def read(answer: bytes) -> tuple[Budget, ...]:
-    """Return the budgets in a list of the API server.
+def read(manifests: Iterable[bytes | msgspec.Raw]) -> tuple[Budget, ...]:
+    """Return the budgets that objects of the API server describe, each in JSON.
 
     Raises:
-        one of wire.UNDECODABLE: ``answer`` is not such a list.
+        one of wire.UNDECODABLE: one of them is no budget.
     """
-    return tuple(map(_budget, msgspec.json.decode(answer, type=_List).items or ()))
+    return tuple(_budget(msgspec.json.decode(each, type=_V1Budget)) for each in manifests)
 
 
 def _budget(manifest: _V1Budget) -> Budget:

@@ -29,6 +29,7 @@ class V1OwnerReference(Wire, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
+    controller: bool | None = None
 
 
 class V1ObjectMeta(Wire, frozen=True):

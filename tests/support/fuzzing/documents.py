@@ -170,7 +170,7 @@ DOCUMENTS: Final = {
         _json({"status": "success", "data": _FOUND}), _answer, (BiremeError,)
     ),
     "disruption budgets": Document(
-        _json({"items": [_BUDGET]}), disruption_budgets.read, wire.UNDECODABLE
+        _json(_BUDGET), lambda text: disruption_budgets.read([text]), wire.UNDECODABLE
     ),
     "device selectors": Document(
         b'device.attributes["gpu.example.com"].model == "h100"', _selector, ()

@@ -25,7 +25,7 @@ def budgets(
         "spec": {"selector": chosen},
         "status": {"disruptionsAllowed": allowed, "observedGeneration": observed},
     }
-    return disruption_budgets.read(msgspec.json.encode({"kind": "List", "items": [manifest]}))
+    return disruption_budgets.read([msgspec.json.encode(manifest)])
 
 
 def gang(name: str = "job", **phases: str) -> list[PodFacts]:
@@ -35,7 +35,7 @@ def gang(name: str = "job", **phases: str) -> list[PodFacts]:
 
 def test_a_gang_under_no_budget_may_go() -> None:
     assert refusal((), gang()) == ""
-    assert disruption_budgets.read(b'{"items": null}') == ()
+    assert disruption_budgets.read([]) == ()
 
 
 @pytest.mark.parametrize(("allowed", "protects"), [(0, True), (2, True), (3, False), (9, False)])
@@ -69,8 +69,8 @@ def test_a_selector_chooses_pods_and_one_that_nobody_understands_all(
 
 
 def test_a_budget_without_a_selector_covers_nothing() -> None:
-    bare = b'{"items": [{"metadata": {"name": "bare"}, "spec": {}}]}'
-    assert refusal(disruption_budgets.read(bare), gang()) == ""
+    bare = b'{"metadata": {"name": "bare"}, "spec": {}}'
+    assert refusal(disruption_budgets.read([bare]), gang()) == ""
 
 
 def test_a_status_older_than_its_spec_allows_nothing() -> None:
@@ -97,6 +97,6 @@ def test_gangs_that_go_first_use_the_budget_up() -> None:
     assert "lets 5 pods go, 6 would" in refusal(everything, gang(), gang("other"))
 
 
-def test_an_answer_that_is_no_list_is_an_error() -> None:
+def test_an_object_that_is_no_budget_is_an_error() -> None:
     with pytest.raises(msgspec.DecodeError):
-        disruption_budgets.read(b'{"items": [{"spec": {}}]}')
+        disruption_budgets.read([b'{"spec": {}}'])
