@@ -241,11 +241,11 @@ def _counting_from_the_creation(original: Any) -> Any:
 
 
 def _whatever_the_budget(original: Any) -> Any:
-    def are_protected(snapshot: ClusterSnapshot) -> Any:
+    def are_worn(snapshot: ClusterSnapshot) -> Any:
         settings = replace(snapshot.settings, eviction_budget=99)
         return original(replace(snapshot, settings=settings))
 
-    return are_protected
+    return are_worn
 
 
 def _silent_about_the_hopeless(original: Any) -> Any:
@@ -411,7 +411,7 @@ BUGS: dict[str, Bug] = {
     ),
     "gangs are stopped again and again": Bug(
         preemption,
-        "_are_protected",
+        "_are_worn",
         _whatever_the_budget,
         ("over-eviction-budget",),
         world=World(some_are_urgent=True),
@@ -504,6 +504,7 @@ FIRST_SEEDS = {
     "one gate of a gang is never lifted": 7,
     "a job that never fits is not told so": 5,
     "a write that fails keeps its slot": 4,
+    "gangs are stopped again and again": 21,
     "queues have no limit": 20,
     "kube-scheduler fills nodes beyond their room": 19,
     "the lease is taken from a living leader": 2,

@@ -80,9 +80,6 @@ class SimulatedCluster:
         """Jobs that their user deleted."""
         self.calm_seconds = float("inf")
         """When the last fault ended."""
-        # Where urgent jobs come, they are too few to use up more.
-        budget = 1 if self.world.some_are_urgent else SCHEDULING.eviction_budget
-        self.scheduling = replace(SCHEDULING, eviction_budget=budget)
         self.conditions = NetworkConditions(self.chance("weather"))
         self.store = Store(self._date)
         self.store.lingers = objects.lingers
@@ -90,7 +87,7 @@ class SimulatedCluster:
         self.server = ApiServer(self.store, self.conditions, loop)
         drawn = self.chance("processes")
         self.operators = [
-            OperatorProcess(self.server, drawn, self.tell, name, self.scheduling)
+            OperatorProcess(self.server, drawn, self.tell, name, SCHEDULING)
             for name in ("operator-a", "operator-b")
         ]
         drawn = self.chance("rivals")
@@ -111,7 +108,7 @@ class SimulatedCluster:
                 seconds = BIND_TIMEOUT_SECONDS
                 operator.settings = replace(operator.settings, bind_timeout_seconds=seconds)
         self.standstills = Standstills(self.server, self.operators)
-        self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", self.scheduling)
+        self.extender = ExtenderProcess(self.server, drawn, self.tell, "extender", SCHEDULING)
         drawn = self.chance("kubelets")
         faults = self.chance("node-faults")
         self.node_faults = NodeFaults(self.server, faults, self.tell, self.world)

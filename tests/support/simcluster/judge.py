@@ -16,7 +16,7 @@ from tests.support.history.observer import Violation, check, miscounted, partial
 from tests.support.model.rules import most_evictions
 from tests.support.simcluster import objects, volumes
 from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
-from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.refusals import held_in_vain
 from tests.support.simcluster.tenants import HOPELESS, UNPULLABLE
@@ -195,7 +195,7 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
             # What gives back places that it was lent is no shield against later stops.
             stopped = int(status.get("preemptions") or 0) - int(status.get("yields") or 0)
             ran = float(status.get("runSeconds") or 0)
-            if stopped > most_evictions(cluster.scheduling, ran):
+            if stopped > most_evictions(SCHEDULING, ran):
                 yield f"over-eviction-budget: {record.key[1]} was preempted {stopped} times"
                 return
 
