@@ -2,27 +2,29 @@
 
 A caller creates a Ticket in the namespace of the operator, and sends its name and secret in the
 header ``Bireme-Ticket``. The API server admits a ticket that names its own creator alone. Whether
-it does is tried before one is believed, as the policy may have been removed. The secret is good for
-five minutes and for this process alone.
+it does is tried before one is believed, as the policy may have been removed; none from before that
+try is believed. The secret is good for five minutes and for this process alone.
 
-A ticket that is not known costs a list of all, twice a second at most for everybody together: so
-who sends secrets of nobody holds up nobody.
+A ticket is read by its name, so nobody's tickets stand in the way of others'. A secret of nobody
+keeps one of a few places for a moment: many of them cost little, and delay others by a moment.
 """
 
 import asyncio
 import hashlib
 import hmac
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
-from bireme.kube import names, quantities
-from bireme.kube.client import ApiClient, ApiError, NotLeader
+from bireme.kube import names, pages, quantities
+from bireme.kube.api.base import DNS_SUBDOMAIN
+from bireme.kube.client import METADATA, AnswerTooLargeError, ApiClient, ApiError, NotLeader
 from bireme_operator.progress_auth import RequestRefused
 
 TICKET_HEADER: Final = "Bireme-Ticket"
@@ -30,15 +32,23 @@ MAX_AGE_SECONDS: Final = 300.0
 MAX_SKEW_SECONDS: Final = 60.0
 """By which the clock of the API server may be ahead of this process's."""
 _MAX_HEADER: Final = 512
-_MAX_TICKETS: Final = 5000
-_MAX_DELETIONS: Final = 50
-_PAGE: Final = "500"
-_PAUSE_SECONDS: Final = 0.5
+_NAME: Final = re.compile(DNS_SUBDOMAIN)
+_MAX_NAME: Final = 253
+_MOST_BYTES: Final = 64 * 1024
+"""Of a ticket, which holds what the API server says of one user."""
+_LOOKUPS: Final = 16
+"""Lookups at once, for everybody together."""
+_MISS_SECONDS: Final = 0.1
+"""For which a secret of nobody keeps its place among the lookups."""
+_MOST_REMEMBERED: Final = 1000
+_PAGE_SIZE: Final = 500
+_CLEAN_SECONDS: Final = 60.0
 _TRUST_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 5.0
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _STRANGER: Final = "bireme.dev:no-user"
-_POLICY: Final = "ValidatingAdmissionPolicy"
+_PROOF: Final = ("ValidatingAdmissionPolicy", "a ticket names its own creator")
+"""Words of a refusal by the policy on tickets, and by no other."""
 _log = structlog.get_logger(__name__)
 
 
@@ -68,6 +78,11 @@ class User:
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    metadata: _Metadata
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,11 +96,6 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 class _Ticket(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: _Spec
-
-
-class _Page(msgspec.Struct, frozen=True):
-    items: list[_Ticket]
-    metadata: dict[str, Any] = {}
 
 
 @dataclass(slots=True)
@@ -106,11 +116,13 @@ class Tickets:
     now: Callable[[], float]
     cleans: Callable[[], bool] = lambda: False
     _tickets: dict[str, _Ticket] = field(default_factory=dict)
-    _listed: float = -math.inf
-    _listing: asyncio.Task[None] | None = None
-    """The list that has not begun yet, for whoever comes until then."""
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Those that were believed, for as long as they are good."""
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKUPS))
+    _cleaning: asyncio.Task[None] | None = None
+    _next_cleaning: float = -math.inf
     _trusted_until: float = -math.inf
+    _trusted_since: float = math.inf
+    """POSIX seconds of the first try that proved the policy after start, or after a failed one."""
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def user(self, header: str) -> User:
@@ -120,14 +132,13 @@ class Tickets:
             raise RequestRefused(
                 401, f"send a ticket in {TICKET_HEADER}: NAME.SECRET, as the command bireme does"
             )
-        ticket = self._tickets.get(name)
-        if ticket is None:
-            await self._refresh()
-            ticket = self._tickets.get(name)
+        self._start_cleaning()
         digest = hashlib.sha256(secret.encode()).hexdigest()
-        if ticket is None or not hmac.compare_digest(digest, ticket.spec.secret_digest):
+        ticket = self._tickets.get(name) or await self._look_up(name, digest)
+        if ticket is None or not _is_of(ticket, digest):
             raise RequestRefused(401, "there is no such ticket; create another one")
-        age = self.now() - _creation_of(ticket)
+        created = _creation_of(ticket.metadata)
+        age = self.now() - created
         if not -MAX_SKEW_SECONDS <= age <= MAX_AGE_SECONDS:
             raise RequestRefused(
                 401,
@@ -135,56 +146,77 @@ class Tickets:
                 " another one",
             )
         await self._check_policy()
+        if created < self._trusted_since:
+            raise RequestRefused(
+                401,
+                "the ticket was created before the policy bireme-tickets was known to be in"
+                " force; create another one",
+            )
+        self._remember(name, ticket)
         spec = ticket.spec
         return User(spec.user, spec.uid, spec.groups, spec.extra)
 
-    # --- the list -----------------------------------------------------------------------------
+    # --- what is read and deleted -------------------------------------------------------------
 
-    async def _refresh(self) -> None:
-        """List the tickets, as one for all who wait, a moment after the last list."""
-        if self._listing is None:
-            self._listing = task = asyncio.create_task(self._list())
-            self._tasks.add(task)
-            task.add_done_callback(self._end)
-        await asyncio.shield(self._listing)
+    async def _look_up(self, name: str, digest: str) -> _Ticket | None:
+        """Return the ticket if there is one of that secret."""
+        if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+            return None  # nor may it lead to another path
+        path = f"{names.path('tickets', self.namespace)}/{name}"
+        async with self._places:
+            try:
+                body = await self.client.get(path, most_bytes=_MOST_BYTES)
+                ticket = msgspec.json.decode(body, type=_Ticket)
+                if _is_of(ticket, digest):
+                    return ticket
+            except (AnswerTooLargeError, msgspec.DecodeError) as error:
+                _log.info("ticket not understood", ticket=name, error=str(error))
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise RequestRefused(
+                        503, f"tickets cannot be read: {error}", _RETRY_SECONDS
+                    ) from error
+            await asyncio.sleep(_MISS_SECONDS)
+        return None
 
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waits for it gets it, if anybody still does
+    def _remember(self, name: str, ticket: _Ticket) -> None:
+        if name in self._tickets:
+            return
+        if len(self._tickets) >= _MOST_REMEMBERED:
+            first = self.now() - MAX_AGE_SECONDS
+            good = {n: t for n, t in self._tickets.items() if _creation_of(t.metadata) >= first}
+            self._tickets = good
+        if len(self._tickets) < _MOST_REMEMBERED:
+            self._tickets[name] = ticket
 
-    async def _list(self) -> None:
-        # Whoever comes meanwhile created the ticket before this list begins.
-        await asyncio.sleep(max(0.0, self._listed + _PAUSE_SECONDS - self.clock()))
-        self._listing = None
-        path, params = names.path("tickets", self.namespace), {"limit": _PAGE}
-        found: dict[str, _Ticket] = {}
+    def _start_cleaning(self) -> None:
+        """Delete old tickets beside what is asked, now and then."""
+        if not self.cleans() or self.clock() < self._next_cleaning:
+            return
+        if self._cleaning is None or self._cleaning.done():
+            self._next_cleaning = self.clock() + _CLEAN_SECONDS
+            self._cleaning = asyncio.create_task(self._clean())
+
+    async def _clean(self) -> None:
+        path, size, token = names.path("tickets", self.namespace), pages.PageSize(_PAGE_SIZE), ""
+        limit = self.now() - MAX_AGE_SECONDS - MAX_SKEW_SECONDS
         try:
             while True:
-                page = msgspec.json.decode(await self.client.get(path, params=params), type=_Page)
-                found |= {each.metadata.name: each for each in page.items}
-                if not (more := page.metadata.get("continue")) or len(found) >= _MAX_TICKETS:
-                    break
-                params = {"limit": _PAGE, "continue": more}
+                page = await pages.read(self.client, path, size, token=token, accept=METADATA)
+                for raw in page.items or ():
+                    meta = msgspec.json.decode(raw, type=_Listed).metadata
+                    if _creation_of(meta) < limit and not meta.deletion_timestamp:
+                        await self._delete(f"{path}/{meta.name}")
+                if not (token := page.metadata.next):
+                    return
         except (ApiError, msgspec.DecodeError) as error:
-            raise RequestRefused(
-                503, f"tickets cannot be listed: {error}", _RETRY_SECONDS
-            ) from error
-        finally:
-            self._listed = self.clock()
-        self._tickets = found
-        if self.cleans():
-            await self._delete_old(path)
+            _log.info("tickets not listed", error=str(error))
 
-    async def _delete_old(self, path: str) -> None:
-        limit = self.now() - MAX_AGE_SECONDS - MAX_SKEW_SECONDS
-        old = [name for name, each in self._tickets.items() if _creation_of(each) < limit]
-        for name in old[:_MAX_DELETIONS]:
-            del self._tickets[name]
-            try:
-                await self.client.delete(f"{path}/{name}")
-            except (ApiError, NotLeader) as error:
-                _log.info("old ticket not deleted", ticket=name, error=str(error))
+    async def _delete(self, path: str) -> None:
+        try:
+            await self.client.delete(path)
+        except (ApiError, NotLeader) as error:
+            _log.info("old ticket not deleted", path=path, error=str(error))
 
     # --- whether tickets can be believed ------------------------------------------------------
 
@@ -193,7 +225,12 @@ class Tickets:
         async with self._trying:
             if self._trusted_until > self.clock():
                 return
-            await self._try_policy()
+            try:
+                await self._try_policy()
+            except RequestRefused:
+                self._trusted_since = math.inf
+                raise
+            self._trusted_since = min(self._trusted_since, self.now())
             self._trusted_until = self.clock() + _TRUST_SECONDS
 
     async def _try_policy(self) -> None:
@@ -208,7 +245,7 @@ class Tickets:
         try:
             await self.client.create(path, forged, params={"dryRun": "All"})
         except ApiError as error:
-            if error.status in (403, 422) and _POLICY in error.message:
+            if error.status in (403, 422) and all(words in error.message for words in _PROOF):
                 return
             raise RequestRefused(
                 503, f"whether tickets can be believed is not known: {error}", _RETRY_SECONDS
@@ -221,6 +258,11 @@ class Tickets:
         )
 
 
-def _creation_of(ticket: _Ticket) -> float:
+def _is_of(ticket: _Ticket, digest: str) -> bool:
+    """Return whether ``digest`` is that of the ticket's secret."""
+    return hmac.compare_digest(digest.encode(), ticket.spec.secret_digest.encode())
+
+
+def _creation_of(metadata: _Metadata) -> float:
     """Return when the API server created it; long ago where it does not say."""
-    return quantities.parse_timestamp(ticket.metadata.creation_timestamp) or 0.0
+    return quantities.parse_timestamp(metadata.creation_timestamp) or 0.0
