@@ -703,7 +703,13 @@ def test_operator_makes_headless_services_alone(tenant: Tenant) -> None:
 
 
 def test_operator_suspends_jobs_and_changes_nothing_that_they_run(tenant: Tenant) -> None:
-    template = {"spec": {"containers": [{"name": "train", "image": "trainer"}]}}
+    template: Manifest = {"spec": {"containers": [{"name": "train", "image": "trainer"}]}}
+    job = batch_job("nobodys", 1, template)
+    job["spec"]["suspend"] = True
+    tenant.create(job)
+    lifted = {"spec": {"suspend": False}}
+    assert "owners of gangs" in patched(tenant, "job", "nobodys", lifted, DRY_RUN, OPERATOR)
+    template["metadata"] = {"labels": {"bireme.dev/pod-group": "crew"}}
     job = batch_job("theirs", 1, template)
     job["spec"]["suspend"] = True
     tenant.create(job)
@@ -715,6 +721,9 @@ def test_operator_suspends_jobs_and_changes_nothing_that_they_run(tenant: Tenant
     moved = {"template": {"spec": {"nodeSelector": {"a": "b"}}}}
     assert "patched" in patched(tenant, "job", "theirs", {"spec": moved}, DRY_RUN)
     assert "the template of a Job" in answer(moved)
+    assert "nothing in spec" in answer({"parallelism": 0})
+    finalizer = {"metadata": {"finalizers": ["x/y"]}}
+    assert "nothing in metadata" in patched(tenant, "job", "theirs", finalizer, DRY_RUN, OPERATOR)
 
 
 def test_job_whose_template_the_fence_refuses_says_what_and_which_value_allows_it(

@@ -268,6 +268,75 @@ def test_operator_evicts_and_deletes_pods_of_its_scheduler_alone() -> None:
     assert refusals(asked("DELETE", "pods", OPERATOR, old=ours)) == {}
 
 
+def owner_of_a_gang(resource: str, group: str = "crew") -> Manifest:
+    made = labelled({"metadata": {}, "spec": {"containers": []}}, pod_group=group)
+    job = {"parallelism": 2, "template": made}
+    spec = job if resource == "jobs" else {"replicatedJobs": [{"template": {"spec": job}}]}
+    meta = {"name": "theirs", "labels": {"team": "a"}, "ownerReferences": [{"name": "set"}]}
+    return {"metadata": meta, "spec": spec}
+
+
+def changed_by_the_operator(resource: str, old: Manifest, spec: Manifest, **meta: Any) -> list[str]:
+    new = {
+        "metadata": {k: v for k, v in {**old["metadata"], **meta}.items() if v is not None},
+        "spec": {k: v for k, v in {**old["spec"], **spec}.items() if v is not None},
+    }
+    group = "batch" if resource == "jobs" else "jobset.x-k8s.io"
+    found = refusals(asked("UPDATE", resource, OPERATOR, group=group, object=new, old=old))
+    assert found.keys() <= {"bireme-operator-others"}
+    return [message for messages in found.values() for message in messages]
+
+
+@pytest.mark.parametrize("resource", ["jobs", "jobsets"])
+def test_operator_suspends_owners_of_gangs_and_changes_nothing_else_of_them(resource: str) -> None:
+    mark = "bireme.dev/suspended-for"
+    ours = owner_of_a_gang(resource)
+    labels = ours["metadata"]["labels"]
+
+    def answer(spec: Manifest, **meta: Any) -> list[str]:
+        return changed_by_the_operator(resource, ours, spec, **meta)
+
+    assert answer({"suspend": True}, labels={**labels, mark: "crew"}) == []
+    theirs = owner_of_a_gang(resource)
+    part = theirs["spec"] if resource == "jobs" else theirs["spec"]["replicatedJobs"][0]
+    template = part["template"] if resource == "jobs" else part["template"]["spec"]["template"]
+    template["metadata"] = {}
+    assert any(
+        "owners of gangs alone" in words
+        for words in changed_by_the_operator(resource, theirs, {"suspend": True})
+    )
+    theirs["metadata"]["labels"] = {**labels, mark: "crew"}
+    lifted = changed_by_the_operator(resource, theirs, {"suspend": False}, labels=labels)
+    assert lifted == [], "what was suspended is lifted"
+    for spec in (
+        {"parallelism": 0},
+        {"parallelism": None} if resource == "jobs" else {"network": {}},
+        *({name: 1} for name in ("completions", "activeDeadlineSeconds", "backoffLimit")),
+        {"ttlSecondsAfterFinished": 0},
+        {"managedBy": "x.y/z"},
+    ):
+        (words,) = answer(spec)
+        assert "nothing in spec" in words, spec
+    metas: tuple[Manifest, ...] = (
+        {"ownerReferences": None},
+        {"ownerReferences": [{"name": "x"}]},
+        {"finalizers": ["x/y"]},
+        {"annotations": {"x": "y"}},
+        {"labels": {}},
+        {"labels": {**labels, "kueue.x-k8s.io/queue-name": "q"}},
+    )
+    for meta in metas:
+        (words,) = answer({"suspend": True}, **meta)
+        assert "nothing in metadata" in words, meta
+
+
+def test_operator_makes_no_pod_that_is_a_process_of_a_windows_host() -> None:
+    host = {"windowsOptions": {"hostProcess": True}}
+    for made in (of_bireme(securityContext=host), with_container(securityContext=host)):
+        found = refusals(asked("CREATE", "pods", OPERATOR, object=made))
+        assert "hostProcess" in str(found)
+
+
 # --- tickets --------------------------------------------------------------------------------------
 
 TICKETS: Final = Policy(
@@ -296,7 +365,7 @@ def test_ticket_names_its_own_creator_and_nobody_else(spec: Manifest, is_true: b
         "CREATE",
         "tickets",
         group="bireme.dev",
-        object={"spec": spec},
+        object={"metadata": {"name": "mine"}, "spec": spec},
         groups=("a", "b"),
         extra={"team": ["nlp"]},
     )
@@ -305,16 +374,40 @@ def test_ticket_names_its_own_creator_and_nobody_else(spec: Manifest, is_true: b
     assert all("a ticket names its own creator" in message for message in found)
 
 
+def test_ticket_is_no_larger_and_lives_no_longer_for_its_metadata() -> None:
+    def refusals_of(old: Manifest | None, user: str = "ann", **meta: Any) -> list[str]:
+        ticket = {"metadata": {"name": "mine", **meta}, "spec": {"user": "ann"}}
+        operation = "CREATE" if old is None else "UPDATE"
+        return TICKETS.refusals(
+            asked(operation, "tickets", user, group="bireme.dev", object=ticket, old=old, groups=())
+        )
+
+    held = {"metadata": {"name": "mine", "finalizers": ["foreground"]}, "spec": {"user": "ann"}}
+    plain = {"metadata": {"name": "mine"}, "spec": {"user": "ann"}}
+    extras = {
+        "annotations": {"x": "y"},
+        "labels": {"x": "y"},
+        "finalizers": ["x/y"],
+        "ownerReferences": [{"name": "x"}],
+    }
+    for name, extra in extras.items():
+        for old in (None, plain):
+            (words,) = refusals_of(old, **{name: extra})
+            assert "a ticket has no annotations" in words
+    assert refusals_of(held, "the garbage collector") == []
+    assert refusals_of({**plain, "spec": {"user": "eve"}}, "eve"), "a changed spec is as a new one"
+
+
 def test_every_policy_of_the_chart_is_judged_here_or_says_where() -> None:
     elsewhere = {
         # Quantities, which this CEL does not have: tests/cluster/test_in_place_resizes.py.
         "bireme-resize",
         # Devices asked for: tests/cluster/test_enforcement.py has every way to ask.
         *("bireme-enforce", "bireme-enforce-bindings", "bireme-enforce-namespaces"),
-        # Services, Jobs and JobSets: tests/cluster/test_enforcement.py.
-        "bireme-operator-others",
     }
     here = {
+        # Services: tests/cluster/test_enforcement.py.
+        "bireme-operator-others",
         *("bireme-use", "bireme-use-by-default", "bireme-pods", "bireme-pods-bindings"),
         *("bireme-status", "bireme-operator-pods", "bireme-operator-evictions"),
     }
