@@ -1,7 +1,8 @@
 """Reads the two objects that state who leads: one Lease per release, and the ClusterClaim.
 
 Their content may come from somebody else or from an old backup. So numbers beyond their bounds
-count as absent, and dates are not read here at all.
+count as absent, and dates are not read here at all. A duration above its bound counts as the bound:
+its holder may trust it for longer, and so long it is waited for.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class Statement:
     Attributes:
         namespace: Of the release of the holder.
         holder: Identity of a process; empty when nobody holds it.
-        seconds: The time that the holder asks others to wait; None if it is out of bounds.
+        seconds: The time that the holder asks others to wait, up to the bound; None if it is none.
         transitions: Count of leaders; None if it is out of bounds.
         faults: Sentences about fields that are out of bounds.
     """
@@ -65,6 +66,9 @@ def _bounded(
         if type(value) is int and least <= value <= most:
             return value
         text = cleaned(str(value))[:40]
+        if type(value) is int and value > most and name == fields[1]:
+            faults.append(f"{name} of {title} is {text}, and counts as {most}, the most")
+            return most
         faults.append(f"{name} of {title} is {text}, not {least} to {most}, and is not counted")
         return None
 
