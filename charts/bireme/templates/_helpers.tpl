@@ -260,3 +260,15 @@ Empty where there is none, and where no cluster is asked, as for helm template. 
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Fails beside a release of before the ClusterClaim, which elects among releases: both would lead.
+Empty otherwise, and where no cluster is asked. */}}
+{{- define "bireme.noOlderRelease" -}}
+{{- $jobs := .Files.Get "files/crds/trainingjobs.yaml" | fromYaml -}}
+{{- $claims := .Files.Get "files/crds/clusterclaims.yaml" | fromYaml -}}
+{{- with include "bireme.otherOwner" (list . $jobs) -}}
+{{- if not (lookup $claims.apiVersion $claims.kind "" $claims.metadata.name) -}}
+{{- fail (printf "the cluster has the older release %s, beside which this one would lead as well: upgrade that release first, or name this one on its CustomResourceDefinitions if it is uninstalled (docs/operations.md, Uninstall)" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
