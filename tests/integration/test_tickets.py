@@ -138,7 +138,7 @@ async def test_old_tickets_are_deleted_by_the_leader_alone_past_those_that_stay(
     api: FakeApi, tmp_path: Path
 ) -> None:
     async with standby(api, tmp_path) as asked:
-        for number in range(60):
+        for _ in range(60):
             asked.new_ticket("eve")
         kept, ending = stored(api)[:55], stored(api)[55]
         held = api.store.collection(TICKETS).objects[SYSTEM, ending]
