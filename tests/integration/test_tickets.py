@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bireme.cli import leader
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme_operator.tickets import MAX_AGE_SECONDS, TICKET_HEADER
@@ -239,17 +240,22 @@ async def test_command_creates_its_ticket_again_where_its_credentials_were_renew
 
 
 async def test_command_creates_another_ticket_where_the_operator_does_not_believe_the_first(
-    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+    api: FakeApi,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(leader, "_TICKET_PAUSE_SECONDS", 0.01)
     api.documents[PATH] = ANSWER
-    api.faults.add(
-        Fault(status=401, reason="Unauthorized", message="too early; create another one"),
-        lambda _, path, __: path == PATH,
-        times=2,  # the client itself sends what gets a 401 once more
-    )
+    early = Fault(status=401, reason="Unauthorized", message="too early; create another one")
+    # The client itself sends once more what gets a 401.
+    api.faults.add(early, lambda _, path, __: path == PATH, times=2)
     code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
     assert (code, err) == (0, "")
     assert api.requests["POST", TICKETS] == 2
+    api.faults.add(early, lambda _, path, __: path == PATH, times=None)
+    code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
+    assert (code, "too early; create another one" in err) == (1, True)
     assert stored(api) == []
 
 

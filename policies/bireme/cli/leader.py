@@ -93,8 +93,10 @@ async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -
             async with _ticket(reader, place, request) as header:
                 return await _answer(reader, place, request, {_TICKET_HEADER: header})
         except ApiError as error:
-            if not (left and error.status == 401 and _OTHER_TICKET in error.message):
+            if not (error.status == 401 and _OTHER_TICKET in error.message):
                 raise refused(error, request.what) from error
+            if not left:
+                raise ConsoleError(f"cannot {request.what}: {error.message}") from error
         await asyncio.sleep(_TICKET_PAUSE_SECONDS)
     raise AssertionError("the last ticket returns or raises")
 
