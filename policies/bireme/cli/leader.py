@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -65,6 +65,8 @@ class Request:
     body: object = None
     timeout_seconds: float | None = None
     setting: str = "outlook"
+    namespaces: Sequence[str] = ()
+    """What is asked about, everything by default."""
 
 
 def add_leader(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +112,7 @@ async def _answer(
             return await reader.client.request(
                 "GET" if body is None else "POST",
                 place.path(request.path),
+                params={"namespace": request.namespaces} if request.namespaces else None,
                 body=body,
                 headers=headers,
                 timeout_seconds=request.timeout_seconds,

@@ -4,7 +4,6 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -68,12 +67,8 @@ async def fetch(
 
     Raises ConsoleError where there is none, or not for the caller.
     """
-    path = "outlook"
-    if namespaces:
-        path += "?" + "&".join(f"namespace={quote(name, safe='')}" for name in namespaces)
-    text = await leader.fetch(
-        reader, options, leader.Request(path, "get the outlook", "name a RECORD")
-    )
+    request = leader.Request("outlook", "get the outlook", "name a RECORD", namespaces=namespaces)
+    text = await leader.fetch(reader, options, request)
     return leader.decoded(text, LeaderOutlook, VERSION)
 
 

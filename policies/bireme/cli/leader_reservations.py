@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -32,10 +31,8 @@ async def fetch(reader: Reader, options: argparse.Namespace, namespaces: Sequenc
 
     Raises ConsoleError and UsageError as :func:`bireme.cli.leader.fetch`.
     """
-    path = "reservations"
-    if namespaces:
-        path += "?" + "&".join(f"namespace={quote(name, safe='')}" for name in namespaces)
-    request = leader.Request(path, "see reservations", "open a record: bireme ui RECORD")
+    otherwise = "open a record: bireme ui RECORD"
+    request = leader.Request("reservations", "see reservations", otherwise, namespaces=namespaces)
     text = await leader.fetch(reader, options, request)
     found = leader.decoded(text, _Reservations, _VERSION)
     return {f"{each.namespace}/{each.name}": each.nodes for each in found.reservations}

@@ -77,7 +77,7 @@ class SchedulingSettings:
     wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
     """A gang is past its wait bound only when it has also waited for so many times as long as it
     has run, or is expected to run by its estimate, whichever is longer: long ones would else go
-    before all short ones. One that has run waits four times as long. 0: the bound alone counts."""
+    before all short ones. One that has run waits 32 times as long. 0: the bound alone counts."""
 
     overdue_share: Annotated[float, Within(0, 1)] = 0.25
     """Gangs past their wait bound go before all others as long as together they hold or ask for

@@ -25,7 +25,7 @@ from yarl import URL
 
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 
-Params = Mapping[str, str | int]
+Params = Mapping[str, str | int | Sequence[str]]
 
 
 class _Options(TypedDict, total=False):
@@ -498,7 +498,7 @@ def _target(path: str, params: Params | None) -> str:
     # or of another path.
     if not _PATH.fullmatch(path):
         raise ApiError(404, "NotFound", f"no object has the path {path[:200]!r}")
-    return f"{path}?{urlencode(params)}" if params else path
+    return f"{path}?{urlencode(params, doseq=True)}" if params else path
 
 
 def _resource(path: str) -> str:

@@ -4,12 +4,12 @@ Of 500 TrainingJobs the API server may make a page of more than 650 MiB. A page 
 too large is asked for again with fewer objects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from bireme.kube import wire
-from bireme.kube.client import JSON, AnswerTooLargeError, ApiClient
+from bireme.kube.client import JSON, AnswerTooLargeError, ApiClient, Params
 
 MOST_PAGE_BYTES: Final = 8 * 1024**2
 """An object has 1.5 MiB at most, which is what etcd takes in one write by default."""
@@ -42,7 +42,7 @@ async def read(
     size: PageSize,
     *,
     token: str = "",
-    params: Mapping[str, str | int] | None = None,
+    params: Params | None = None,
     accept: str = JSON,
 ) -> wire.ListPage:
     """Return the page of a list that ``token`` continues, or the first.
@@ -51,7 +51,7 @@ async def read(
         ApiError: refused, or one object alone is too large.
     """
     while True:
-        asked: dict[str, str | int] = {**(params or {}), "limit": size.now}
+        asked: dict[str, str | int | Sequence[str]] = {**(params or {}), "limit": size.now}
         if token:
             asked["continue"] = token
         try:

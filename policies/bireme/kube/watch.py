@@ -15,7 +15,7 @@ no memory to be wrong about.
 import asyncio
 import random as random_module
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -226,7 +226,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         low, high = self.timing.watch_seconds
-        params: dict[str, str | int] = {
+        params: dict[str, str | int | Sequence[str]] = {
             **self.params,
             "watch": "1",
             # Bookmarks keep the version young in a quiet collection: an old one means a 410.

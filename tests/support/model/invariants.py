@@ -163,12 +163,12 @@ class DecisionCase:
     def _overdue_after_seconds(self, name: str) -> float:
         """The bound, but at least a multiple of what a job had run before, and of its estimate.
 
-        Four times as long for a job that had run.
+        32 times as long for a job that had run.
         """
         ran = float(self.job(name)["ran"])
         run = max(ran, self.job(name)["estimate"] or 0.0)
         bound = max(self._bound_seconds(name), self.settings.wait_bound_run_factor * run)
-        return 4 * bound if ran else bound
+        return 32 * bound if ran else bound
 
     def _bound_seconds(self, name: str) -> float:
         return float(self._queue_of(name)["bound"] or self.settings.wait_bound_seconds)

@@ -110,7 +110,7 @@ class QueueSpec(ApiModel):
     """A job that has waited this long goes first, whatever its priority, within the operator's
     setting overdueShare. It must also have waited for so many times as long as it has run, or is
     estimated to run, as the setting waitBoundRunFactor says, 8 by default; one that has run before
-    waits four times as long. Without it, as the operator's setting of this name says."""
+    waits 32 times as long. Without it, as the operator's setting of this name says."""
     start_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
     """How long its gangs, and those of queues below it, may hold their places until they run: all
     replicas of a job, minMember pods of a PodGroup. Jobs may say less. Without it, as the queue
