@@ -24,6 +24,7 @@ from bireme_operator.pod_groups import PodGroups
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.reconcile import ReconcileErrors
 from bireme_operator.resizes import Resizes
+from bireme_operator.start_failures import StartFailures
 from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
@@ -56,6 +57,7 @@ class DecisionExecutor:
     reports: StatusWriter
     errors: ReconcileErrors
     troubles: NodeTroubles
+    start_failures: StartFailures
     metrics: GangMetrics
     now: Callable[[], float]
     outlooks: Outlooks | None = None
@@ -147,6 +149,7 @@ class DecisionExecutor:
         if is_unfit and self.troubles.exempt(hold.gang):
             return  # it may fit on nodes that it was kept from: the next cycle says
         hold = self.troubles.explained(hold, basis.snapshot)
+        hold = self.start_failures.explained(hold, now)
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if (

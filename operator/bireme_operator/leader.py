@@ -241,6 +241,7 @@ class LeaderTerm:
         self.executor = DecisionExecutor(
             *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
             troubles=troubles,
+            start_failures=start_failures,
             metrics=metrics.gangs,
             now=now,
             outlooks=deciding.outlooks,

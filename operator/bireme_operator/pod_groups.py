@@ -203,11 +203,14 @@ class PodGroups:
             # rest, which has to wait.
             has_run = group.status.get("phase") == "Running"
             kept = _bound(view) if has_run else ()
+            if failure.is_silence:
+                planned = view.plan.planned
+                self.start_failures.add_silence(group, planned, at.now, is_own=True)
             self.work.start(group.key, self._pause(group, view, kept, failure, at.now))
             return True
         stuck = self._stuck(group, view, at)
         if stuck is None and (stuck := _silent(group, view, at)) is not None:
-            self.start_failures.add_silence(group, view.plan.planned, at.now)
+            self.start_failures.add_silence(group, view.plan.planned, at.now, is_own=False)
         elif not view.unbound:
             self.start_failures.end_silence(group.uid)
         why = stuck or self._incomplete(group, view, at)
@@ -438,6 +441,8 @@ class _FailedStart:
     reason: Reason
     node: str
     why: str
+    is_silence: bool = False
+    """kube-scheduler said nothing of it, and served others."""
 
 
 def _failed_start(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:
@@ -470,7 +475,7 @@ def _passed_over(group: GroupFacts, view: GangView, at: Situation) -> _FailedSta
     why = _silent(group, view, at)
     if why is None or not lifecycle.is_passed_over(group, view, at):
         return None
-    return _FailedStart(Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node, why)
+    return _FailedStart(Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node, why, True)
 
 
 def _refused(group: GroupFacts, view: GangView, at: Situation) -> _FailedStart | None:

@@ -277,16 +277,17 @@ class GangReconciler:
         self.troubles.review()
         gangs = [self.troubles.around(gang) for gang in gangs]
         return [
-            gang if self._may_preempt(gang) else replace(gang, may_preempt=False) for gang in gangs
+            gang if self._may_preempt(gang, now) else replace(gang, may_preempt=False)
+            for gang in gangs
         ]
 
-    def _may_preempt(self, gang: Gang) -> bool:
+    def _may_preempt(self, gang: Gang, now: float) -> bool:
         """Return whether others may be stopped for a gang, as far as its own starts decide."""
         if not self.work.rejections.may_preempt(gang.uid):
             return False
         job = self.state.jobs.get(gang.key) if gang.kind != "PodGroup" else None
         is_answered = job is None or self.jobs.admission.dry_runs.is_answered(job)
-        return is_answered and self.start_failures.may_preempt(gang)
+        return is_answered and self.start_failures.may_preempt(gang, now)
 
     def snapshot(self, now: float, waiting: list[Gang]) -> ClusterSnapshot:
         """Return the cluster at ``now``, with plans under way counted as placed."""

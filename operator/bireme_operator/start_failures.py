@@ -6,16 +6,17 @@ is reserved, and nobody is stopped for it.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from bireme.core.decision import Hold
 from bireme.core.gangs import Gang, Key
 from bireme.core.nodes import Node
 from bireme.core.reasons import Reason
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts
+from bireme.kube.training_jobs import JobFacts, pause_seconds
 from bireme_operator.lifecycle import Transition
 from bireme_operator.rejections import Rejection
 
@@ -31,9 +32,21 @@ _REASONS = (
 # is not known whether it binds anybody, and only they can show it.
 _YIELD_SECONDS = 10.0
 
+# Silence about everybody is a fault of the scheduler. It counts against a gang until others are
+# served, or for the pause after so many failed starts more than it had silent ones: four minutes.
+_MORE_FAILURES = 2
+
 _YIELDING = (
     "kube-scheduler said nothing of its last pods and bound nobody else; gangs that wait are "
     "planned before it, so that it shows whether that is about this gang alone"
+)
+_OWN_SILENCE = (
+    "it stops no other gang until it runs or is edited: kube-scheduler served others and said "
+    "nothing of it"
+)
+_SILENCE = (
+    "it stops no other gang for minutes, or until others are served: kube-scheduler said nothing "
+    "of any pods"
 )
 
 
@@ -53,8 +66,14 @@ class _Silence:
     generation: int
     planned: float
     """The first plan in a row of which it said nothing."""
+    last: float
+    """The last plan of them."""
     ended: float
     """The end of the last of these starts."""
+    is_own: bool
+    """Others were served meanwhile: it is about this gang alone."""
+    starts: int = 1
+    """The number of these starts."""
 
 
 @dataclass(slots=True)
@@ -72,15 +91,24 @@ class StartFailures:
         elif move.phase != "Restarting":
             self._blocked.pop(job.uid, None)
         if move.silent_plan is not None:
-            self.add_silence(job, move.silent_plan, now)
+            is_own = bool(move.start_failures)
+            self.add_silence(job, move.silent_plan, now, is_own=is_own)
         elif move.phase != "Restarting":
             self._silent.pop(job.uid, None)
 
-    def add_silence(self, gang: JobFacts | GroupFacts, planned: float, now: float) -> None:
-        """Take note that kube-scheduler said nothing of pods planned then (POSIX seconds)."""
+    def add_silence(
+        self, gang: JobFacts | GroupFacts, planned: float, now: float, *, is_own: bool
+    ) -> None:
+        """Take note that kube-scheduler said nothing of pods planned then (POSIX seconds).
+
+        ``is_own`` tells that it served others meanwhile.
+        """
         known = self._silence_of(gang)
-        first = planned if known is None else min(known.planned, planned)
-        self._silent[gang.uid] = _Silence(gang.generation, first, now)
+        silence = _Silence(gang.generation, planned, planned, now, is_own)
+        if known is not None:  # the same start is judged again where a write has failed
+            first, starts = min(known.planned, planned), known.starts + (planned != known.last)
+            silence = replace(silence, planned=first, starts=starts)
+        self._silent[gang.uid] = silence
 
     def end_silence(self, uid: str) -> None:
         """Take note that all pods of a gang are on their nodes."""
@@ -95,6 +123,25 @@ class StartFailures:
         known = self._silence_of(gang)
         since = plan.planned if known is None else min(known.planned, plan.planned)
         return self.state.serves_others(gang.key, since)
+
+    def _is_barred(self, known: _Silence, key: Key, now: float) -> bool:
+        """Return whether nobody is stopped for a gang because of silence about its last pods."""
+        if known.is_own:
+            return True
+        pause = pause_seconds(known.starts + _MORE_FAILURES)
+        # The first plan stays known: another silence of a gang that others passed is its own.
+        return 0 <= now - known.ended < pause and not self.state.serves_others(key, known.ended)
+
+    def explained(self, hold: Hold, now: float) -> Hold:
+        """Add to a hold why no other gang is stopped, where silence is the reason."""
+        facts = self._facts_of(hold.gang)
+        known = self._silence_of(facts) if facts is not None else None
+        if known is None or hold.reason is not Reason.WAITING_FOR_CAPACITY:
+            return hold
+        if not self._is_barred(known, hold.gang.key, now):
+            return hold
+        words = _OWN_SILENCE if known.is_own else _SILENCE
+        return replace(hold, message=f"{hold.message}; {words}")
 
     def _yields(self, gang: JobFacts | GroupFacts, now: float) -> bool:
         known = self._silence_of(gang)
@@ -119,7 +166,7 @@ class StartFailures:
                     pauses[each.uid] = Reason.GANG_NOT_BOUND_IN_TIME, _YIELDING
         return pauses
 
-    def may_preempt(self, gang: Gang) -> bool:
+    def may_preempt(self, gang: Gang, now: float) -> bool:
         """Return whether others may be stopped for a gang, whose last start may have failed.
 
         Else running gangs would be stopped in vain again and again. They may be once the spec has
@@ -128,13 +175,13 @@ class StartFailures:
         that was on it is there no more (which may have had a port, room, or labels that a rule
         keeps others from). A pod that comes back to it under its name is in the way as before. A
         new leader does not know how it was, and waits for an edit, or until the gang has run.
+        Silence of kube-scheduler about everybody counts until it serves others, or for minutes.
         """
-        known: Mapping[Key, JobFacts | GroupFacts]
-        known = self.state.groups if gang.kind == "PodGroup" else self.state.jobs
-        facts = known.get(gang.key)
-        if facts is None or facts.uid != gang.uid:
+        facts = self._facts_of(gang)
+        if facts is None:
             return True
-        if self._silence_of(facts) is not None:
+        silence = self._silence_of(facts)
+        if silence is not None and self._is_barred(silence, gang.key, now):
             return False  # whoever stopped for it might stop in vain, again and again
         if not facts.start_failures:
             return True
@@ -145,6 +192,12 @@ class StartFailures:
         if self.state.node(before.name) != before.node:
             return True
         return not before.others <= self.state.others_on(before.name, gang.key)
+
+    def _facts_of(self, gang: Gang) -> JobFacts | GroupFacts | None:
+        known: Mapping[Key, JobFacts | GroupFacts]
+        known = self.state.groups if gang.kind == "PodGroup" else self.state.jobs
+        facts = known.get(gang.key)
+        return facts if facts is not None and facts.uid == gang.uid else None
 
     def forget(self, uids: Container[str]) -> None:
         """Drop what is remembered of gangs that are gone; ``uids`` are those that exist."""

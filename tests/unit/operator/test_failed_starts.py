@@ -11,7 +11,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import pods as pods_of
 from bireme.kube import quantities, wire
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.plans import PlanFacts
+from bireme.kube.plans import PlanFacts, PlannedGang
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_node
@@ -21,6 +21,7 @@ from bireme_operator.start_failures import StartFailures
 from tests.support.objects.facts import (
     CREATED,
     a_job,
+    a_plan,
     a_pod,
     node_manifest,
     running,
@@ -234,9 +235,10 @@ def test_a_job_that_runs_has_no_failed_starts() -> None:
 class World:
     """A cluster of one node, and a job whose start failed on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, start_failures: int = 1) -> None:
         self.state = ClusterState(SchedulingSettings())
         self.failures = StartFailures(self.state)
+        self.start_failures = start_failures
         self.put_node(8)
         self.put_job(1)
 
@@ -246,7 +248,7 @@ class World:
 
     def put_job(self, generation: int) -> None:
         made = served(training_job("job"), "job-uid", generation=generation)
-        body = {**made, "status": failed_start()}
+        body = {**made, "status": {**failed_start(), "startFailures": self.start_failures}}
         self.state.put_job(("default", "job"), through_the_wire(body, wire.CustomObject))
 
     @property
@@ -265,8 +267,30 @@ class World:
         move = Transition("Restarting", Reason.UNSCHEDULABLE, "", start_failures=1, node="n1")
         self.failures.observe(self.job, move, CREATED)
 
-    def may_preempt(self) -> bool:
-        return self.failures.may_preempt(self.job.gang(0))
+    def may_preempt(self, after: float = 0.0) -> bool:
+        return self.failures.may_preempt(self.job.gang(0), CREATED + after)
+
+    def be_silent(self, planned: float, ended: float, failures: int = 0) -> None:
+        """End a start of whose pods kube-scheduler said nothing, and others' before it or not."""
+        reason, silent = Reason.GANG_NOT_BOUND_IN_TIME, CREATED + planned
+        move = Transition("Restarting", reason, "", start_failures=failures, silent_plan=silent)
+        self.failures.observe(self.job, move, CREATED + ended)
+
+    def serve(self, planned: float) -> None:
+        """Have kube-scheduler bind a pod of another gang, planned then."""
+        plan = a_plan(self.job, ("n1",), planned=CREATED + planned)
+        self.state.put_job_plan(("default", "other"), PlannedGang("other-uid", True, plan))
+        for node in ("", "n1"):
+            self.put_member(node)
+
+    def put_member(self, node: str) -> None:
+        made = served(pod("m", nodeName=node, schedulerName="bireme"), "m-uid")
+        made["metadata"]["labels"] = {POD_GROUP_LABEL: "other"}
+        self.state.put_member(("default", "m"), through_the_wire(made, wire.V1Pod))
+
+    def held(self, after: float) -> str:
+        hold = Hold(self.job.gang(0), Reason.WAITING_FOR_CAPACITY, "no room")
+        return self.failures.explained(hold, CREATED + after).message
 
 
 def test_a_new_leader_keeps_the_pause_and_its_words() -> None:
@@ -306,6 +330,36 @@ def test_others_may_be_stopped_for_it_again_once_a_pod_that_was_on_its_node_is_g
     assert not world.may_preempt(), "it was not the one"
     world.state.delete_member(("default", "member"))
     assert world.may_preempt()
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+def test_silence_about_everybody_keeps_a_gang_from_stopping_others_for_minutes(
+    starts: int,
+) -> None:
+    world = World(start_failures=0)
+    for number in range(starts):
+        world.be_silent(100.0 * number, 100.0 * number + 60)
+        world.be_silent(100.0 * number, 100.0 * number + 60)  # judged again after a failed write
+    end, pause = 100.0 * (starts - 1) + 60, 240.0 * starts
+    assert not world.may_preempt(end + pause - 1)
+    assert "nothing of any pods" in world.held(end + pause - 1)
+    assert world.may_preempt(end + pause)
+    assert world.held(end + pause) == "no room"
+
+
+def test_silence_about_everybody_ends_once_others_are_served_and_that_about_one_does_not() -> None:
+    world = World(start_failures=0)
+    world.be_silent(0.0, 60.0)
+    world.serve(30.0)
+    assert not world.may_preempt(70.0), "that one was planned while the scheduler was silent"
+    world.serve(65.0)
+    assert world.may_preempt(70.0)
+    later = a_plan(world.job, planned=CREATED + 80)
+    assert world.failures.serves_others(world.job, later), "the next silence is its own"
+    world.be_silent(80.0, 140.0, failures=1)
+    world.serve(200.0)
+    assert not world.may_preempt(10**6)
+    assert "until it runs or is edited" in world.held(10**6)
 
 
 # --- gangs that do not get ready --------------------------------------------------------------

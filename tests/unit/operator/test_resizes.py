@@ -182,6 +182,7 @@ def test_a_resize_that_cannot_be_carried_out_stops_no_other_and_backs_its_gang_o
     executor = DecisionExecutor(
         *(desk.state, work, Mock(), Mock(), Mock(), cast(Resizes, resizes), Mock(), errors),
         troubles=Mock(),
+        start_failures=Mock(),
         metrics=Mock(),
         now=lambda: CREATED,
     )
