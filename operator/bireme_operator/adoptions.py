@@ -12,17 +12,17 @@ from typing import Any
 from bireme.core.reasons import Reason
 from bireme.kube import plans
 from bireme.kube.adoptions import adopted_plan, released_pods
-from bireme.kube.allocations import AssumedPlan
+from bireme.kube.allocations import AssumedPlan, GangView, view_of
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import with_condition
-from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.guests import Guests, KeptByBudget
 from bireme_operator.lifecycle import Situation
+from bireme_operator.pod_groups import set_running
 from bireme_operator.workqueue import WorkQueue
 
 # A PodGroup in these phases has given its places back: the cache may only not know it of its pods.
@@ -49,12 +49,13 @@ class Adoptions:
         pods = self.state.members_of(group.key)
         plan = adopted_plan(group, pods, epoch=self.epoch, now=at.now)
         if plan is not None:
-            work = self._adopt(group, plan, at.now)
+            work = self._adopt(group, view_of(group.key, "", plan, pods), at.now)
             self.work.start(group.key, work, AssumedPlan("", plan))
             return True
         return False
 
-    async def _adopt(self, group: GroupFacts, plan: PlanFacts, now: float) -> None:
+    async def _adopt(self, group: GroupFacts, view: GangView, now: float) -> None:
+        plan = view.plan
         message = f"{len(plan.members)} pods that run already became its members"
         wanted: dict[str, Any] = {
             "phase": "Inqueue",
@@ -65,6 +66,9 @@ class Adoptions:
             "plan": plans.to_manifest(plan),
         }
         with_condition(wanted, "Admitted", True, Reason.ADMITTED, message, now)
+        # Containers of it have started, also where some hang now: it is not a start to be judged.
+        if any(pod is not None and pod.phase == "Running" for _, pod in view.members):
+            set_running(wanted, view, now)
         await self.actuator.plan_group(group.key, group.resource_version, wanted)
         await self.events.post("PodGroup", group.key, group.uid, Reason.ADMITTED, message)
 

@@ -605,10 +605,15 @@ def progress_status(
     if not is_reported and started >= min(needed, len(view.members)):
         for over in ("queuePosition", *_OF_FAILURES, *_OF_WAIT):
             wanted.pop(over, None)
-        message = running_message(view)
-        wanted |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
-        with_condition(wanted, "Running", True, Reason.GANG_RUNNING, message, now)
+        set_running(wanted, view, now)
     return wanted
+
+
+def set_running(wanted: dict[str, Any], view: GangView, now: float) -> None:
+    """Set in a status that the gang runs, in place."""
+    message = running_message(view)
+    wanted |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
+    with_condition(wanted, "Running", True, Reason.GANG_RUNNING, message, now)
 
 
 def running_message(view: GangView) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bireme.kube import names
+from bireme.kube import names, quantities
+from bireme_operator.leader import wall_clock
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import (
@@ -87,6 +88,42 @@ async def test_a_group_that_is_applied_again_has_what_runs_as_members(
         await until(lambda: all(p["spec"].get("nodeName") for p in pods(api)))
         after = uids(api)
         assert {name for name in before if after[name] != before[name]} == {"b"}
+
+
+def put_status(api: FakeApi, name: str, ready: str, **said: Any) -> None:
+    """Say of a pod that it was bound ten minutes ago, and what its containers do."""
+    bound = quantities.format_timestamp(wall_clock() - 600)
+    conditions = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound},
+        {"type": "Ready", "status": ready},
+    ]
+    body = {"phase": "Running", "conditions": conditions, **said}
+    api.store.update(PODS, ("default", name), {"status": body}, "status")
+
+
+async def test_a_group_that_is_applied_again_is_no_start_although_a_container_of_it_hangs(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    api.put(f"{names.path('queues')}/default", queue("default", startTimeoutSeconds=2))
+    submit(api, pod_group("group", 3))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        make(api, *"abc")
+        await until(lambda: is_running(api))
+        before = uids(api)
+        hangs = {"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        for name in "ab":
+            put_status(api, name, "True")
+        put_status(api, "c", "False", containerStatuses=[hangs])
+        apply_again(api, 3)
+        await until(lambda: group_status(api).get("plan"))
+        planned = quantities.parse_timestamp(group_status(api)["plan"]["plannedTime"])
+        assert planned is not None
+        assert planned <= wall_clock() - 600, "no new time for which nobody may stop it"
+        assert is_running(api)
+        assert "2 members have started" in group_status(api)["message"]
+        await silence(api, 3.0)
+        assert (uids(api), is_running(api)) == (before, True)
 
 
 async def test_a_group_that_was_applied_again_while_no_operator_watched_is_adopted(

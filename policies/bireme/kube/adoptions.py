@@ -33,7 +33,8 @@ def adopted_plan(
 ) -> PlanFacts | None:
     """Return the plan by which ``group`` holds the places of ``pods``, in POSIX seconds.
 
-    None where no pod has a place that it may adopt, or they are of more kinds than a plan holds.
+    It is as old as the first of them on its node. None where no pod has a place that it may adopt,
+    or they are of more kinds than a plan holds.
     """
     if group.spec is None or group.fault is not None or group.plan is not None:
         return None
@@ -42,12 +43,14 @@ def adopted_plan(
     if not there or len(tasks) > MAX_PLANNED_TASKS:
         return None
     nodes = {pod.uid: pod.node for pod in there}
+    # To apply a group again and again must not renew the time for which nobody may stop it.
+    since = min((pod.bound_since for pod in there if pod.bound_since), default=now)
     return PlanFacts(
         epoch=epoch,
         attempt=0,
         spec_hash="",
         mode="Pinned",
-        planned=float(int(now)),
+        planned=float(int(min(since, now))),
         requests={task.name: task.request for task in tasks},
         roles={task.name: task.role.value for task in tasks},
         members=tuple(

@@ -110,6 +110,9 @@ class PodFacts:
     """Its containers restart whenever they end, so that it has no end to wait for."""
     gated_since: float = 0.0
     """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
+    bound_since: float = 0.0
+    """Since when a pod is on its node, or else the time of its creation, POSIX seconds; 0 if
+    unknown or on no node."""
     has_finalizers: bool = False
     scheduler: str = ""
     """Name of the scheduler that binds it."""
@@ -202,10 +205,18 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         ending_grace_seconds=meta.deletion_grace_period_seconds or 0,
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
+        bound_since=_bound_since(pod, conditions.get("PodScheduled")),
         has_finalizers=bool(meta.finalizers),
         scheduler=intern(pod.spec.scheduler_name or ""),
         unready_since=0.0 if status.phase in TERMINAL else _unready_since(conditions.get("Ready")),
     )
+
+
+def _bound_since(pod: wire.V1Pod, scheduled: wire.V1Condition | None) -> float:
+    if not pod.spec.node_name:
+        return 0.0
+    bound = scheduled.last_transition_time if _holds(scheduled) and scheduled else None
+    return parse_timestamp(bound or pod.metadata.creation_timestamp) or 0.0
 
 
 def _unready_since(ready: wire.V1Condition | None) -> float:
