@@ -235,6 +235,10 @@ class PodGroups:
 
     def _record_ends(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
         """Add to a status which members have ended well: their pods may be gone in a moment."""
+        if wanted.get("phase") == "Completed":
+            # The next pods of a controller are another run. A Job counts those that it replaces.
+            wanted.pop("endedPods", None)
+            return
         limit = group.spec.min_member if group.spec is not None else 1
         if record := pod_groups.ended_manifest(self.state.ended_pods(group), limit):
             wanted["endedPods"] = record

@@ -235,6 +235,32 @@ async def test_members_that_succeeded_count_once_their_pods_are_gone(
             assert set(uids(api)) == {"b", "c"}
 
 
+async def test_another_run_of_the_same_controller_starts_whole_again(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """Members that ended well in the run before are no part of it."""
+    furnish(api, 1)
+    submit(api, pod_group("group", 3))
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        make(api, *"abc")
+        own(api, "Workflow", "workflow-uid")
+        await until(lambda: is_running(api))
+        kubelets.end("a")
+        await until(lambda: group_status(api).get("endedPods"))
+        for name in "bc":
+            kubelets.end(name)
+        await until(lambda: group_status(api).get("phase") == "Completed")
+        await until(lambda: "endedPods" not in group_status(api))
+        remove(api, *"abc")
+        make(api, "d")
+        own(api, "Workflow", "workflow-uid")
+        await until(lambda: "1 of minMember 3" in group_status(api).get("message", ""))
+        make(api, "e", "f")
+        own(api, "Workflow", "workflow-uid")
+        await until(lambda: is_running(api))
+        assert "endedPods" not in group_status(api)
+
+
 async def lose_all_unseen(api: FakeApi, folder: Path, kind: str, uid: str) -> None:
     """Run a gang of three; while no operator watches, two succeed and go, and one fails."""
     furnish(api, 1)

@@ -42,7 +42,7 @@ from bireme.kube import (
     wire,
 )
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
-from bireme.kube.api.base import MAX_PLANNED_TASKS
+from bireme.kube.api.base import MAX_PLANNED_TASKS, MAX_REPLICAS, MAX_TASKS
 from bireme.kube.devices import Devices
 from bireme.kube.job_services import JobServices
 from bireme.kube.mutations import Mutations
@@ -323,8 +323,8 @@ class ClusterState:
         # UID of the job and label of the plan, by name, of pods that were seen to have ended well.
         # A pod may go before the record of its end is written, which follows from here until then.
         self._ended: dict[Key, dict[str, tuple[str, str]]] = {}
-        # Likewise of pods of other controllers: their uids, and those of their controllers.
-        self._ended_guests: dict[Key, dict[str, str]] = {}
+        # Likewise of pods of other controllers: their uids, by those of their controllers.
+        self._ended_guests: dict[Key, dict[str, dict[str, None]]] = {}
         # Numbers of pods of a group that ended well, by uid of the Job that counts them.
         self._job_counts: dict[Key, dict[str, int]] = {}
         self._job_plans: dict[Key, PlannedGang] = {}
@@ -485,9 +485,23 @@ class ClusterState:
         elif all(of) and not facts.is_leaving:
             self._ended.setdefault(group, {})[facts.key[1]] = of
         if facts.phase == "Succeeded" and not (facts.is_leaving or any(of)):
-            owner = next(iter(facts.owner_uids), "")
-            if owner and len(facts.owner_uids) == 1:
-                self._ended_guests.setdefault(group, {})[facts.uid] = owner
+            self._note_guest_end(group, facts)
+
+    def _note_guest_end(self, group: Key, pod: PodFacts) -> None:
+        """Remember as many ends as the status of a group records: it may live for years."""
+        known = self.groups.get(group)
+        if pod.scheduler != names.SCHEDULER_NAME or len(pod.owner_uids) != 1:
+            return
+        if known is not None and known.is_between_runs:
+            return  # it is of an earlier one
+        (owner,) = pod.owner_uids
+        by_owner = self._ended_guests.setdefault(group, {})
+        of_owner = by_owner.setdefault(owner, {})
+        spec = known.spec if known is not None else None
+        if len(of_owner) < (MAX_REPLICAS if spec is None else spec.min_member):
+            of_owner[pod.uid] = None
+        if len(by_owner) > MAX_TASKS:
+            del by_owner[next(iter(by_owner))]
 
     def _forget_ends(self, group: Key) -> None:
         """Drop what is remembered of ended replicas that neither exist nor are planned."""
@@ -532,12 +546,16 @@ class ClusterState:
 
     def ended_pods(self, group: GroupFacts) -> dict[str, str]:
         """Return the uids of members that have ended well, recorded or only seen, and of owners."""
-        return {**group.ended_pods, **self._ended_guests.get(group.key, {})}
+        seen = self._ended_guests.get(group.key, {})
+        found = {uid: owner for owner, uids in seen.items() for uid in uids}
+        return {**group.ended_pods, **found}
 
     def put_job_counts(self, group: Key, counts: Mapping[str, int]) -> None:
         """Take in how many pods of ``group`` ended well, by uid of the Job that counts them."""
         known = self._job_counts.get(group, {})
-        if group in self.groups and known != (merged := {**known, **counts}):
+        earlier = [(uid, n) for uid, n in known.items() if uid not in counts]
+        merged = {**dict(earlier[-MAX_TASKS:]), **counts}  # a group may outlive thousands of Jobs
+        if group in self.groups and known != merged:
             self._job_counts[group] = merged
             self._touch(group)
 
@@ -708,6 +726,8 @@ class ClusterState:
         if plan is None and (before is None or before.generation != facts.generation):
             self.on_newcomer(key[0])
         _put(self._group_plans, key, None if plan is None else PlannedGang(facts.uid, False, plan))
+        if facts.is_between_runs:
+            self._ended_guests.pop(key, None)
         self._touch(key)
 
     def delete_group(self, key: Key) -> None:

@@ -16,7 +16,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts, Request, add, request_of
 from bireme.kube import names, plans, preferences, quantities, resuming, waits, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS, MAX_TASKS
-from bireme.kube.api.pod_group import PodGroupSpec
+from bireme.kube.api.pod_group import MAX_UID, PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
 from bireme.kube.pods import PodFacts, constraints_of_spec
 from bireme.kube.tenancy import queue_of, queue_source
@@ -52,8 +52,15 @@ class GroupFacts:
     @property
     def ended_pods(self) -> dict[str, str]:
         """UID of each pod that is recorded as ended well, and that of its controller."""
+        if self.is_between_runs:
+            return {}
         record = self.status.get("endedPods") or ()
         return {uid: part["owner"] for part in record for uid in part["pods"]}
+
+    @property
+    def is_between_runs(self) -> bool:
+        """True once all members have ended, until others have their places: that is another run."""
+        return self.plan is None and self.status.get("phase") in ("Completed", "Pending")
 
     @property
     def has_ever_run(self) -> bool:
@@ -193,10 +200,12 @@ def ended_manifest(ended: Mapping[str, str], limit: int) -> list[dict[str, Any]]
     """Return ``status.endedPods`` for uids of pods and of their controllers, newest last.
 
     It has at most ``limit`` pods of each controller, more of which say nothing more, and the
-    controllers that came last.
+    controllers that came last. Anybody may write an owner, and no long one fits.
     """
     by_owner: dict[str, list[str]] = {}
     for uid, owner in ended.items():
+        if len(owner) > MAX_UID:
+            continue
         of_owner = by_owner.setdefault(owner, [])
         if len(of_owner) < limit:
             of_owner.append(uid)

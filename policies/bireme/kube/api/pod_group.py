@@ -34,6 +34,7 @@ from bireme.kube.api.plan import Plan
 
 PodGroupPhase = Literal["Pending", "Inqueue", "Running", "Interrupted", "Completed", "Unknown"]
 
+MAX_UID: Final = 64
 _TASK_SUM: Final = "self.minTaskMember.map(name, self.minTaskMember[name]).sum()"
 
 _TASK_NAMED: Final = (
@@ -78,9 +79,9 @@ class PodGroupSpec(ApiModel):
 class EndedPods(ApiModel):
     """Pods of one controller that have ended well, so that it never creates them again."""
 
-    owner: str = Field(max_length=64)
+    owner: str = Field(max_length=MAX_UID)
     """UID of the controller."""
-    pods: tuple[Annotated[str, Field(max_length=64)], ...] = Field(max_length=MAX_REPLICAS)
+    pods: tuple[Annotated[str, Field(max_length=MAX_UID)], ...] = Field(max_length=MAX_REPLICAS)
     """UIDs of the pods, whether they still exist or not."""
 
 
@@ -142,7 +143,8 @@ class PodGroupStatus(ApiModel):
     plan: Plan | None = None
     ended_pods: tuple[EndedPods, ...] | None = Field(default=None, max_length=MAX_TASKS)
     """The members that have ended well, written in the write that notices them: they count for
-    minMember also once their pods are deleted. At most minMember of each controller."""
+    minMember also once their pods are deleted. At most minMember of each controller; none once all
+    members have ended."""
 
 
 def _kept_while_planned(field: str) -> Rule:
