@@ -108,14 +108,16 @@ class Actuator:
         for error in (*verdicts, *errors):
             raise error
 
-    async def create_service(self, job: JobFacts, *, may_exist: bool) -> None:
-        """Create the Service of a job; with ``may_exist`` ask first whether it is there.
+    async def create_service(self, job: JobFacts, *, may_exist: bool) -> bool:
+        """Create the Service of a job; return False where it is there.
+
+        With ``may_exist`` that is asked first.
 
         Raises:
             AdmissionRejected: the API server will not take it, or the name is somebody else's.
         """
         if may_exist and await self._has_service(job):
-            return
+            return False
         try:
             await self.writes.create_service(job.key[0], pod_builder.service_manifest(job))
         except ApiError as error:
@@ -123,6 +125,8 @@ class Actuator:
                 raise rejection_of(error) or error from error
             if not await self._has_service(job):
                 raise
+            return False
+        return True
 
     async def _has_service(self, job: JobFacts) -> bool:
         """Return whether the job has its Service.

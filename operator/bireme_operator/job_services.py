@@ -23,7 +23,8 @@ from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status import Status
 from bireme_operator.workqueue import WorkQueue
 
-_PAUSE_SECONDS: Final = 5.0
+# The first pause between two looks, and the longest, by which they double.
+_PAUSES_SECONDS: Final = 5.0, 600.0
 _MAX_ERRORS: Final = 3
 _CONSEQUENCE: Final = "replicas that look for each other find nobody"
 
@@ -40,6 +41,8 @@ class ServiceRestorer:
     _next_try: dict[str, float] = field(default_factory=dict)
     _obstacles: dict[str, str] = field(default_factory=dict)
     _errors: Counter[str] = field(default_factory=Counter)
+    _hidden: Counter[str] = field(default_factory=Counter)
+    """By uid of the job, how often in a row its Service was there, which no watch shows."""
 
     def restore(self, job: JobFacts, view: GangView) -> bool:
         """Start to create the Service of a job that has pods and lacks it; False if it does not."""
@@ -50,18 +53,22 @@ class ServiceRestorer:
             return False
         if not self.state.services.is_missing(job.key, job.uid):
             self._obstacles.pop(job.uid, None)
+            if self._hidden.pop(job.uid, 0):
+                self._next_try.pop(job.uid, None)
             return False
         if self.clock() < self._next_try.get(job.uid, 0.0):
             return False
         # The watch may be late with one that was just created, and a stranger's stays for long.
-        self._next_try[job.uid] = self.clock() + _PAUSE_SECONDS
-        asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.state.requeue, job.key)
+        first, longest = _PAUSES_SECONDS
+        pause = min(first * 2.0 ** min(self._hidden[job.uid], 30), longest)
+        self._next_try[job.uid] = self.clock() + pause
+        asyncio.get_running_loop().call_later(pause, self.state.requeue, job.key)
         self.work.start(job.key, self._create(job))
         return True
 
     async def _create(self, job: JobFacts) -> None:
         try:
-            await self.actuator.create_service(job, may_exist=True)
+            is_new = await self.actuator.create_service(job, may_exist=True)
         except AdmissionRejected as rejected:
             await self._tell(job, str(rejected))
         except ApiError as error:
@@ -71,6 +78,8 @@ class ServiceRestorer:
                 await self._tell(job, str(error))
             raise
         else:
+            # The watch sees the label alone, which a user may have taken off.
+            self._hidden[job.uid] = 0 if is_new else self._hidden[job.uid] + 1
             self._obstacles.pop(job.uid, None)
             self._errors.pop(job.uid, None)
 
@@ -90,5 +99,6 @@ class ServiceRestorer:
     def forget(self, uids: Collection[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
         self._next_try = {uid: at for uid, at in self._next_try.items() if uid in uids}
+        self._hidden = Counter({uid: n for uid, n in self._hidden.items() if uid in uids})
         self._errors = Counter({uid: n for uid, n in self._errors.items() if uid in uids})
         self._obstacles = {uid: of for uid, of in self._obstacles.items() if uid in uids}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bireme.core.resources import Request
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, plans, wire
 from bireme.kube.api.base import MAX_TASKS
@@ -14,11 +15,9 @@ from tests.support.scenario.manifests import pod_group
 
 KEY = ("default", "group")
 LEAST = 3
-PLAN = PlanFacts(
-    *(1, 0, "", "Pinned", CREATED, {"pod": (("pods", 1),)}, {"pod": "worker"}),
-    (Member("pod", "n0", uid="x"),),
-    queue="default",
-)
+REQUESTS: dict[str, Request] = {"pod": (("pods", 1),)}
+MEMBERS = (Member("pod", "n0", uid="x"),)
+PLAN = PlanFacts(1, 0, "", "Pinned", CREATED, REQUESTS, {"pod": "worker"}, MEMBERS, queue="default")
 
 
 class Group:
