@@ -75,9 +75,10 @@ class Adoptions:
     def stop_stranded(self, group: GroupFacts, at: Situation) -> bool:
         """Start to stop released pods that no plan names and no node has; False for none."""
         planned = group.plan.member_by_uid if group.plan is not None else {}
+        # Nobody adopts those of another queue either.
         stranded = [
             pod
-            for pod in released_pods(group.queue, self.state.members_of(group.key))
+            for pod in released_pods(None, self.state.members_of(group.key))
             if not pod.node and pod.uid not in planned
         ]
         if not stranded or group.is_leaving:

@@ -174,10 +174,28 @@ async def test_a_pod_that_the_operator_did_not_let_in_is_not_adopted(
         assert "plan" not in group_status(api)
 
 
-async def test_a_pod_released_for_a_group_that_is_gone_is_stopped_and_comes_back_gated(
+async def test_a_group_that_is_applied_again_in_another_queue_names_that_of_its_pods(
     api: FakeApi, tmp_path: Path
 ) -> None:
     furnish(api, 1)
+    api.put(f"{names.path('queues')}/other", queue("other"))
+    submit(api, pod_group("group", 2))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, bind_timeout_seconds=2.0):
+        make(api, "a", "b")
+        await until(lambda: is_running(api))
+        apply_again(api, 2, queue="other")
+        words = "2 pods still count in queue default"
+        await until(lambda: words in group_status(api).get("message", ""))
+        await silence(api)
+        assert len(pods(api)) == 2, "what runs is not stopped"
+
+
+@pytest.mark.parametrize("next_queue", ["default", "other"])
+async def test_a_pod_released_for_a_group_that_is_gone_is_stopped_and_comes_back_gated(
+    api: FakeApi, tmp_path: Path, next_queue: str
+) -> None:
+    furnish(api, 1)
+    api.put(f"{names.path('queues')}/other", queue("other"))
     submit(api, pod_group("group", 2))
     async with (
         FakeKubelets(api, runs, binds=False) as kubelets,
@@ -185,7 +203,7 @@ async def test_a_pod_released_for_a_group_that_is_gone_is_stopped_and_comes_back
     ):
         make(api, "a", "b")
         await until(lambda: all(not p["spec"].get("schedulingGates") for p in pods(api)))
-        apply_again(api, 2)
+        apply_again(api, 2, queue=next_queue)
         await until(lambda: not pods(api))
         kubelets.binds = True
         make(api, "a", "b")

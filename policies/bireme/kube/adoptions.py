@@ -13,8 +13,11 @@ from bireme.kube.pod_groups import GroupFacts, bare_task, tasks_of_pods
 from bireme.kube.pods import PodFacts
 
 
-def released_pods(queue: str, pods: Iterable[PodFacts]) -> list[PodFacts]:
-    """Return those of ``pods`` that the operator let into ``queue`` and that are not over."""
+def released_pods(queue: str | None, pods: Iterable[PodFacts]) -> list[PodFacts]:
+    """Return those of ``pods`` that the operator let into ``queue`` and that are not over.
+
+    None stands for any queue.
+    """
     return sorted(
         (
             pod
@@ -22,7 +25,8 @@ def released_pods(queue: str, pods: Iterable[PodFacts]) -> list[PodFacts]:
             if pod.scheduler == names.SCHEDULER_NAME
             and not (pod.is_gated or pod.is_leaving or pod.is_terminal)
             and not (pod.job_uid or names.PLAN_LABEL in pod.labels)
-            and pod.labels.get(names.QUEUE_LABEL) == queue
+            and (counts := pod.labels.get(names.QUEUE_LABEL))
+            and queue in (None, counts)
         ),
         key=lambda pod: pod.key,
     )

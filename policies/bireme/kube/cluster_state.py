@@ -29,6 +29,7 @@ from bireme.core.service import ServiceLedger
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import (
+    adoptions,
     allocations,
     names,
     nodes,
@@ -992,6 +993,9 @@ class ClusterState:
             behind = {p: g for p in self._members_of.get(key, ()) if (g := self.other_gates.get(p))}
             gang = pod_groups.with_other_gates(gang, behind)
         if gang is not None and gang.fault is not None:
+            counted = adoptions.released_pods(None, self.members_of(key))
+            others = (p for p in counted if p.labels[names.QUEUE_LABEL] != group.queue)
+            gang = pod_groups.with_other_queues(gang, others)
             waiting = (self.gated[pod.key] for pod in newcomers)
             gang = pod_groups.with_remedy(gang, pod_creation.remedy_of(waiting))
         return gang if gang is None or not left else replace(gang, left_to_scheduler=words_of(left))

@@ -281,6 +281,15 @@ def with_other_gates(gang: Gang, behind: Mapping[Key, tuple[str, ...]]) -> Gang:
     return replace(gang, fault=(Reason.WAITING_FOR_PODS, message))
 
 
+def with_other_queues(gang: Gang, others: Iterable[PodFacts]) -> Gang:
+    """Return ``gang``; where it waits for pods, it says in which queues ``others`` of it count."""
+    counts = Counter(pod.labels[names.QUEUE_LABEL] for pod in others)
+    if not counts or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
+        return gang
+    there = (f"{n} pods still count in queue {queue}" for queue, n in sorted(counts.items()))
+    return replace(gang, fault=(Reason.WAITING_FOR_PODS, "; ".join((gang.fault[1], *there))))
+
+
 def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> Gang:
     """Return the gang with what the group's own spec and status say."""
     gang = Gang(
