@@ -47,7 +47,8 @@ class Adoptions:
         if group.is_leaving or group.status.get("phase") in _GIVEN_BACK:
             return False
         pods = self.state.members_of(group.key)
-        plan = adopted_plan(group, pods, epoch=self.epoch, now=at.now)
+        is_lent = self.state.is_lent
+        plan = adopted_plan(group, pods, epoch=self.epoch, now=at.now, is_lent=is_lent)
         if plan is not None:
             work = self._adopt(group, view_of(group.key, "", plan, pods), at.now)
             self.work.start(group.key, work, AssumedPlan("", plan))

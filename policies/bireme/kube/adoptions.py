@@ -4,7 +4,7 @@ Anybody can write a label into a pod of their own. Only a pod that the operator 
 one of Bireme's scheduler, on a node, that counts in the very queue which the PodGroup names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bireme.kube import names
 from bireme.kube.api.base import MAX_PLANNED_TASKS
@@ -33,12 +33,18 @@ def released_pods(queue: str | None, pods: Iterable[PodFacts]) -> list[PodFacts]
 
 
 def adopted_plan(
-    group: GroupFacts, pods: Iterable[PodFacts], *, epoch: int, now: float
+    group: GroupFacts,
+    pods: Iterable[PodFacts],
+    *,
+    epoch: int,
+    now: float,
+    is_lent: Callable[[PodFacts], bool] = lambda _: False,
 ) -> PlanFacts | None:
     """Return the plan by which ``group`` holds the places of ``pods``, in POSIX seconds.
 
     It is as old as the first of them on its node. None where no pod has a place that it may adopt,
-    or they are of more kinds than a plan holds.
+    or they are of more kinds than a plan holds. ``is_lent`` tells of a pod whether its place is
+    reserved for another gang, which then may have it back.
     """
     if group.spec is None or group.fault is not None or group.plan is not None:
         return None
@@ -61,4 +67,5 @@ def adopted_plan(
             Member(task.name, nodes[uid], uid=uid) for task in tasks for uid in task.members
         ),
         queue=group.queue,
+        is_opportunistic=any(map(is_lent, there)),
     )

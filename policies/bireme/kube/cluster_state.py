@@ -326,6 +326,8 @@ class ClusterState:
         self._ended: dict[Key, dict[str, tuple[str, str]]] = {}
         # Likewise of pods of other controllers: their uids, by those of their controllers.
         self._ended_guests: dict[Key, dict[str, dict[str, None]]] = {}
+        # UIDs of pods of others in lent places whose plan has gone: another one may take them over.
+        self._lent: set[str] = set()
         # Numbers of pods of a group that ended well, by uid of the Job that counts them.
         self._job_counts: dict[Key, dict[str, int]] = {}
         self._job_plans: dict[Key, PlannedGang] = {}
@@ -455,6 +457,8 @@ class ClusterState:
         self._members_of.setdefault(group, {})[key] = None
         self._disruptions.get(group, {}).pop(key[1], None)
         self._note_end(group, facts)
+        if before is not None and before.uid != facts.uid:
+            self._lent.discard(before.uid)
         if before is not None and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._note_service(group, before, facts)
         self._touch(group)
@@ -574,6 +578,7 @@ class ClusterState:
     def delete_member(self, key: Key) -> None:
         if (facts := self.members.get(key)) is not None:
             group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
+            self._lent.discard(facts.uid)
             if facts.disruption and group in self._job_plans:
                 self._disruptions.setdefault(group, {})[key[1]] = facts.disruption
             self._forget_member(key)
@@ -723,6 +728,7 @@ class ClusterState:
         before = self.groups.get(key)
         facts = pod_groups.from_manifest(group, before, default_queue)
         self.groups[key] = facts
+        self._note_lent(key, facts)
         plan = facts.plan
         if plan is None and (before is None or before.generation != facts.generation):
             self.on_newcomer(key[0])
@@ -731,7 +737,22 @@ class ClusterState:
             self._ended_guests.pop(key, None)
         self._touch(key)
 
+    def _note_lent(self, key: Key, after: GroupFacts | None) -> None:
+        """Remember pods in lent places whose plan is no more: their places stay lent."""
+        planned = self._group_plans.get(key)
+        if planned is None or not planned.plan.is_opportunistic:
+            return
+        kept = after.plan if after is not None and after.uid == planned.uid else None
+        uids = planned.plan.member_by_uid.keys() - (kept.member_by_uid if kept else {}).keys()
+        there = (pod for pod in self.members_of(key) if not pod.is_gated)
+        self._lent.update(pod.uid for pod in there if pod.uid in uids)
+
+    def is_lent(self, pod: PodFacts) -> bool:
+        """Return whether a pod that no plan names got a place that is reserved for others."""
+        return pod.uid in self._lent
+
     def delete_group(self, key: Key) -> None:
+        self._note_lent(key, None)
         self.groups.pop(key, None)
         self._job_counts.pop(key, None)
         if key not in self._members_of:
