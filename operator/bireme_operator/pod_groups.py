@@ -235,12 +235,15 @@ class PodGroups:
 
     def _record_ends(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
         """Add to a status which members have ended well: their pods may be gone in a moment."""
-        if wanted.get("phase") == "Completed":
-            # The next pods of a controller are another run. A Job counts those that it replaces.
+        ended = self.state.ended_pods(group)
+        planned = group.plan.member_by_uid.keys() if group.plan is not None else ()
+        there = {p.uid for p in self.state.members_of(group.key) if p.phase == "Succeeded"}
+        if wanted.get("phase") == "Completed" and there.union(ended).issuperset(planned):
+            # The next pods of a controller replace nobody: they are another run.
             wanted.pop("endedPods", None)
             return
         limit = group.spec.min_member if group.spec is not None else 1
-        if record := pod_groups.ended_manifest(self.state.ended_pods(group), limit):
+        if record := pod_groups.ended_manifest(ended, limit):
             wanted["endedPods"] = record
 
     def _report_failures(self, group: GroupFacts, view: GangView) -> bool:

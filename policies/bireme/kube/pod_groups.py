@@ -52,15 +52,14 @@ class GroupFacts:
     @property
     def ended_pods(self) -> dict[str, str]:
         """UID of each pod that is recorded as ended well, and that of its controller."""
-        if self.is_between_runs:
-            return {}
         record = self.status.get("endedPods") or ()
         return {uid: part["owner"] for part in record for uid in part["pods"]}
 
     @property
     def is_between_runs(self) -> bool:
-        """True once all members have ended, until others have their places: that is another run."""
-        return self.plan is None and self.status.get("phase") in ("Completed", "Pending")
+        """True once all members have ended well, until others have places: that is another run."""
+        is_idle = self.plan is None and self.status.get("phase") in ("Completed", "Pending")
+        return is_idle and not self.status.get("endedPods")
 
     @property
     def has_ever_run(self) -> bool:

@@ -80,9 +80,11 @@ def test_ends_of_one_run_do_not_count_for_the_next_of_the_same_owner() -> None:
     assert group.ended == {"a-uid": "controller"}
     record = ended_manifest(group.ended, LEAST)
     group.put("Completed", endedPods=record)
+    assert group.ended == {"a-uid": "controller"}, "one that failed may be replaced"
+    group.put("Completed")
     assert group.ended == {}
     group.end("late", "controller")
-    group.put("Pending", endedPods=record)
+    group.put("Pending")
     group.put("Running", plan=plans.to_manifest(PLAN))
     assert group.ended == {}
 

@@ -144,7 +144,7 @@ class PodGroupStatus(ApiModel):
     ended_pods: tuple[EndedPods, ...] | None = Field(default=None, max_length=MAX_TASKS)
     """The members that have ended well, written in the write that notices them: they count for
     minMember also once their pods are deleted. At most minMember of each controller; none once all
-    members have ended."""
+    members have ended well."""
 
 
 def _kept_while_planned(field: str) -> Rule:
