@@ -245,6 +245,7 @@ class Tenants:
         made_job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": name}}
         job: Object = self._store.create(BATCH_JOBS, key, made_job)
         owner = {"kind": "Job", "apiVersion": "batch/v1", "name": name, "uid": objects.uid(job)}
+        owner["controller"] = True
         succeeded: set[str] = set()
         fake = annotations(f"{seconds:.1f}s")
         while True:

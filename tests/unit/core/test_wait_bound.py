@@ -77,29 +77,29 @@ def test_a_gang_is_overdue_only_past_its_bound(now: float, late: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "ran", "bound"), [(22.5, 0.0, 180.0), (10.0, 22.5, 720.0), (30.0, 22.5, 960.0)]
+    ("estimate", "ran", "bound"), [(22.5, 0.0, 180.0), (10.0, 22.5, 5760.0), (30.0, 22.5, 7680.0)]
 )
 def test_the_bound_grows_with_the_longer_of_the_run_so_far_and_the_estimate(
     estimate: float, ran: float, bound: float
 ) -> None:
     gang = a_gang("long", arrived=0, attained_seconds=ran, estimated_seconds=estimate)
-    late = a_snapshot([], gang, now=1000, settings=BOUND).overdue_seconds(gang)
-    assert late == 1000 - bound
+    late = a_snapshot([], gang, now=10_000, settings=BOUND).overdue_seconds(gang)
+    assert late == 10_000 - bound
     # Who states that it ends soon goes first no sooner than without a statement.
     short = replace(gang, attained_seconds=0.0, estimated_seconds=1.0)
     assert a_snapshot([], short, now=200, settings=BOUND).overdue_seconds(short) == 100.0
 
 
-@pytest.mark.parametrize(("factor", "late"), [(8.0, 280.0), (2.0, 600.0), (0.0, 600.0)])
-def test_a_gang_that_has_run_is_overdue_only_past_four_times_its_bound(
+@pytest.mark.parametrize(("factor", "late"), [(8.0, 4240.0), (2.0, 6800.0), (0.0, 6800.0)])
+def test_a_gang_that_has_run_is_overdue_only_past_32_times_its_bound(
     factor: float, late: float
 ) -> None:
     settings = replace(BOUND, wait_bound_run_factor=factor)
     ran = a_gang("ran", arrived=0, attained_seconds=22.5)
-    assert a_snapshot([], ran, now=1000, settings=settings).overdue_seconds(ran) == late
+    assert a_snapshot([], ran, now=10_000, settings=settings).overdue_seconds(ran) == late
     # While it runs, it is as overdue as when it started.
-    bare = a_snapshot(racks(1, 1), now=1500, settings=settings)
-    again = with_running(bare, a_running_gang(ran, bare.nodes, started=1000.0))
+    bare = a_snapshot(racks(1, 1), now=10_500, settings=settings)
+    again = with_running(bare, a_running_gang(ran, bare.nodes, started=10_000.0))
     assert again.overdue_seconds(ran) == late
 
 
