@@ -308,13 +308,14 @@ def test_operator_suspends_owners_of_gangs_and_changes_nothing_else_of_them(reso
     theirs["metadata"]["labels"] = {**labels, mark: "crew"}
     lifted = changed_by_the_operator(resource, theirs, {"suspend": False}, labels=labels)
     assert lifted == [], "what was suspended is lifted"
-    for spec in (
+    changes: tuple[Manifest, ...] = (
         {"parallelism": 0},
         {"parallelism": None} if resource == "jobs" else {"network": {}},
         *({name: 1} for name in ("completions", "activeDeadlineSeconds", "backoffLimit")),
         {"ttlSecondsAfterFinished": 0},
         {"managedBy": "x.y/z"},
-    ):
+    )
+    for spec in changes:
         (words,) = answer(spec)
         assert "nothing in spec" in words, spec
     metas: tuple[Manifest, ...] = (
@@ -384,7 +385,7 @@ def test_ticket_is_no_larger_and_lives_no_longer_for_its_metadata() -> None:
 
     held = {"metadata": {"name": "mine", "finalizers": ["foreground"]}, "spec": {"user": "ann"}}
     plain = {"metadata": {"name": "mine"}, "spec": {"user": "ann"}}
-    extras = {
+    extras: dict[str, Any] = {
         "annotations": {"x": "y"},
         "labels": {"x": "y"},
         "finalizers": ["x/y"],
@@ -392,7 +393,7 @@ def test_ticket_is_no_larger_and_lives_no_longer_for_its_metadata() -> None:
     }
     for name, extra in extras.items():
         for old in (None, plain):
-            (words,) = refusals_of(old, **{name: extra})
+            (words,) = refusals_of(old, "ann", **{name: extra})
             assert "a ticket has no annotations" in words
     assert refusals_of(held, "the garbage collector") == []
     assert refusals_of({**plain, "spec": {"user": "eve"}}, "eve"), "a changed spec is as a new one"

@@ -244,8 +244,8 @@ class Tenants:
         # Without a template: nobody can tell whether its pods all belong to one PodGroup.
         made_job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": name}}
         job: Object = self._store.create(BATCH_JOBS, key, made_job)
-        owner = {"kind": "Job", "apiVersion": "batch/v1", "name": name, "uid": objects.uid(job)}
-        owner["controller"] = True
+        owner = {"kind": "Job", "apiVersion": "batch/v1", "controller": True}
+        owner |= {"name": name, "uid": objects.uid(job)}
         succeeded: set[str] = set()
         fake = annotations(f"{seconds:.1f}s")
         while True:
