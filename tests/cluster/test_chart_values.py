@@ -297,8 +297,8 @@ def test_the_chart_reads_of_the_cluster_its_version_and_the_owner_of_definitions
 ) -> None:
     """So that what is installed is what ``helm template`` shows, and Argo CD and Flux apply."""
     texts = {path.name: path.read_text() for path in (CHART / "templates").rglob("*.*")}
-    # A second release leaves the definitions to the first, and is refused beside an older one, which
-    # no template alone can tell.
+    # A second release leaves the definitions to the first, and is refused beside an older one. No
+    # template alone can tell.
     lookups = [name for name, text in texts.items() for _ in range(text.count("lookup "))]
     assert lookups == ["_helpers.tpl", "_helpers.tpl"]
     assert not any("APIVersions" in text for text in texts.values())
