@@ -676,6 +676,7 @@ def _urgent(ranked: Sequence[Ranked], overdue: OverdueLine) -> list[Ranked]:
         for e in ranked
         if e.gang.displaced or e.gang.uid in overdue.waiting
     ]
-    # The hole that a lost node leaves is its gang's own, so such gangs go first.
-    urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))
+    # The hole that a lost node leaves is its gang's own, so such gangs go first. Of those that are
+    # as late, or not late at all, the one that came first does.
+    urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.arrived, key[2].gang.uid))
     return [entry for _, _, entry in urgent]

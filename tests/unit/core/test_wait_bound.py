@@ -153,6 +153,8 @@ def test_of_gangs_that_lost_a_node_the_most_overdue_goes_first() -> None:
     decision = decide(a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND))
     assert [action.gang.uid for action in decision.actions] == ["b", "a", "c"]
     assert decision.overdue == {"c"}
+    early = decide(a_snapshot(racks(1, 2), *gangs, now=10, settings=BOUND))
+    assert [action.gang.uid for action in early.actions] == ["b", "a", "c"], "the first that came"
 
 
 def test_what_overdue_gangs_hold_that_run_counts_with_the_share() -> None:
