@@ -179,9 +179,9 @@ class Guests:
 
     async def _all(self, uid: str, works: Sequence[Coroutine[Any, Any, None]]) -> None:
         for result in await asyncio.gather(*works, return_exceptions=True):
-            if isinstance(result, ApiError):
+            if isinstance(result, ApiError) and result.status:
                 # A budget has shrunk meanwhile, or the API server or a webhook refuses for another
-                # reason: it does not matter to half a gang which.
+                # reason: it does not matter to half a gang which. No answer at all is no refusal.
                 since = self._kept_since.setdefault(uid, self.clock())
                 is_kept = result.status == _TOO_MANY_REQUESTS and _IS_KEPT in result.message
                 if is_kept or self.clock() - since >= _LASTING_SECONDS:

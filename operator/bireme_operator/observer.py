@@ -104,8 +104,7 @@ class Observation:
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
         if not snapshot.may_change:
             self.cycles.skip(snapshot)
-            lasting = self._partial & self._verdicts.keys()
-            self._verdicts = {uid: self._verdicts[uid] for uid in lasting}
+            self._verdicts = self._lasting()
             return
         decision = await self.cycles.decide(snapshot)
         self.cycles.shadows.submit(snapshot, decision)
@@ -161,8 +160,11 @@ class Observation:
             if verdict != self._verdicts.get(name):
                 _log.info(what, gang=f"{key[0]}/{key[1]}", message=message)
         self.metrics.show_observed(Counter(type(action).__name__ for action in decision.actions))
-        lasting = self._partial & self._verdicts.keys()
-        self._verdicts = found | {uid: self._verdicts[uid] for uid in lasting}
+        self._verdicts = found | self._lasting()
+
+    def _lasting(self) -> dict[str, Verdict]:
+        """Return the verdicts that stay although their gangs are decided on no more."""
+        return {uid: self._verdicts[uid] for uid in self._partial & self._verdicts.keys()}
 
     def _report(self, key: Key, error: Exception) -> None:
         if key not in self._faulty:

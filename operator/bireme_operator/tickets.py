@@ -34,13 +34,13 @@ MAX_SKEW_SECONDS: Final = 60.0
 _MAX_HEADER: Final = 512
 _NAME: Final = re.compile(DNS_SUBDOMAIN)
 _MAX_NAME: Final = 253
-_MOST_BYTES: Final = 64 * 1024
+_MAX_BYTES: Final = 64 * 1024
 """Of a ticket, which holds what the API server says of one user."""
 _LOOKUPS: Final = 16
 """Lookups at once, for everybody together."""
 _MISS_SECONDS: Final = 0.1
 """For which a secret of nobody keeps its place among the lookups."""
-_MOST_REMEMBERED: Final = 1000
+_MAX_REMEMBERED: Final = 1000
 _PAGE_SIZE: Final = 500
 _CLEAN_SECONDS: Final = 60.0
 _TRUST_SECONDS: Final = 60.0
@@ -165,7 +165,7 @@ class Tickets:
         path = f"{names.path('tickets', self.namespace)}/{name}"
         async with self._places:
             try:
-                body = await self.client.get(path, most_bytes=_MOST_BYTES)
+                body = await self.client.get(path, most_bytes=_MAX_BYTES)
                 ticket = msgspec.json.decode(body, type=_Ticket)
                 if _is_of(ticket, digest):
                     return ticket
@@ -182,11 +182,11 @@ class Tickets:
     def _remember(self, name: str, ticket: _Ticket) -> None:
         if name in self._tickets:
             return
-        if len(self._tickets) >= _MOST_REMEMBERED:
+        if len(self._tickets) >= _MAX_REMEMBERED:
             first = self.now() - MAX_AGE_SECONDS
             good = {n: t for n, t in self._tickets.items() if _creation_of(t.metadata) >= first}
             self._tickets = good
-        if len(self._tickets) < _MOST_REMEMBERED:
+        if len(self._tickets) < _MAX_REMEMBERED:
             self._tickets[name] = ticket
 
     def _start_cleaning(self) -> None:

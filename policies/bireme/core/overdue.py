@@ -18,7 +18,7 @@ and by its start, so a new leader finds the same line.
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -111,24 +111,14 @@ class OverdueLine:
         shares = _Shares(self._snapshot, self._queues, [gang for _, _, gang, _ in asks])
         waiting, running = set[str](), set[str]()
         for _, uid, gang, held in sorted(asks, key=lambda ask: ask[:2]):
-            has_room = shares.has_room(gang, held)
-            if held is not None:
-                if has_room:
-                    shares.count(gang, held)
-                    running.add(uid)
-                continue
-            # An obstacle is costly to look for, and behind the end of the line it changes nothing.
-            if not has_room and shares.is_closed(gang):
-                continue
             # A gang that cannot start would keep the others from the line for ever.
-            if self._obstacle(gang.at_minimum) is not None:
-                continue
-            if has_room:
-                shares.count(gang, None)
-                waiting.add(uid)
-            else:
-                shares.close(gang)
+            can_start = partial(self._can_start, gang, held)
+            if shares.admit(gang, held, can_start):
+                (waiting if held is None else running).add(uid)
         return frozenset(waiting), frozenset(running)
+
+    def _can_start(self, gang: Gang, held: RunningGang | None) -> bool:
+        return held is not None or self._obstacle(gang.at_minimum) is None
 
 
 @dataclass(eq=False)
@@ -167,55 +157,29 @@ class _Shares:
         for gang in gangs:
             self._scope(gang)
 
-    def has_room(self, gang: Gang, held: RunningGang | None) -> bool:
-        """Return whether the line has room for ``gang``, which holds ``held`` if it runs."""
-        demand = _current(gang, held).demand
-        limits_full = any(self._is_over(each, demand) for each in self._limits(gang.queue))
-        return not limits_full and not self._is_over_nodes(gang, demand)
+    def admit(self, gang: Gang, held: RunningGang | None, can_start: Callable[[], bool]) -> bool:
+        """Return whether the line has room for ``gang``, which holds ``held`` if it runs.
 
-    def is_closed(self, gang: Gang) -> bool:
-        """Return whether :meth:`close` would change nothing."""
-        demand = gang.at_minimum.demand
-        full = [each for each in self._limits(gang.queue) if self._is_over(each, demand)]
-        if not all(each.is_closed for each in full):
-            return False
-        if not self._is_over_nodes(gang, demand):
-            return True
-        return all(each.is_closed for each in self._overlapping(self._scope(gang).nodes))
-
-    def close(self, gang: Gang) -> None:
-        """End the line where ``gang`` waits, for which it has no room."""
-        demand = gang.at_minimum.demand
-        for each in self._limits(gang.queue):
-            each.is_closed |= self._is_over(each, demand)
-        if self._is_over_nodes(gang, demand):
-            for other in self._overlapping(self._scope(gang).nodes):
-                other.is_closed = True
-
-    def count(self, gang: Gang, held: RunningGang | None) -> None:
-        """Add ``gang``, which holds ``held`` if it runs, to the line."""
-        now, scope = _current(gang, held), self._scope(gang)
-        for each in self._limits(gang.queue):
-            each.asked, each.gangs = add(each.asked, now.demand), each.gangs + 1
-        axis = self._snapshot.nodes.axis
-        if held is None:
-            # It may go to any of its nodes, so it counts in full wherever others may use one.
-            usage = axis.usage(now.demand)
-            for other in self._overlapping(scope.nodes):
-                other.asked, other.gangs = other.asked + usage, other.gangs + 1
-            return
-        rows, used = held.usage(axis)
-        for other in self._node_scopes.values():
-            is_there = other.nodes[rows]
-            other.asked = other.asked + used[is_there].sum(axis=0)
-            other.gangs += bool(is_there.any())
-
-    def _is_over_nodes(self, gang: Gang, demand: Amounts) -> bool:
-        scope = self._scope(gang)
-        usage = self._snapshot.nodes.axis.usage(demand)
-        return scope.is_closed or bool(
+        One that waits and does not fit ends the line where it waits. ``can_start`` is costly, and
+        asked only where its answer changes something.
+        """
+        now = gang.at_minimum if held is None else held.current
+        scope, limits = self._scope(gang), list(self._limits(gang.queue))
+        usage = self._snapshot.nodes.axis.usage(now.demand)
+        full: list[_QueueScope | _NodeScope] = [s for s in limits if self._is_over(s, now.demand)]
+        if scope.is_closed or bool(
             scope.gangs and (usage > 0)[scope.asked + usage > scope.allowed].any()
-        )
+        ):
+            full.extend(self._overlapping(scope.nodes))
+        if not full:
+            if not can_start():
+                return False
+            self._count(now, held, scope, limits, usage)
+            return True
+        if held is None and not all(each.is_closed for each in full) and can_start():
+            for each in full:
+                each.is_closed = True
+        return False
 
     def _is_over(self, scope: _QueueScope, demand: Amounts) -> bool:
         return scope.is_closed or bool(
@@ -226,6 +190,27 @@ class _Shares:
                 for name, most in scope.limit.items()
             )
         )
+
+    def _count(
+        self,
+        gang: Gang,
+        held: RunningGang | None,
+        scope: _NodeScope,
+        limits: list[_QueueScope],
+        usage: IntArray,
+    ) -> None:
+        for each in limits:
+            each.asked, each.gangs = add(each.asked, gang.demand), each.gangs + 1
+        if held is None:
+            # It may go to any of its nodes, so it counts in full wherever others may use one.
+            for other in self._overlapping(scope.nodes):
+                other.asked, other.gangs = other.asked + usage, other.gangs + 1
+            return
+        rows, used = held.usage(self._snapshot.nodes.axis)
+        for other in self._node_scopes.values():
+            is_there = other.nodes[rows]
+            other.asked = other.asked + used[is_there].sum(axis=0)
+            other.gangs += bool(is_there.any())
 
     def _overlapping(self, nodes: BoolArray) -> Iterator[_NodeScope]:
         return (each for each in self._node_scopes.values() if bool((each.nodes & nodes).any()))
@@ -254,7 +239,3 @@ class _Shares:
                 self._node_scopes[key] = _NodeScope(usable, allowed, asked)
             found = self._scope_of_shape[gang.shape] = self._node_scopes[key]
         return found
-
-
-def _current(gang: Gang, held: RunningGang | None) -> Gang:
-    return gang.at_minimum if held is None else held.current

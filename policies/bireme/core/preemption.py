@@ -331,11 +331,11 @@ class Preemptor:
                 # Whom a gang may reclaim from does not depend on rank: the tree is asked of each.
                 ranks, gives = above.tolist(), yields.tolist()
                 # Each of these has its turn before the gang again once it has stopped.
-                is_next = (candidates.stops & (candidates.place < reach.place)).tolist()
+                is_ahead = (candidates.stops & (candidates.place < reach.place)).tolist()
                 every = [*candidates.leaving, *np.flatnonzero(is_open & ~is_leaving).tolist()]
                 return self._search(gang).fewest(
-                    self._permitted(gang, every, ranks, gives, is_next),
-                    lambda chosen: self._permitted(gang, chosen, ranks, gives, is_next) == chosen,
+                    self._permitted(gang, every, ranks, gives, is_ahead),
+                    lambda chosen: self._permitted(gang, chosen, ranks, gives, is_ahead) == chosen,
                 )
         others = np.flatnonzero(is_asked & ~is_leaving).tolist()
         return self._search(gang).fewest([*candidates.leaving, *others]) if others else None
@@ -346,7 +346,7 @@ class Preemptor:
         asked: Iterable[int],
         above: Sequence[bool],
         yields: Sequence[bool],
-        is_next: Sequence[bool],
+        is_ahead: Sequence[bool],
     ) -> list[int]:
         """Return those of ``asked`` that guarantees allow, all of them together."""
         candidates, found = self._candidates, []
@@ -361,7 +361,7 @@ class Preemptor:
                     candidate.kind is CandidateKind.GIVE_BACK
                     or yields[at]
                     or self.queues.may_evict(
-                        gang.queue, gang.demand, queue, lost, above[at], is_next[at]
+                        gang.queue, gang.demand, queue, lost, above[at], is_ahead[at]
                     )
                 ):
                     found.append(at)

@@ -213,7 +213,7 @@ class QueueTree:
         victim_queue: str,
         victim_demand: Amounts,
         ranks_above: bool,
-        is_next: bool = False,
+        is_ahead: bool = False,
     ) -> bool:
         """Return whether a gang that asks ``demand`` may have what ``victim_queue`` holds.
 
@@ -234,7 +234,7 @@ class QueueTree:
         hierarchical cohorts.
 
         A gang has its turn late where a gang before it made its branch borrow. A victim that has
-        its turn before it (``is_next``) would go straight back, into the places that the gang has
+        its turn before it (``is_ahead``) would go straight back, into the places that the gang has
         reclaimed. So it may not go.
         """
         if not self.has_guarantees:
@@ -242,7 +242,7 @@ class QueueTree:
         demand, victim_demand = self._counted(demand), self._counted(victim_demand)
         ours, theirs = self._levels.apart(queue, victim_queue)
         if self._may_reclaim(ours, demand):
-            if is_next and ours[-1] in self._borrowing:
+            if is_ahead and ours[-1] in self._borrowing:
                 return False
             return not any(self._is_safe(branch, victim_demand) for branch in theirs)
         # Without the shared branches in the rule, two queues whose highest gangs exceed their

@@ -38,10 +38,10 @@ class _Options(TypedDict, total=False):
 
 
 JSON: Final = "application/json"
-_PATH: Final = re.compile(r"(?:/[A-Za-z0-9:@_~+-][A-Za-z0-9:@_~.+-]*)+/?")
-"""A path without escapes, of which no segment begins with a dot."""
 METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Media type of lists that hold only the metadata of objects."""
+_PATH: Final = re.compile(r"(?:/[A-Za-z0-9:@_~+-][A-Za-z0-9:@_~.+-]*)+/?")
+"""A path without escapes, of which no segment begins with a dot."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
