@@ -1,17 +1,48 @@
 """HTTP servers of the operator: one with bounded connections, and /healthz, /readyz, /metrics."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme.connections import MOST_OPEN, ConnectionLimiter
+from bireme.connections import MOST_OPEN, ConnectionLimiter, Peer
 
 MAX_OF_PROXY: Final = MOST_OPEN // 2
 """Connections from one address where users are answered, who all come through the API server."""
+
+_LIMITER: Final = web.AppKey("limiter", ConnectionLimiter)
+
+
+def keep_connection(request: web.Request) -> None:
+    """Have the connection of ``request``, whose sender is known, kept until it is answered."""
+    limiter, peer = request.app.get(_LIMITER), _peer_of(request)
+    if limiter is not None and peer is not None:  # else nothing ends connections
+        limiter.begin_answer(peer)
+
+
+def _peer_of(request: web.Request) -> Peer | None:
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    return (peer[0], peer[1]) if peer else None
+
+
+@web.middleware
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    peer = _peer_of(request)
+    try:
+        return await handler(request)
+    finally:
+        if peer is not None:
+            request.app[_LIMITER].end_answer(peer)
+
+
+def _protocol(runner: web.AppRunner) -> asyncio.BaseProtocol:
+    assert runner.server is not None  # noqa: S101  # it was set up before the port was opened
+    return runner.server()
 
 
 class HttpServer:
@@ -36,11 +67,12 @@ class HttpServer:
         Raises:
             OSError: the port is taken, or the address is not this machine's.
         """
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101  # setup made it
+        self._runner = runner = web.AppRunner(app, access_log=None)
         # The port is open to the cluster: without a bound, idle connections use up the files.
-        self._limiter = ConnectionLimiter(self._runner.server, tls, max_of_one)
+        self._limiter = ConnectionLimiter(lambda: _protocol(runner), tls, max_of_one)
+        app[_LIMITER] = self._limiter
+        app.middlewares.append(_answer)
+        await runner.setup()
         return self._limiter.open(host, port)
 
     async def stop(self) -> None:

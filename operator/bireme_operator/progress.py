@@ -31,7 +31,7 @@ from bireme.core.errors import error_text
 from bireme.core.times import LONGEST_SECONDS
 from bireme.kube.pod_builder import path
 from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
-from bireme_operator.http_server import HttpServer
+from bireme_operator.http_server import HttpServer, keep_connection
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress_auth import ProgressService, RequestRefused
 
@@ -288,6 +288,7 @@ class ProgressEndpoint:
         key = (request.match_info["namespace"], request.match_info["name"])
         # Before the body is read, so that nobody but members of gangs can make it hold bodies.
         uid = await service.admit(key, token.strip(), request.remote or "")
+        keep_connection(request)
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await request.read()

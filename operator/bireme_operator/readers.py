@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 from aiohttp import web
 
 from bireme.kube import names
+from bireme_operator.http_server import keep_connection
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.reviews import Reviews
@@ -79,6 +80,7 @@ class Readers:
         user = await self.tickets.user(request.headers.get(TICKET_HEADER, ""))
         if wait := self._requests.take(user.tenant):
             raise RequestRefused(429, "one in a second is enough; try again", wait)
+        keep_connection(request)
         return Reader(user.digest, user)
 
     async def may(self, reader: Reader, verb: Literal["list", "create"], namespace: str) -> bool:

@@ -4,7 +4,8 @@ Every pod of a cluster reaches the progress endpoint, and any client that no Net
 away reaches the ports of metrics. A connection costs one of the process's file descriptors, which
 the watches, the lease and every write need too. So connections are counted as they are accepted,
 before TLS. A client that opens one too many loses its own oldest connection; only if all together
-are too many is the oldest of all closed.
+are too many is the oldest of all closed. One by which a known client is being answered goes last:
+an address may be that of a proxy, behind which one client must not cut off the others.
 """
 
 import asyncio
@@ -12,13 +13,16 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from bireme.tasks import Tasks
 
 MOST_OPEN: Final = 256
 MOST_OF_ONE: Final = 16
 """From one address; a training pod needs one for a moment every ten seconds."""
+
+Peer: TypeAlias = tuple[str, int]
+"""Address and port of a client."""
 
 _HANDSHAKE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
@@ -40,6 +44,7 @@ class ConnectionLimiter:
         self._tls = tls
         self._max_of_one = MOST_OF_ONE if max_of_one is None else max_of_one
         self._open: list[tuple[str, socket.socket]] = []
+        self._answering: set[Peer] = set()
         self._tasks = Tasks()
         self._listening: socket.socket | None = None
 
@@ -55,6 +60,14 @@ class ConnectionLimiter:
         self._listening = listening
         self._tasks.start(self._accept(listening))
         return int(listening.getsockname()[1])
+
+    def begin_answer(self, peer: Peer) -> None:
+        """Keep the connection of ``peer``, a client that is known, rather than others."""
+        self._answering.add(peer)
+
+    def end_answer(self, peer: Peer) -> None:
+        """Count the connection of ``peer`` as any other again."""
+        self._answering.discard(peer)
 
     async def close(self) -> None:
         """Accept no more connections; those that are open are the protocol's to end."""
@@ -79,11 +92,17 @@ class ConnectionLimiter:
         of_one = [entry for entry in self._open if entry[0] == address]
         crowd = of_one if len(of_one) >= self._max_of_one else self._open
         if crowd is of_one or len(crowd) >= MOST_OPEN:
-            oldest = crowd[0]
+            oldest = next((entry for entry in crowd if not self._is_answering(entry[1])), crowd[0])
             self._open.remove(oldest)
             with contextlib.suppress(OSError):
                 # Its transport reads the end and closes the socket.
                 oldest[1].shutdown(socket.SHUT_RDWR)
+
+    def _is_answering(self, connection: socket.socket) -> bool:
+        try:
+            return connection.getpeername()[:2] in self._answering
+        except OSError:
+            return False
 
     async def _connect(self, connection: socket.socket) -> None:
         seconds = _HANDSHAKE_SECONDS if self._tls else None

@@ -105,3 +105,44 @@ async def test_users_behind_one_proxy_share_more_connections_than_a_neighbour_ha
     finally:
         made.leave()
         await endpoint.stop()
+
+
+async def test_a_known_user_is_answered_although_a_neighbour_opens_ever_more_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_asked, is_ready = asyncio.Event(), asyncio.Event()
+
+    class Part:
+        def add_to(self, app: web.Application) -> None:
+            app.router.add_get("/known", self.answer)
+
+        async def answer(self, request: web.Request) -> web.Response:
+            http_server.keep_connection(request)
+            is_asked.set()
+            await is_ready.wait()
+            return web.Response(text="answered")
+
+    monkeypatch.setattr(http_server, "MAX_OF_PROXY", 2)
+    (port,) = free_ports(1)
+    endpoint = http_server.HealthEndpoint(CollectorRegistry(), lambda: "", lambda: "")
+    await endpoint.start("127.0.0.1", port, Part())
+    made = Visitors(port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    try:
+        for _ in range(2):  # by one connection, which is as any other in between
+            writer.write(b"GET /known HTTP/1.1\r\nHost: bireme\r\n\r\n")
+            await until(is_asked.is_set)
+            await made.come(*["127.0.0.2"] * 3)
+            is_ready.set()
+            async with asyncio.timeout(10):
+                answer = await reader.readuntil(b"answered")
+            assert answer.startswith(b"HTTP/1.1 200")
+            is_asked.clear()
+            is_ready.clear()
+        await made.come(*["127.0.0.2"] * 2)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b"", "an idle connection is as any other"
+    finally:
+        writer.close()
+        made.leave()
+        await endpoint.stop()
