@@ -97,7 +97,7 @@ class Events:
             # Events of cluster-scoped objects belong into the namespace default.
             "metadata": {"name": name, "namespace": key[0] or "default"},
             "involvedObject": {
-                "apiVersion": "v1" if kind == "Node" else names.API_VERSION,
+                "apiVersion": "v1" if kind in ("Node", "Pod") else names.API_VERSION,
                 "kind": kind,
                 "namespace": key[0],
                 "name": key[1],

@@ -19,6 +19,7 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import disruption_budgets, wire
+from bireme.kube.allocations import Orphans
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
@@ -66,7 +67,7 @@ class Guests:
 
     async def stop(
         self,
-        group: GroupFacts,
+        group: GroupFacts | Orphans,
         pods: Sequence[PodFacts],
         spare: Sequence[PodFacts],
         why: str,
@@ -139,7 +140,9 @@ class Guests:
                 notes.append(f"{owner.name} did not act on its suspension")
         return frozenset(went)
 
-    async def _kept(self, group: GroupFacts, pods: Sequence[PodFacts], *, may_ignore: bool) -> str:
+    async def _kept(
+        self, group: GroupFacts | Orphans, pods: Sequence[PodFacts], *, may_ignore: bool
+    ) -> str:
         """Return which budget keeps one of ``pods`` and how; empty if none does, and all may go.
 
         Where ``may_ignore``, budgets that cannot be read keep none.

@@ -19,7 +19,7 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts
 from bireme.kube import names, plans, pod_groups, quantities, resuming, waits, wire
-from bireme.kube.allocations import AssumedPlan, GangView
+from bireme.kube.allocations import AssumedPlan, GangView, Orphans
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
@@ -332,6 +332,19 @@ class PodGroups:
             wanted["yields"] = int(wanted.get("yields") or 0) + 1
         await self._write(group, wanted)
         await self._post(group, wanted)
+
+    async def stop_orphans(self, orphans: Orphans, message: str, reason: Reason) -> None:
+        """Stop pods without a plan for another gang, and say so at each of them.
+
+        No object records the stop: where it ends halfway, the next decision sees who is left.
+        """
+        is_forced = reason is Reason.BUDGET_OVERRIDDEN
+        try:
+            await self.guests.stop(orphans, orphans.pods, (), message, overrides_budgets=is_forced)
+        except KeptByBudget as by_budget:
+            raise ApiError(429, "TooManyRequests", str(by_budget)) from by_budget
+        for pod in orphans.pods:
+            await self.events.post("Pod", pod.key, pod.uid, reason, cleaned(message))
 
     async def _give_way(self, group: GroupFacts, view: GangView, now: float) -> None:
         """Stop what is left of a gang that makes room; its plan goes with the last pod."""

@@ -20,6 +20,7 @@ from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang, stopping
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import disruption_budgets, wire
+from bireme.kube.allocations import Orphans
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.disruption_budgets import Budget
@@ -41,9 +42,13 @@ _KEPT_SECONDS = 60.0
 _UNKNOWN_SECONDS = 5.0
 
 
+_Owner = JobFacts | GroupFacts | Orphans
+"""Whatever has the places of a gang: its object, or pods without one."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    owner: JobFacts | GroupFacts
+    owner: _Owner
     stop: Preempt | Vacate
 
     @property
@@ -153,21 +158,35 @@ class Preemptions:
         """Return the victims of ``stops``; none where one of them cannot be stopped now."""
         victims = []
         for stop in stops:
-            owners: Mapping[Key, JobFacts | GroupFacts]
-            owners = groups if stop.gang.kind == "PodGroup" else jobs
-            if (owner := owners.get(stop.gang.key)) is not None:
+            owner = self._owner(stop.gang, jobs, groups)
+            if owner is not None:
                 victims.append(_Victim(owner, stop))
         return victims if len(victims) == len(stops) and self._are_ready(victims) else []
+
+    def _owner(
+        self, gang: Gang, jobs: Mapping[Key, JobFacts], groups: Mapping[Key, GroupFacts]
+    ) -> _Owner | None:
+        if gang.kind != "PodGroup":
+            return jobs.get(gang.key)
+        return self._orphans(gang.key, gang.uid) or groups.get(gang.key)
+
+    def _orphans(self, key: Key, uid: str) -> Orphans | None:
+        found = self.state.orphans_of(key)
+        return next((orphans for orphans in found if orphans.uid == uid), None)
 
     def _are_ready(self, victims: Iterable[_Victim]) -> bool:
         return all(
             self._unchanged(victim.owner) and victim.uid not in self._stopping for victim in victims
         )
 
-    def _unchanged(self, owner: JobFacts | GroupFacts) -> JobFacts | GroupFacts | None:
+    def _unchanged(self, owner: _Owner) -> _Owner | None:
         """Return the object as it is now, if it holds the same places and nothing is under way."""
         if isinstance(owner, JobFacts):
             return self._unchanged_job(owner)
+        if isinstance(owner, Orphans):
+            orphans = self._orphans(owner.key, owner.uid)
+            is_same = orphans is not None and _uids(orphans) == _uids(owner)
+            return orphans if is_same and self.work.is_free(owner.key) else None
         current = self.state.groups.get(owner.key)
         if (
             current is None
@@ -270,8 +289,10 @@ class Preemptions:
             self._remember(victims, kept, budgets)
         return kept
 
-    def _pods_of(self, owner: JobFacts | GroupFacts) -> Sequence[PodFacts]:
+    def _pods_of(self, owner: _Owner) -> Sequence[PodFacts]:
         """Return the pods that go with a gang."""
+        if isinstance(owner, Orphans):
+            return owner.pods
         if isinstance(owner, JobFacts):
             return self.state.pods_of(owner)
         view = self.state.view(owner.key)
@@ -301,14 +322,16 @@ class Preemptions:
         }
         self._kept.update(dict.fromkeys(found, end))
 
-    async def _stop(self, owner: JobFacts | GroupFacts, victim: _Victim, kept: str) -> None:
+    async def _stop(self, owner: _Owner, victim: _Victim, kept: str) -> None:
         reason, message = victim.stop.reason, victim.stop.message
         if kept and isinstance(victim.stop, Preempt):
             reason = Reason.BUDGET_OVERRIDDEN
             beneficiary, lent = victim.stop.beneficiary, victim.stop.running.is_opportunistic
             message += messages.budget_overridden(kept, beneficiary, lent, self.state.settings)
         try:
-            if isinstance(owner, JobFacts):
+            if isinstance(owner, Orphans):
+                await self.pod_groups.stop_orphans(owner, message, reason)
+            elif isinstance(owner, JobFacts):
                 await self.jobs.preempt(owner, message, self.now(), reason, victim.was_lent)
             else:
                 await self.pod_groups.preempt(owner, message, self.now(), reason, victim.was_lent)
@@ -320,3 +343,7 @@ class Preemptions:
 
     async def close(self) -> None:
         await self._tasks.close()
+
+
+def _uids(orphans: Orphans) -> set[str]:
+    return {pod.uid for pod in orphans.pods}

@@ -117,6 +117,26 @@ async def test_a_queue_takes_back_from_it_what_is_guaranteed_whatever_a_budget_s
         assert members(api) == []
 
 
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["none", "in another queue"])
+async def test_pods_without_their_pod_group_are_no_more_out_of_reach_of_a_guarantee(
+    api: FakeApi, tmp_path: Path, is_elsewhere: bool
+) -> None:
+    async with occupied(api, tmp_path) as controller:
+        offer(api, "elsewhere")
+        api.store.delete(GROUPS, ("default", "group"), {})
+        if is_elsewhere:
+            submit(api, pod_group("group", 4, queue="elsewhere"))
+        protect(api, "group", 0)
+        submit(api, job("equal"))
+        await until(lambda: status(api, "equal").get("queuePosition"))
+        assert len(members(api)) == 4, "no equal stops them"
+        offer(api, "owed", guaranteed={GPU: 8})
+        submit(api, job("owner", queue="owed"))
+        await until(lambda: is_running(api, "owner"))
+        assert members(api) == []
+        assert controller.failed["train"] == 0
+
+
 @pytest.mark.parametrize("annotation", [None, "true"])
 async def test_an_equal_stops_it_only_where_an_annotation_says_that_it_can_resume(
     api: FakeApi, tmp_path: Path, annotation: str | None

@@ -11,7 +11,7 @@ places until it is removed, even if a new job has the same name.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -529,6 +529,64 @@ def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> Running
     return _leaving(gang, held[0].labels.get(names.QUEUE_LABEL, ""), held, 0.0, nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Admitted pods on nodes that no plan names any more, of one gang key and one queue.
+
+    They remain where a PodGroup is deleted, or a TrainingJob without its pods. They run on, and
+    are stopped for others as the pods of a PodGroup are.
+    """
+
+    key: Key
+    queue: str
+    """The queue they were admitted in, and count in."""
+    pods: tuple[PodFacts, ...]
+
+    @property
+    def uid(self) -> str:
+        return f"{self.key[0]}/{self.key[1]}/orphans/{self.queue}"
+
+
+def orphans_of(key: Key, uncounted: Iterable[PodFacts]) -> list[Orphans]:
+    """Return those of ``uncounted``, pods with the label of gang ``key``, that nobody stops.
+
+    A pod that a TrainingJob owns goes with that job; one without the label of a queue was never
+    admitted.
+    """
+    by_queue: dict[str, list[PodFacts]] = {}
+    for pod in uncounted:
+        queue = pod.labels.get(names.QUEUE_LABEL)
+        if queue and pod.node and not (pod.job_uid or pod.is_terminal or pod.is_leaving):
+            by_queue.setdefault(queue, []).append(pod)
+    return [Orphans(key, queue, tuple(some)) for queue, some in sorted(by_queue.items())]
+
+
+def of_orphans(
+    orphans: Orphans, nodes: NodeTable, priority: int, is_preemptible: bool
+) -> RunningGang | None:
+    """Return ``orphans`` as a gang that runs; None where no node of theirs exists."""
+    # Whose tasks they were is forgotten: what they ask is all that matters.
+    alike: dict[Request, list[PodFacts]] = {}
+    for pod in orphans.pods:
+        alike.setdefault(pod.request, []).append(pod)
+    by_task = {str(number): some for number, some in enumerate(alike.values())}
+    started = min(pod.bound_since for pod in orphans.pods)
+    gang = Gang(
+        uid=orphans.uid,
+        name=orphans.key[1],
+        namespace=orphans.key[0],
+        queue=orphans.queue,
+        tasks=_tasks_of(by_task),
+        arrived=started,
+        kind="PodGroup",
+        user=orphans.key[0],
+        priority=priority,
+        is_preemptible=is_preemptible,
+    )
+    placement = _placement(gang.tasks, _places_of(by_task), nodes)
+    return None if placement is None else RunningGang(gang, placement, started)
+
+
 def _leaving(
     gang: Gang, queue: str, held: Iterable[PodFacts], started: float, nodes: NodeTable
 ) -> RunningGang | None:
@@ -540,14 +598,21 @@ def _leaving(
         gang,
         uid=f"{gang.uid}/leaving",
         queue=queue,
-        tasks=tuple(Task(name, len(some), some[0].request) for name, some in by_task.items()),
+        tasks=_tasks_of(by_task),
         is_elastic=False,
     )
-    places = {name: Counter(pod.node for pod in some) for name, some in by_task.items()}
-    placement = _placement(leaving.tasks, places, nodes)
+    placement = _placement(leaving.tasks, _places_of(by_task), nodes)
     if placement is None:
         return None
     return RunningGang(leaving, placement, started, is_leaving=True)
+
+
+def _tasks_of(by_task: Mapping[str, Sequence[PodFacts]]) -> tuple[Task, ...]:
+    return tuple(Task(name, len(some), some[0].request) for name, some in by_task.items())
+
+
+def _places_of(by_task: Mapping[str, Sequence[PodFacts]]) -> dict[str, Counter[str]]:
+    return {name: Counter(pod.node for pod in some) for name, some in by_task.items()}
 
 
 def of_others(

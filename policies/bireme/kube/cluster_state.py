@@ -42,7 +42,7 @@ from bireme.kube import (
     volume_objects,
     wire,
 )
-from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
+from bireme.kube.allocations import Allocation, AssumedPlan, GangView, Orphans, RunTimes
 from bireme.kube.api.base import MAX_PLANNED_TASKS, MAX_REPLICAS, MAX_TASKS
 from bireme.kube.devices import Devices
 from bireme.kube.job_services import JobServices
@@ -1123,6 +1123,7 @@ class ClusterState:
         running = (
             *chain.from_iterable(share.running for share in shares),
             *self._strays(strays),
+            *self._orphans(strays),
         )
         return ClusterSnapshot(
             now=now,
@@ -1381,3 +1382,26 @@ class ClusterState:
             gang = allocations.of_strays(key, strays, self.node_table)
             if gang is not None:
                 yield gang
+
+    def orphans_of(self, key: Key) -> list[Orphans]:
+        """Return the pods of gang ``key`` that run on without a plan, by queue."""
+        share = self._shares.get(key)
+        if share is None or not share.has_strays:
+            return []
+        return allocations.orphans_of(key, self._uncounted(key))
+
+    def _orphans(self, uncounted: Mapping[Key, Iterable[PodFacts]]) -> Iterator[RunningGang]:
+        """Yield the pods that run on without a plan, as gangs that may be stopped.
+
+        Who deletes a PodGroup keeps its pods, and no more than others keep: else a guarantee would
+        end where its places are taken by a tenant who deletes one.
+        """
+        for key, pods_of_gang in uncounted.items():
+            group = self.groups.get(key)
+            class_name = group.spec.priority_class_name if group and group.spec else None
+            priority = self.tenancy.priority(class_name)[0]
+            for orphans in allocations.orphans_of(key, pods_of_gang):
+                may_preempt = self.tenancy.may_preempt_pod_groups(orphans.queue)
+                found = allocations.of_orphans(orphans, self.node_table, priority, may_preempt)
+                if found is not None:
+                    yield found
