@@ -1,0 +1,245 @@
+"""``python -m tools.house``: measures of the code's language, rooms and size, each with its bar.
+
+A measure is a number of the repository as it lies on the disk. Its bar says how large it may be.
+``--check`` fails where a measure is above its ceiling, which is the bar or, until the bar is met,
+the number that has been reached: nothing may get worse.
+"""
+
+import argparse
+import ast
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from bireme.simulator.reports.terminal import markdown_table
+
+ROOT: Final = Path(__file__).parents[1]
+SHIPPED: Final = ("operator", "extender", "policies")
+TOOLS: Final = ("tools", "benchmarks", "tests/support")
+TESTS: Final = ("tests",)
+TRAINING: Final = "policies/bireme/training"
+
+# Participles and adverbs that stood as names on their own. A name is a noun or a verb of the field.
+_BARE: Final = frozenset(
+    "found known asked told given wanted kept there own each left held at why words made taken"
+    " seen here others beside before after chosen said written begun ended gone drawn played"
+    " placed spared lent owed passed missed meant heard shown bound late early alone apart near"
+    " ahead behind above below again already still yet once least most fewest longest".split()
+)
+_IRREGULAR: Final = frozenset(
+    "found known told given kept left held made taken seen chosen said written begun gone drawn"
+    " lent meant heard shown bound thrown grown paid sent built".split()
+)
+_NO_PARTICIPLES: Final = frozenset("need feed seed speed embed exceed proceed succeed bed".split())
+_SUPERLATIVES: Final = ("MOST_", "LEAST_", "LONGEST_", "FEWEST_")
+_MAX_CLASS_LINES: Final = 400
+_MAX_METHODS: Final = 30
+_MAX_FILE_LINES: Final = 700
+_FIRST_WORDS: Final = frozenset("What Who Whom Of Where Whose".split())
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of the repository; ``bar`` is what it is to be at most, ``ceiling`` what it may be."""
+
+    name: str
+    count: Callable[[], float]
+    bar: float
+    ceiling: float
+    unit: str = ""
+
+
+def _files(folders: Iterable[str]) -> list[Path]:
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _lines(paths: Iterable[Path]) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _functions(tree: ast.Module) -> Iterator[_Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, _Function))
+
+
+def begins_with_participle(name: str) -> bool:
+    """Return whether the first word of a function's name is a participle."""
+    first = name.strip("_").partition("_")[0].lower()
+    if first in _IRREGULAR:
+        return True
+    return first.endswith("ed") and len(first) > 3 and first not in _NO_PARTICIPLES
+
+
+def bare_names(folders: Iterable[str]) -> Counter[str]:
+    """Return how often each bare participle or adverb is bound as a name."""
+    names = (name.strip("_").lower() for path in _files(folders) for name in _bound_names(_tree(path)))
+    return Counter(name for name in names if name in _BARE)
+
+
+def _bare_share() -> float:
+    every = sum(1 for path in _files(SHIPPED) for _ in _bound_names(_tree(path)))
+    return 100 * bare_names(SHIPPED).total() / every
+
+
+def participle_functions() -> Counter[str]:
+    """Return the functions of the shipped packages whose name begins with a participle."""
+    names = (each.name for path in _files(SHIPPED) for each in _functions(_tree(path)))
+    return Counter(name for name in names if begins_with_participle(name))
+
+
+def _participle_share() -> float:
+    every = sum(1 for path in _files(SHIPPED) for _ in _functions(_tree(path)))
+    return 100 * participle_functions().total() / every
+
+
+def superlatives() -> Counter[str]:
+    """Return the constants that say MOST_ or the like for MAX_ or MIN_."""
+    names = (name.lstrip("_") for path in _files(SHIPPED) for name in _bound_names(_tree(path)))
+    return Counter(name for name in names if name.startswith(_SUPERLATIVES))
+
+
+def classes_of_one_name() -> dict[str, list[Path]]:
+    """Return the public classes that have one name in several packages, and where they are."""
+    places: dict[str, set[Path]] = {}
+    for path in _files(SHIPPED):
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, set()).add(path)
+    shared = {name: sorted(paths) for name, paths in places.items()}
+    return {name: paths for name, paths in shared.items() if len({p.parent for p in paths}) > 1}
+
+
+def _docstrings(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | _Function):
+            yield ast.get_docstring(node) or ""
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a docstring."""
+    plain = " ".join(text.split())
+    for end in (". ", "? ", ": "):
+        plain = plain.replace(end, f"{end.strip()}\n")
+    return [line.strip() for line in plain.splitlines() if line.strip()]
+
+
+def starts() -> list[tuple[Path, str]]:
+    """Return the sentences of docstrings that begin with What, Who, Of and their like."""
+    found = []
+    for path in _files(SHIPPED):
+        for text in _docstrings(_tree(path)):
+            for sentence in sentences(text):
+                first = sentence.split(maxsplit=1)[0]
+                if first in _FIRST_WORDS and not sentence.endswith("?"):
+                    found.append((path, sentence))
+    return found
+
+
+def large_classes() -> list[tuple[str, int, int]]:
+    """Return the classes with too many lines or methods: name, lines, methods."""
+    found = []
+    for path in _files(SHIPPED):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                methods = sum(isinstance(each, _Function) for each in node.body)
+                if lines > _MAX_CLASS_LINES or methods > _MAX_METHODS:
+                    found.append((node.name, lines, methods))
+    return found
+
+
+def large_files() -> list[tuple[Path, int]]:
+    """Return the files with too many lines, and how many each has."""
+    counts = ((path, _lines([path])) for path in _files(SHIPPED))
+    return [(path, lines) for path, lines in counts if lines > _MAX_FILE_LINES]
+
+
+def _shipped_lines() -> int:
+    paths = (path for path in _files(SHIPPED) if not path.is_relative_to(ROOT / TRAINING))
+    return _lines(paths)
+
+
+def _test_lines() -> int:
+    support = ROOT / "tests" / "support"
+    return _lines(path for path in _files(TESTS) if not path.is_relative_to(support))
+
+
+def _settings() -> int:
+    from bireme_operator.settings import OperatorSettings  # noqa: PLC0415
+
+    return len(OperatorSettings.model_fields)
+
+
+MEASURES: Final = (
+    Measure("names that are a bare participle or adverb", _bare_share, 0.5, 100, "%"),
+    Measure("functions that begin with a participle", _participle_share, 2.5, 100, "%"),
+    Measure("constants MOST_, LEAST_, LONGEST_, FEWEST_", lambda: superlatives().total(), 0, 1e9),
+    Measure("classes of one name in several packages", lambda: len(classes_of_one_name()), 0, 1e9),
+    Measure("sentences that begin with What, Who, Of ...", lambda: len(starts()), 0, 1e9),
+    Measure("classes above 400 lines or 30 methods", lambda: len(large_classes()), 0, 1e9),
+    Measure("files above 700 lines", lambda: len(large_files()), 0, 1e9),
+    Measure("lines shipped, without training", _shipped_lines, 62_000, 1e9),
+    Measure("lines of tools, benchmarks, testbed", lambda: _lines(_files(TOOLS)), 30_000, 1e9),
+    Measure("lines of tests", _test_lines, 80_000, 1e9),
+)
+
+
+def _text(number: float, unit: str) -> str:
+    return f"{number:,.1f} {unit}" if unit else f"{number:,.0f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print every measure; with ``--check`` return 1 where one is above its ceiling."""
+    parser = argparse.ArgumentParser(prog="house", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail above a ceiling")
+    parser.add_argument("--list", action="store_true", help="print what is counted, too")
+    options = parser.parse_args(arguments)
+    rows, is_worse = [], False
+    for measure in MEASURES:
+        number = measure.count()
+        is_worse |= number > measure.ceiling
+        rows.append((measure.name, _text(number, measure.unit), _text(measure.bar, measure.unit)))
+    print("\n".join(markdown_table(("measure", "now", "bar"), rows)))
+    if options.list:
+        _print_lists()
+    return int(options.check and is_worse)
+
+
+def _print_lists() -> None:
+    for title, counts in (
+        ("bare names", bare_names(SHIPPED)),
+        ("functions", participle_functions()),
+        ("superlatives", superlatives()),
+    ):
+        print(f"\n{title}: " + ", ".join(f"{name} {n}" for name, n in counts.most_common()))
+    for name, paths in classes_of_one_name().items():
+        print(name, *(path.relative_to(ROOT) for path in paths))
+    for name, lines, methods in large_classes():
+        print(f"class {name}: {lines} lines, {methods} methods")
+    for path, lines in large_files():
+        print(f"{path.relative_to(ROOT)}: {lines} lines")
+    for path, sentence in starts():
+        print(f"{path.relative_to(ROOT)}: {sentence}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
