@@ -23,30 +23,35 @@ TOOLS: Final = ("tools", "benchmarks", "tests/support")
 TESTS: Final = ("tests",)
 TRAINING: Final = "policies/bireme/training"
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Participles and adverbs that stood as names on their own. A name is a noun or a verb of the field.
-_BARE: Final = frozenset(
+_BARE: Final = _words(
     "found known asked told given wanted kept there own each left held at why words made taken"
     " seen here others beside before after chosen said written begun ended gone drawn played"
     " placed spared lent owed passed missed meant heard shown bound late early alone apart near"
-    " ahead behind above below again already still yet once least most fewest longest".split()
+    " ahead behind above below again already still yet once least most fewest longest"
 )
-_IRREGULAR: Final = frozenset(
+_IRREGULAR: Final = _words(
     "found known told given kept left held made taken seen chosen said written begun gone drawn"
-    " lent meant heard shown bound thrown grown paid sent built".split()
+    " lent meant heard shown bound thrown grown paid sent built"
 )
-_NO_PARTICIPLES: Final = frozenset("need feed seed speed embed exceed proceed succeed bed".split())
+_NO_PARTICIPLES: Final = _words("need feed seed speed embed exceed proceed succeed bed")
 _SUPERLATIVES: Final = ("MOST_", "LEAST_", "LONGEST_", "FEWEST_")
 _MAX_CLASS_LINES: Final = 400
 _MAX_METHODS: Final = 30
 _MAX_FILE_LINES: Final = 700
-_FIRST_WORDS: Final = frozenset("What Who Whom Of Where Whose".split())
+_FIRST_WORDS: Final = _words("What Who Whom Of Where Whose")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number of the repository; ``bar`` is what it is to be at most, ``ceiling`` what it may be."""
+    """A number of the repository, its ``bar``, and the ``ceiling`` above which a check fails."""
 
     name: str
     count: Callable[[], float]
@@ -91,7 +96,9 @@ def begins_with_participle(name: str) -> bool:
 
 def bare_names(folders: Iterable[str]) -> Counter[str]:
     """Return how often each bare participle or adverb is bound as a name."""
-    names = (name.strip("_").lower() for path in _files(folders) for name in _bound_names(_tree(path)))
+    names = (
+        name.strip("_").lower() for path in _files(folders) for name in _bound_names(_tree(path))
+    )
     return Counter(name for name in names if name in _BARE)
 
 
@@ -181,12 +188,6 @@ def _shipped_lines() -> int:
 def _test_lines() -> int:
     support = ROOT / "tests" / "support"
     return _lines(path for path in _files(TESTS) if not path.is_relative_to(support))
-
-
-def _settings() -> int:
-    from bireme_operator.settings import OperatorSettings  # noqa: PLC0415
-
-    return len(OperatorSettings.model_fields)
 
 
 MEASURES: Final = (

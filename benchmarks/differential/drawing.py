@@ -14,12 +14,12 @@ from benchmarks.differential.simulations import as_planned, is_unambiguous
 from tests.support.scenario.manifests import GPU, Manifest, annotations, queue, task, training_job
 from tools.controlplane.nodes import fake_nodes
 
-MOST_DRAWS: Final = 100
-MOST_SECONDS: Final = 32.0
+MAX_DRAWS: Final = 100
+MAX_SECONDS: Final = 32.0
 """Latest end of the last gang that ends."""
-FEWEST_WAITS: Final = 2
+MIN_WAITS: Final = 2
 LAST_ARRIVAL: Final = 20
-MOST_GPUS: Final = 8
+MAX_GPUS: Final = 8
 _GPUS_PER_NODE: Final = 4
 
 
@@ -30,7 +30,7 @@ def scenario_of(seed: int) -> Scenario:
         ValueError: none was found; the generator no longer fits the simulator.
     """
     chance = random.Random(seed)  # noqa: S311  # a reproducible mix, not a secret
-    for _ in range(MOST_DRAWS):
+    for _ in range(MAX_DRAWS):
         count = chance.randint(3, 5)
         nodes = fake_nodes(count, gpus=_GPUS_PER_NODE, racks=chance.randint(1, 2))
         queues = _queues(chance, count * _GPUS_PER_NODE)
@@ -38,7 +38,7 @@ def scenario_of(seed: int) -> Scenario:
         drawn = _filled(empty, chance.randint(8, 10), chance)
         if drawn is not None and _is_eventful(drawn):
             return drawn
-    raise ValueError(f"seed {seed}: none of {MOST_DRAWS} scenarios has one right answer")
+    raise ValueError(f"seed {seed}: none of {MAX_DRAWS} scenarios has one right answer")
 
 
 def _filled(drawn: Scenario, jobs: int, chance: random.Random) -> Scenario | None:
@@ -67,7 +67,7 @@ def _free_seconds(drawn: Scenario) -> list[float]:
 
 def _timed(drawn: Scenario) -> Scenario | None:
     """Set the end of the scenario; None when that is too late."""
-    course = as_planned(replace(drawn, until_seconds=MOST_SECONDS))
+    course = as_planned(replace(drawn, until_seconds=MAX_SECONDS))
     if set(course.ends) != {s.name for s in drawn.submissions if s.run_seconds is not None}:
         return None
     return replace(drawn, until_seconds=max(course.ends.values(), default=0.0) + drawn.rest_seconds)
@@ -77,7 +77,7 @@ def _is_eventful(drawn: Scenario) -> bool:
     """Return whether enough gangs wait; in every fifth seed one must be stopped, too."""
     course = as_planned(drawn)
     waits = sum(change.seconds > course.arrivals[change.gang] for change in course.starts)
-    return waits >= FEWEST_WAITS and course.count("stop") >= (drawn.seed % 5 == 1)
+    return waits >= MIN_WAITS and course.count("stop") >= (drawn.seed % 5 == 1)
 
 
 def _queues(chance: random.Random, gpus: int) -> list[Manifest]:
@@ -108,7 +108,7 @@ def _submission(chance: random.Random, at: float, drawn: Scenario) -> Submission
     estimate = chance.choice((seconds, seconds, seconds, 2 * seconds, (seconds + 1) // 2))
     spec["estimatedDuration"] = f"{estimate}s"
     gpus, fake = chance.choice((1, 1, 2, 4)), annotations(f"{seconds}s")
-    workers = task(replicas=chance.randint(1, MOST_GPUS // gpus), gpus=gpus, fake=fake)
+    workers = task(replicas=chance.randint(1, MAX_GPUS // gpus), gpus=gpus, fake=fake)
     tasks = [workers]
     if chance.random() < 0.25:
         tasks.insert(0, task("master", gpus=gpus, fake=fake))

@@ -34,7 +34,7 @@ UNENDING_SECONDS: Final = 1e6
 """The run time of pods without one: beyond every horizon."""
 SETTINGS: Final = settings_source.read(SchedulingSettings, ENVIRONMENT, {})
 PHYSICS: Final = Physics(checkpoint_interval_seconds=math.inf)
-MOST_ROUNDS: Final = 50
+MAX_ROUNDS: Final = 50
 QUIET_SECONDS: Final = 2.5
 """Least time from stops and resizes, which are instant in the simulation, to what comes or ends."""
 DISTURBANCES: Final = 3
@@ -63,7 +63,7 @@ def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
     ]
     course = Course((), {}, {})
     run_seconds: Mapping[str, float] = {}
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         timed = [
             replace(job, duration_seconds=run_seconds.get(job.name, job.duration_seconds))
             for job in jobs

@@ -28,7 +28,7 @@ FOREIGN: Final = "regression, fitted on the other origin"
 Foretell = Callable[[Played, Sequence[Played]], FloatArray]
 """Foretells one trace; the others, and its own earlier part, may be fitted on."""
 
-_MOST_ROWS: Final = 20_000
+_MAX_ROWS: Final = 20_000
 """Rows that a regression is fitted on, drawn by lot."""
 
 
@@ -48,7 +48,7 @@ def candidates(quantile: float) -> Mapping[str, Foretell]:
 def _fitted(trace: Played, on: Sequence[Played], quantile: float) -> FloatArray:
     facts = np.concatenate([_facts(each)[~each.is_later] for each in on])
     truths = np.concatenate([each.log_seconds[~each.is_later] for each in on])
-    drawn = np.random.default_rng(0).permutation(len(truths))[:_MOST_ROWS]
+    drawn = np.random.default_rng(0).permutation(len(truths))[:_MAX_ROWS]
     found = QuantReg(truths[drawn], facts[drawn]).fit(q=quantile, max_iter=5000)
     return np.asarray(_facts(trace) @ found.params)
 

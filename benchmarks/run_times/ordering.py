@@ -18,13 +18,13 @@ from benchmarks.simulations.store import Run, Store
 from bireme import registry
 from bireme.contest import families
 from bireme.contest.worlds import CHARGED
-from bireme.core.estimates import FEWEST_RUNS, PRIOR_RUNS, RuntimeHistory
+from bireme.core.estimates import MIN_RUNS, PRIOR_RUNS, RuntimeHistory
 from bireme.core.gangs import Gang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import SortedOrderer, SortKey, devices
 from bireme.simulator.comparison import Estimate
-from bireme.simulator.job_state import LEAST_ESTIMATE
+from bireme.simulator.job_state import MIN_ESTIMATE
 from bireme.simulator.loads import Window, stretch
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
@@ -52,7 +52,7 @@ class MedianHistory(RuntimeHistory):
 
     def median(self, user: str, template: str) -> float | None:
         every = self._groups.get(())
-        if every is None or len(every.seconds) < FEWEST_RUNS:
+        if every is None or len(every.seconds) < MIN_RUNS:
             return None
         found = float(np.median(every.seconds))
         for group in ((user,), (user, template)):
@@ -93,7 +93,7 @@ class ShortestFirst(SortedOrderer):
             self._first[gang.uid] = bound, bound if median is None else median
         first, median = self._first[gang.uid]
         # what is kept of a run that was stopped shortens the next one, as it does the bound
-        return max(LEAST_ESTIMATE * median, median - (first - bound))
+        return max(MIN_ESTIMATE * median, median - (first - bound))
 
     def _rest(self, gang: Gang, expected: float, snapshot: ClusterSnapshot) -> float:
         running = snapshot.running_by_uid.get(gang.uid)

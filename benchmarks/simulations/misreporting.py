@@ -56,7 +56,7 @@ class Contest:
     orderer: str
     sizer: str = ""
     lies: tuple[str, ...] = ("nearly done", "hardly begun")
-    most_shift: float = estimates.MOST_SHIFT
+    most_shift: float = estimates.MAX_SHIFT
 
     @property
     def settings(self) -> SchedulingSettings:
@@ -125,7 +125,7 @@ def carry_out(
     )
     trace, settings = replace(trace, jobs=tuple(jobs)), contest.settings
     # The bound on reports is a constant of the core: no setting loosens it.
-    with mock.patch.object(estimates, "MOST_SHIFT", contest.most_shift):
+    with mock.patch.object(estimates, "MAX_SHIFT", contest.most_shift):
         policy = make_policy(settings)
         return simulate(trace, _NODES, policy, settings, physics=_RESTART, seed=seed)
 
@@ -191,7 +191,7 @@ def _shown(means: FloatArray) -> str:
 
 
 def _summary(rows: Sequence[tuple[str, ...]]) -> str:
-    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == estimates.MOST_SHIFT]
+    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == estimates.MAX_SHIFT]
     best = min(bounded, key=lambda row: float(row[2].split()[0]))
     worst = max(bounded, key=lambda row: float(row[3].split()[0]))
     return (

@@ -28,7 +28,7 @@ from tools.controlplane.errors import ControlPlaneError
 
 NODES: Final = 8
 GPUS: Final = 8
-MOST_UNFINISHED: Final = 24
+MAX_UNFINISHED: Final = 24
 """With more jobs than this at once, nothing new comes."""
 CLASSES: Final = {"high": 1000, "low": -100}
 QUEUES: Final = (
@@ -137,7 +137,7 @@ class Load:
         if after is None and self._draw.random() < _CHANGES_HIS_MIND:
             after = self._draw.uniform(5, 60)
         try:
-            if self._unfinished() >= MOST_UNFINISHED:
+            if self._unfinished() >= MAX_UNFINISHED:
                 return
             for manifest in manifests:
                 tenant.create(manifest)

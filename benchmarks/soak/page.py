@@ -18,11 +18,11 @@ from bireme.simulator.reports.terminal import number
 
 OWN: Final = ("operator-a", "extender", "kube-scheduler")
 """Programs of Bireme; the others are Kubernetes', for comparison."""
-MOST_MIB_PER_DAY: Final = 100.0
+MAX_MIB_PER_DAY: Final = 100.0
 """A tenth of what the chart's limits give each program: ten days without a restart."""
-MOST_DESCRIPTORS_PER_DAY: Final = 50.0
+MAX_DESCRIPTORS_PER_DAY: Final = 50.0
 """A twentieth of the 1024 that a process has by default."""
-MOST_SECONDS_PER_DAY: Final = 0.1
+MAX_SECONDS_PER_DAY: Final = 0.1
 """Of the time until a job's first word, which a person does not see."""
 WARM_UP_SHARE: Final = 0.25
 """Share of a program's life in which its caches fill, which no slope is drawn through."""
@@ -80,8 +80,8 @@ def _rows(seen: Seen, lives: Iterable[Life]) -> Iterator[Row]:
         if life.program not in OWN:
             continue
         for what, unit, bound, of in (
-            ("resident memory", "MiB", MOST_MIB_PER_DAY, _resident),
-            ("open descriptors", "", MOST_DESCRIPTORS_PER_DAY, _descriptors),
+            ("resident memory", "MiB", MAX_MIB_PER_DAY, _resident),
+            ("open descriptors", "", MAX_DESCRIPTORS_PER_DAY, _descriptors),
         ):
             slope = life.slope(of)
             if slope is not None:
@@ -90,7 +90,7 @@ def _rows(seen: Seen, lives: Iterable[Life]) -> Iterator[Row]:
     lag = _lag(seen)
     if lag is not None:
         words = "creation to the first word: growth in a day, upper end"
-        yield Row.alone(words, "s", lag.high, aim=at_most(MOST_SECONDS_PER_DAY))
+        yield Row.alone(words, "s", lag.high, aim=at_most(MAX_SECONDS_PER_DAY))
     words = "last fault to rest of every gang"
     yield Row.alone(words, "s", seen.rest_seconds, aim=at_most(REST_SECONDS))
     yield Row.alone("promises broken", "", len(seen.broken), aim=at_most(0))
@@ -214,8 +214,8 @@ def _notes(seen: Seen, lives: Iterable[Life]) -> Iterator[str]:
         "through the longest life of each program, which is between them, without its first "
         f"{WARM_UP_SHARE:.0%}: the median of all slopes between medians of "
         f"{WINDOW_SECONDS / 60:g} minutes (Theil and Sen), with the 95 % interval. Nothing leaks "
-        f"where the upper end is at most {MOST_MIB_PER_DAY:g} MiB or "
-        f"{MOST_DESCRIPTORS_PER_DAY:g} descriptors a day."
+        f"where the upper end is at most {MAX_MIB_PER_DAY:g} MiB or "
+        f"{MAX_DESCRIPTORS_PER_DAY:g} descriptors a day."
     )
     short = [life.program for life in lives if life.program in OWN and life.seconds < 1800]
     if short:

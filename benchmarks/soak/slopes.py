@@ -14,7 +14,7 @@ from scipy.stats import theilslopes
 
 DAY_SECONDS: Final = 86_400.0
 CONFIDENCE: Final = 0.95
-LEAST_POINTS: Final = 5
+MIN_POINTS: Final = 5
 """Of fewer medians no interval can be told."""
 
 
@@ -40,7 +40,7 @@ def slope_of(
         return None
     windows = ((times - times[0]) // window_seconds).astype(int)
     kept = np.unique(windows)
-    if len(kept) < LEAST_POINTS:
+    if len(kept) < MIN_POINTS:
         return None
     at = [float(np.mean(times[windows == one])) for one in kept]
     middle = [float(np.median(numbers[windows == one])) for one in kept]

@@ -31,8 +31,8 @@ PLACER: Final = "das"
 FILLS: Final = (97, 10)
 """Percent of GPUs in use: a queue that waits, and one that starts at once."""
 _RULES: Final = SchedulingSettings()
-_MOST_MILLISECONDS: Final = 50.0
-_MOST_RATIO: Final = 2.0
+_MAX_MILLISECONDS: Final = 50.0
+_MAX_RATIO: Final = 2.0
 _LOADED_SECONDS: Final = 60.0
 
 
@@ -100,7 +100,7 @@ def _cycles(
     what = "order, size and place" if "sizer" in parts else "order and place"
     return [
         pairs.row("order", "ms", what=f"{parts['orderer']}: order {where}"),
-        pairs.row("all", "ms", at_most(_MOST_MILLISECONDS), f"{name}: {what} {where}"),
+        pairs.row("all", "ms", at_most(_MAX_MILLISECONDS), f"{name}: {what} {where}"),
     ]
 
 
@@ -163,6 +163,6 @@ def _asked(run: Run, programs: list[Process], sent: bytes, nodes: int) -> list[R
         pairs.add("bireme", percentiles(ours))
         pairs.add("rules", percentiles(theirs))
     what = f"{PLACER}: prioritize, pod in score mode, {nodes} names"
-    middle = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio"), f"{what}: p50")
+    middle = pairs.row("p50", "ms", at_most(_MAX_RATIO, "ratio"), f"{what}: p50")
     run.say(f"{middle.what}: ratio {middle.ratio:.2f}")
     return [middle, pairs.row("p99", "ms", what=f"{what}: p99")]

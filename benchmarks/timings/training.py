@@ -18,7 +18,7 @@ STAGE: Final = "ppo"
 SCORE: Final = "validation_slowdown"
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)
 """Shares of the time at which the curves are compared."""
-MOST_RATIO: Final = 1.03
+MAX_RATIO: Final = 1.03
 """Bound on the ratio of two processes to one: about the effect of another seed."""
 _SPARE_SECONDS: Final = 200.0
 _TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -56,7 +56,7 @@ async def measure_training(run: Run) -> Result:
         found = {"samples per second": curve.samples_per_second, "slowdown": curve.score_at(1.0)}
         pairs.add(side, found)
         run.say(f"{'two' if side == 'bireme' else 'one'}: {found}")
-    aim, what = at_most(MOST_RATIO, "ratio"), f"slowdown in validation after {seconds} s"
+    aim, what = at_most(MAX_RATIO, "ratio"), f"slowdown in validation after {seconds} s"
     rows = (
         pairs.row("samples per second", "samples/s", at_least(1.6, "ratio")),
         pairs.row("slowdown", "", aim, what),

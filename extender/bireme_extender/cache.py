@@ -30,7 +30,7 @@ _REMEMBERED_PODS = 8192
 # Seconds of waiting earned per second.
 _CREDIT_PER_SECOND = 0.1
 # Capacity of the bucket, in waits of full length.
-_MOST_CREDITED_WAITS = 10
+_MAX_CREDITED_WAITS = 10
 
 
 class ClusterCache:
@@ -167,7 +167,7 @@ class PlanWaits:
     def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_seconds = limit_seconds
         self._clock = clock
-        self._credit_seconds = _MOST_CREDITED_WAITS * limit_seconds
+        self._credit_seconds = _MAX_CREDITED_WAITS * limit_seconds
         self._credited_at = clock()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
@@ -217,6 +217,6 @@ class PlanWaits:
     def _credit(self) -> float:
         now = self._clock()
         earned = self._credit_seconds + _CREDIT_PER_SECOND * (now - self._credited_at)
-        self._credit_seconds = min(_MOST_CREDITED_WAITS * self._limit_seconds, earned)
+        self._credit_seconds = min(_MAX_CREDITED_WAITS * self._limit_seconds, earned)
         self._credited_at = now
         return self._credit_seconds

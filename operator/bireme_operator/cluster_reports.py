@@ -29,8 +29,8 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts
 from bireme.kube.policy_source import (
-    MOST_CANARIES,
-    MOST_SHADOWS,
+    MAX_CANARIES,
+    MAX_SHADOWS,
     PROMOTED,
     PolicyFacts,
     Stage,
@@ -257,10 +257,10 @@ def _verdict(
             if (active := known.active) is not None and active.uid != policy.uid:
                 return False, Reason.SUPERSEDED, _superseded(active, policies)
         case Stage.CANARY if policy.name not in {p.name for p in known.canaries}:
-            message = f"only the {MOST_CANARIES} oldest canaries are loaded"
+            message = f"only the {MAX_CANARIES} oldest canaries are loaded"
             return False, Reason.TOO_MANY_SHADOWS, message
         case Stage.SHADOW if policy.name not in {p.name for p in known.shadows}:
-            message = f"only the {MOST_SHADOWS} oldest shadows are loaded"
+            message = f"only the {MAX_SHADOWS} oldest shadows are loaded"
             return False, Reason.TOO_MANY_SHADOWS, message
     outcome = policies.outcome(policy)
     if outcome is None:

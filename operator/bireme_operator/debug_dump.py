@@ -31,10 +31,10 @@ from bireme_operator.reviews import Reviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets
 
 PATH: Final = "/debug/dump"
-MOST_BYTES: Final = 64 * 2**20
+MAX_BYTES: Final = 64 * 2**20
 """A snapshot that takes more is left out."""
-_MOST_ACTIONS: Final = 1000
-_MOST_CYCLES: Final = 20
+_MAX_ACTIONS: Final = 1000
+_MAX_CYCLES: Final = 20
 _SECONDS_EACH: Final = 5.0
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ class LastCycles:
     run: str
     settings: SchedulingSettings
     _last: tuple[ClusterSnapshot, Decision, PolicySource] | None = None
-    _told: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MOST_CYCLES))
+    _told: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
 
     def keep(
         self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource, seconds: float
@@ -80,16 +80,16 @@ class LastCycles:
                 "message": action.message,
                 **({"position": action.position} if isinstance(action, Hold) else {}),
             }
-            for action in decision.actions[:_MOST_ACTIONS]
+            for action in decision.actions[:_MAX_ACTIONS]
         ]
-        told["decisionsLeftOut"] = max(0, len(decision.actions) - _MOST_ACTIONS)
+        told["decisionsLeftOut"] = max(0, len(decision.actions) - _MAX_ACTIONS)
         try:
             record = stated(self.run, self.settings, snapshot, decision, source)
         except RecordError as error:
             told["recordLeftOut"] = str(error)
         else:
-            if len(record) > MOST_BYTES:
-                told["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MOST_BYTES}"
+            if len(record) > MAX_BYTES:
+                told["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MAX_BYTES}"
             else:
                 told["record"] = record.decode()
         return told

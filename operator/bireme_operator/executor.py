@@ -32,7 +32,7 @@ from bireme_operator.workqueue import WorkQueue
 # Statuses that are made again in one cycle to see whether their numbers have changed. Few of them
 # may be written in that time, and those of 20,000 gangs took two seconds to make, in which nobody
 # else was started.
-_MOST_REFRESHED = 1000
+_MAX_REFRESHED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ class DecisionExecutor:
     def _refreshed(self, held: Sequence[Hold]) -> set[str]:
         """Return the uids of those whose numbers may be refreshed in this cycle, in turn."""
         uids = [hold.gang.uid for hold in held]
-        if len(uids) <= _MOST_REFRESHED:
+        if len(uids) <= _MAX_REFRESHED:
             return set(uids)
         first = uids.index(self._next_refreshed) if self._next_refreshed in uids else 0
         turned = uids[first:] + uids[:first]
-        self._next_refreshed = turned[_MOST_REFRESHED]
-        return set(turned[:_MOST_REFRESHED])
+        self._next_refreshed = turned[_MAX_REFRESHED]
+        return set(turned[:_MAX_REFRESHED])
 
     def _admit(self, admit: Admit, basis: Basis) -> None:
         key, snapshot = admit.gang.key, basis.snapshot

@@ -10,9 +10,9 @@ from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme.connections import MOST_OPEN, ConnectionLimiter, Peer
+from bireme.connections import MAX_OPEN, ConnectionLimiter, Peer
 
-MAX_OF_PROXY: Final = MOST_OPEN // 2
+MAX_OF_PROXY: Final = MAX_OPEN // 2
 """Connections from one address where users are answered, who all come through the API server."""
 
 _LIMITER: Final = web.AppKey("limiter", ConnectionLimiter)

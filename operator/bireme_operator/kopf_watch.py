@@ -358,7 +358,7 @@ class _Session:
     ) -> aiohttp.ClientResponse:
         """Read one page, of fewer objects than kopf asks for where these are large."""
         size = self._sizes.setdefault(plural, PageSize(_PAGE_SIZE))
-        most = pages.MOST_PAGE_BYTES
+        most = pages.MAX_PAGE_BYTES
         while True:
             request.url = request.url.update_query(limit=size.now)
             response = await handler(request)

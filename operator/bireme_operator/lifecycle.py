@@ -40,7 +40,7 @@ _PROVISIONING_SECONDS = 600.0
 _PROVISIONING = "unbound immediate PersistentVolumeClaims"
 # A job that so many nodes have refused pauses before it is tried again, as after other failures.
 MAX_REFUSING_NODES = 5
-_LONGEST_PULL_SECONDS = 3600.0
+_MAX_PULL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +501,7 @@ def _pull_seconds(view: GangView, now: float) -> float:
     if not pulls:
         return 0.0
     began, ended = min(begin for begin, _ in pulls), max(end for _, end in pulls)
-    return min(max(0.0, ended - began), _LONGEST_PULL_SECONDS)
+    return min(max(0.0, ended - began), _MAX_PULL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from bireme_operator.settings import OperatorSettings
 # processor time from the writes that carry decisions out.
 _REST = 3.0
 # But no longer than that: somebody waits for the next decision.
-_LONGEST_REST_SECONDS = 10.0
+_MAX_REST_SECONDS = 10.0
 # And for a gang that is new only _SHORT_REST * t, once in the longest rest for each namespace: a
 # tenant whose thousands of jobs make turns long does not keep another's first job waiting for them.
 _SHORT_REST = 0.1
@@ -83,7 +83,7 @@ class Pacing:
 
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
-        self._cuts = RateLimiter(1 / _LONGEST_REST_SECONDS, 1, self.clock)
+        self._cuts = RateLimiter(1 / _MAX_REST_SECONDS, 1, self.clock)
 
     def notice(self, namespace: str) -> None:
         """Take note that a gang of ``namespace`` is new, or was edited, and has no places."""
@@ -116,10 +116,10 @@ class Pacing:
     async def rest(self, began: float) -> None:
         """Rest after the turn that ``began`` then."""
         lasted = self.finished_at - began
-        least = min(_SHORT_REST * lasted, _LONGEST_REST_SECONDS)
+        least = min(_SHORT_REST * lasted, _MAX_REST_SECONDS)
         await asyncio.sleep(least)
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(_REST * lasted, _LONGEST_REST_SECONDS) - least):
+            async with asyncio.timeout(min(_REST * lasted, _MAX_REST_SECONDS) - least):
                 await self._newcomer.wait()
 
     def looks(self) -> int:

@@ -53,8 +53,8 @@ class MetricMaker:
         )
 
 
-MOST_QUEUES: Final = 64
-MOST_HOLDERS: Final = 512
+MAX_QUEUES: Final = 64
+MAX_HOLDERS: Final = 512
 """Queues in namespaces on pools, by resource, that have series of their own."""
 OTHER: Final = "(other)"
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
@@ -70,8 +70,8 @@ class QueueLabels:
     _known: set[str] = field(default_factory=set)
 
     def of(self, queue: str) -> str:
-        """Return the name itself for the first :data:`MOST_QUEUES`, else :data:`OTHER`."""
-        if queue not in self._known and len(self._known) >= MOST_QUEUES:
+        """Return the name itself for the first :data:`MAX_QUEUES`, else :data:`OTHER`."""
+        if queue not in self._known and len(self._known) >= MAX_QUEUES:
             return OTHER
         self._known.add(queue)
         return queue
@@ -112,11 +112,11 @@ class UsageMetrics:
             self._lost.labels(*self._of(holder)).inc(seconds)
 
     def _of(self, holder: Holder) -> tuple[str, str, str, str]:
-        """Return the labels; after the first :data:`MOST_HOLDERS` all others are :data:`OTHER`."""
+        """Return the labels; after the first :data:`MAX_HOLDERS` all others are :data:`OTHER`."""
         labels = holder.resource, holder.queue, holder.namespace, holder.pool
         if labels in self._known:
             return labels
-        if len(self._known) >= MOST_HOLDERS:
+        if len(self._known) >= MAX_HOLDERS:
             return holder.resource, OTHER, OTHER, OTHER
         self._known.add(labels)
         # Prometheus tells how a series grows: what it has when it is seen first does not count.
@@ -243,12 +243,12 @@ class GangMetrics:
     def show_devices(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
         """Show what the devices of all nodes do, with what is kept for the gangs ``held``.
 
-        Of more pools and models than :data:`MOST_NAMES` the rest is counted together.
+        Of more pools and models than :data:`MAX_NAMES` the rest is counted together.
         """
         devices: dict[tuple[str, ...], float] = defaultdict(float)
         scattered: dict[tuple[str, ...], float] = defaultdict(float)
         for number, use in enumerate(device_uses(snapshot, kept_places(snapshot, held))):
-            is_shown = number < MOST_NAMES
+            is_shown = number < MAX_NAMES
             where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):
                 devices[*where, state] += use.weight * getattr(use, state)
@@ -336,7 +336,7 @@ def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 # Most series of one metric about objects that administrators name, the first by name: every series
 # costs memory here and in Prometheus.
-MOST_NAMES = 100
+MAX_NAMES = 100
 
 
 class OperatorMetrics:
@@ -503,7 +503,7 @@ class PolicyMetrics:
 
     def show_stages(self, stages: Mapping[str, str]) -> None:
         """Show the stage of every policy; series of others are removed."""
-        names = sorted(stages)[:MOST_NAMES]
+        names = sorted(stages)[:MAX_NAMES]
         _show(self.stage, {(name, stages[name]): 1.0 for name in names})
 
 
@@ -545,14 +545,14 @@ class PoolMetrics:
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
         """Show the forecast of every pool by quantile; series of others are removed."""
-        first = {name: pools[name] for name in sorted(pools)[:MOST_NAMES]}
+        first = {name: pools[name] for name in sorted(pools)[:MAX_NAMES]}
         _show(self.forecast, {(n, q): at for n, by in first.items() for q, at in by.items()})
 
 
 def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
     """Set gauges by the names of objects; series of others are removed."""
     for gauge, by_name in values.items():
-        _show(gauge, {(name,): by_name[name] for name in sorted(by_name)[:MOST_NAMES]})
+        _show(gauge, {(name,): by_name[name] for name in sorted(by_name)[:MAX_NAMES]})
 
 
 @dataclass(frozen=True, eq=False)

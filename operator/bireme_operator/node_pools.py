@@ -104,9 +104,9 @@ def _offers_what(template: Node, node: Node) -> bool:
 
 
 # After a longer time without an observation, the demand in between is not known.
-_LONGEST_SECONDS: Final = 120.0
+_MAX_SECONDS: Final = 120.0
 # Hours kept while they cannot be written.
-_MOST_HOURS: Final = 48
+_MAX_HOURS: Final = 48
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class HourlyDemand:
 
     def observe(self, now: float, demand: float, finished: int) -> None:
         """``demand`` holds from now on, and so many jobs have finished since the last call."""
-        known_until = now if 0 <= now - self._seen_at <= _LONGEST_SECONDS else self._seen_at
+        known_until = now if 0 <= now - self._seen_at <= _MAX_SECONDS else self._seen_at
         end = self._begin + HOUR
         self._add(min(known_until, end) - self._seen_at)
         if not self._begin <= now < end:
@@ -150,7 +150,7 @@ class HourlyDemand:
         if self._seconds >= HOUR / 2:
             rate = HOUR / self._seconds
             self.over[self._begin] = (self._sum / self._seconds, self._finished * rate)
-            while len(self.over) > _MOST_HOURS:
+            while len(self.over) > _MAX_HOURS:
                 del self.over[min(self.over)]
         self._sum = self._seconds = 0.0
         self._finished = 0

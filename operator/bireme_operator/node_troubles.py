@@ -45,7 +45,7 @@ _AVOIDED_SECONDS = 600.0
 _REMEMBERED_SECONDS = 3600.0
 _NAMESPACES = 2
 _SHARE_OF_POOL = 10
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _FAILURES = (Reason.POD_FAILED, Reason.BACKOFF_LIMIT_EXCEEDED)
 _MEMO = "room by which nodes in trouble are explained"
 
@@ -245,8 +245,8 @@ class NodeTroubles:
         named = [snapshot.nodes.names[row] for row, fits in zip(rows, room, strict=True) if fits]
         if not named:
             return hold
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        which = f"{', '.join(named[:_MOST_NAMED])}{more}"
+        more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
+        which = f"{', '.join(named[:_MAX_NAMED])}{more}"
         words = f"room on {which} is avoided for some minutes: pods were refused or failed there"
         return replace(hold, message=f"{hold.message}; {words}")
 

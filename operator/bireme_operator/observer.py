@@ -37,7 +37,7 @@ from bireme_operator.watches import Watches
 
 _log = structlog.get_logger(__name__)
 # A pod that has left is looked for on its node in so many cycles: its two watches are not in step.
-_MOST_LOOKS: Final = 5
+_MAX_LOOKS: Final = 5
 
 
 def refuse() -> NoReturn:
@@ -122,7 +122,7 @@ class Observation:
             if node:
                 self.metrics.observed_binds.labels(_outcome(verdict, node)).inc()
                 partial.add(gang)
-            if node or looks >= _MOST_LOOKS:
+            if node or looks >= _MAX_LOOKS:
                 del self._left[key]
             else:
                 self._left[key] = gang, verdict, looks + 1

@@ -50,7 +50,7 @@ from bireme_operator.recording import Recording
 from bireme_operator.regrets import Contestant, Regrets
 from bireme_operator.rollout import (
     LATEST_CYCLES,
-    MOST_OVERRULED,
+    MAX_OVERRULED,
     Rollouts,
     Step,
     in_words,
@@ -384,7 +384,7 @@ class Policies:
         is_canary = self.known.effective_stage(policy).stage is Stage.CANARY
         instead = (self.deciding if is_canary else self._rival).name
         next_one = f"SchedulingPolicy {instead} decides" if instead else "the settings decide"
-        if stats.lately_overruled >= MOST_OVERRULED:
+        if stats.lately_overruled >= MAX_OVERRULED:
             return Reason.RULES_ANSWERED, (
                 f"the rules had to answer in its place in {stats.lately_overruled} of its latest"
                 f" {LATEST_CYCLES} cycles, at last because {stats.why}; {next_one} now"

@@ -28,17 +28,17 @@ import structlog
 from aiohttp import web
 
 from bireme.core.errors import error_text
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 from bireme.kube.pod_builder import path
-from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
+from bireme.kube.training_jobs import MAX_STEPS, ProgressReport
 from bireme_operator.http_server import HttpServer, keep_connection
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress_auth import ProgressService, RequestRefused
 
 # --- the body: read and clipped -----------------------------------------------------------
 
-MOST_BYTES: Final = 16_384
-_MOST_METRICS: Final = 64
+MAX_BYTES: Final = 16_384
+_MAX_METRICS: Final = 64
 _LARGEST_LOSS: Final = 1e12
 
 # Names of metrics, those of the Transformers trainer among them, to fields of a report.
@@ -56,11 +56,11 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    "step": (0.0, MOST_STEPS),
-    "total_steps": (0.0, MOST_STEPS),
+    "step": (0.0, MAX_STEPS),
+    "total_steps": (0.0, MAX_STEPS),
     "loss": (-_LARGEST_LOSS, _LARGEST_LOSS),
     "accuracy": (0.0, 1.0),
-    "checkpoint_step": (0.0, MOST_STEPS),
+    "checkpoint_step": (0.0, MAX_STEPS),
 }
 
 
@@ -78,7 +78,7 @@ class TrainerStatus(msgspec.Struct, rename="camel"):
     estimated_remaining_seconds: float | None = None
     # The bound is for clients to read; past it, the refusal says more than msgspec would.
     metrics: (
-        Annotated[list[Metric], msgspec.Meta(extra_json_schema={"maxItems": _MOST_METRICS})] | None
+        Annotated[list[Metric], msgspec.Meta(extra_json_schema={"maxItems": _MAX_METRICS})] | None
     ) = None
 
 
@@ -102,12 +102,12 @@ def decode(body: bytes) -> ProgressReport:
             f"the body is no report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
         ) from error
     metrics = given.metrics or []
-    if len(metrics) > _MOST_METRICS:
-        raise PayloadError(f"metrics has {len(metrics)} entries; send at most {_MOST_METRICS}")
+    if len(metrics) > _MAX_METRICS:
+        raise PayloadError(f"metrics has {len(metrics)} entries; send at most {_MAX_METRICS}")
     percentage, remaining = given.progress_percentage, given.estimated_remaining_seconds
     report = ProgressReport(
         percentage=None if percentage is None else min(max(percentage, 0.0), 100.0),
-        remaining_seconds=None if remaining is None else min(max(remaining, 0.0), LONGEST_SECONDS),
+        remaining_seconds=None if remaining is None else min(max(remaining, 0.0), MAX_SECONDS),
     )
     values = {
         field: min(max(_number(metric), _RANGES[field][0]), _RANGES[field][1])
@@ -257,7 +257,7 @@ class ProgressEndpoint:
             OSError: the port is taken.
         """
         self._certificate = certificate
-        app = web.Application(client_max_size=MOST_BYTES)
+        app = web.Application(client_max_size=MAX_BYTES)
         app.router.add_post(path(("{namespace}", "{name}")), self._receive)
         app.router.add_get(OPENAPI_PATH, _describe)
         tls = certificate.context if certificate else None
@@ -296,7 +296,7 @@ class ProgressEndpoint:
         except TimeoutError as error:
             raise RequestRefused(408, f"the body took longer than {_BODY_SECONDS:g} s") from error
         except web.HTTPRequestEntityTooLarge as error:
-            raise RequestRefused(413, f"the body is larger than {MOST_BYTES} bytes") from error
+            raise RequestRefused(413, f"the body is larger than {MAX_BYTES} bytes") from error
         except PayloadError as error:
             raise RequestRefused(400, str(error)) from error
 

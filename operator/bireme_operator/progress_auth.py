@@ -33,9 +33,9 @@ from bireme.kube.training_jobs import JobFacts, ProgressReport, ReportedRun, wit
 from bireme_operator.rate_limiter import RateLimiter
 
 REMEMBERED_SECONDS: Final = 300.0
-_MOST_REMEMBERED: Final = 8192
+_MAX_REMEMBERED: Final = 8192
 _REVIEWS_PER_SECOND: Final = 20
-_LONGEST_TOKEN: Final = 8192
+_MAX_TOKEN: Final = 8192
 _RETRY_SECONDS: Final = 5.0
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
@@ -98,8 +98,8 @@ def claimed(token: str) -> Sender:
     Raises:
         RequestRefused: it is no token of a pod for this endpoint.
     """
-    if len(token) > _LONGEST_TOKEN:
-        raise RequestRefused(401, f"the token is longer than {_LONGEST_TOKEN} characters")
+    if len(token) > _MAX_TOKEN:
+        raise RequestRefused(401, f"the token is longer than {_MAX_TOKEN} characters")
     try:
         payload = token.split(".")[1]
         text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
@@ -147,7 +147,7 @@ class Tokens:
             # A client may hang up before the answer is there.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._known[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
-            while len(self._known) > _MOST_REMEMBERED:
+            while len(self._known) > _MAX_REMEMBERED:
                 self._known.popitem(last=False)
         # Shielded: other requests with the same token wait for the same answer.
         found = await asyncio.shield(answer)

@@ -18,7 +18,7 @@ Outcome: TypeAlias = Literal["died", "late", "unreadable"]
 _T = TypeVar("_T")
 _PROGRAM: Final = (sys.executable, "-P", "-m", "bireme.replay.questions")
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_MOST_WORDS: Final = 500
+_MAX_WORDS: Final = 500
 
 
 class QuestionFailed(Exception):  # noqa: N818  # an outcome, not a malfunction
@@ -83,7 +83,7 @@ class Questions:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            told = words.decode(errors="replace").strip()[-_MOST_WORDS:]
+            told = words.decode(errors="replace").strip()[-_MAX_WORDS:]
             raise QuestionFailed(
                 "died", f"the process ended with status {process.returncode}: {told}"
             )

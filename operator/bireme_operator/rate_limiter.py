@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 # Keys beyond that are forgotten, the oldest first; their buckets are full again. Senders choose the
 # keys, so without a bound they could fill the memory.
-_MOST_KEYS = 8192
+_MAX_KEYS = 8192
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class RateLimiter:
         tokens = min(self.burst, tokens + (now - at) * self.per_second)
         wait = max(0.0, (1 - tokens) / self.per_second)
         self._tokens[key] = (tokens if wait else tokens - 1, now)
-        while len(self._tokens) > _MOST_KEYS:
+        while len(self._tokens) > _MAX_KEYS:
             self._tokens.popitem(last=False)
         return wait
 

@@ -20,10 +20,10 @@ from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.reviews import Reviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets, User
 
-MOST_NAMESPACES: Final = 100
+MAX_NAMESPACES: Final = 100
 """Namespaces that one request is answered for, of a reader who may not list in all of them."""
 _REMEMBERED_SECONDS: Final = 60.0
-_MOST_REMEMBERED: Final = 8192
+_MAX_REMEMBERED: Final = 8192
 _PER_SECOND: Final = 1.0
 _BURST: Final = 10
 _V = TypeVar("_V")
@@ -44,7 +44,7 @@ class _Remembered:
         found = await ask()  # what it raises is no answer, and asked again
         self._known[key] = (self.clock() + _REMEMBERED_SECONDS, found)
         self._known.move_to_end(key)
-        while len(self._known) > _MOST_REMEMBERED:
+        while len(self._known) > _MAX_REMEMBERED:
             self._known.popitem(last=False)
         return found
 
@@ -131,11 +131,11 @@ class Readers:
         if await self.may(reader, "list", ""):
             return frozenset(wanted) if wanted else None
         asked = wanted or sorted(present)
-        if len(asked) > MOST_NAMESPACES:
+        if len(asked) > MAX_NAMESPACES:
             raise RequestRefused(
                 403,
                 f"{reader.name} may not list trainingjobs in all namespaces; name up to"
-                f" {MOST_NAMESPACES} by ?namespace=",
+                f" {MAX_NAMESPACES} by ?namespace=",
             )
         for name in wanted:
             await self.require(reader, "list", name)

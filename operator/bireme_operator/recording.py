@@ -22,7 +22,7 @@ from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
 # Cycles that wait to be written; each holds a snapshot.
-_MOST_PENDING = 16
+_MAX_PENDING = 16
 _PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
 
@@ -65,7 +65,7 @@ class Recording:
 
         It is lost where too many wait, or in the pause after an error.
         """
-        if len(self._pending) >= _MOST_PENDING or self.clock() < self._paused_until:
+        if len(self._pending) >= _MAX_PENDING or self.clock() < self._paused_until:
             self._lose()
             return
         self._pending.append((snapshot, decision, source))

@@ -27,8 +27,8 @@ from bireme.kube.policy_source import EffectiveStage, PolicyFacts, Stage
 from bireme.rl.shadow import Outcome
 
 LATEST_CYCLES: Final = 20
-"""Of so many cycles of a policy, the rules must have answered in fewer than MOST_OVERRULED."""
-MOST_OVERRULED: Final = 11
+"""Of so many cycles of a policy, the rules must have answered in fewer than MAX_OVERRULED."""
+MAX_OVERRULED: Final = 11
 
 _log = structlog.get_logger(__name__)
 

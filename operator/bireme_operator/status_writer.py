@@ -31,10 +31,10 @@ _log = structlog.get_logger(__name__)
 _ALL = "all"
 _COUNTS_SECONDS = 1.0
 # Reports of one namespace under way at once; those of others wait behind no more than these.
-_MOST_WRITING = 64
+_MAX_WRITING = 64
 # Statuses of one namespace that wait for these, as many as are written until the next cycle:
 # those of all its jobs would take as much memory as the jobs.
-_MOST_WAITING = 2048
+_MAX_WAITING = 2048
 _RETRY_SECONDS = 1.0
 # Another client wrote first; the cache is about to have it.
 _CONFLICT_SECONDS = 0.1
@@ -44,7 +44,7 @@ _MAX_ERRORS, _MAX_RETRYABLE_ERRORS = 3, 10
 
 
 # Namespaces whose turn is remembered: at 20 writes a second more would have no turn in a minute.
-_MOST_NAMESPACES = 1024
+_MAX_NAMESPACES = 1024
 
 
 _T = TypeVar("_T")
@@ -99,7 +99,7 @@ def _remember(known: dict[str, _T], namespace: str, value: _T) -> None:
     """Set what is known of a namespace; of too many the one that was set longest ago is dropped."""
     known.pop(namespace, None)
     known[namespace] = value
-    while len(known) > _MOST_NAMESPACES:
+    while len(known) > _MAX_NAMESPACES:
         del known[next(iter(known))]
 
 
@@ -159,7 +159,7 @@ class StatusWriter:
     def may_write(self, uid: str, namespace: str) -> bool:
         """Return whether no status of that object is being written or waits, and one may wait."""
         waiting = self._waiting.get(namespace, ())
-        return uid not in self._writing and uid not in waiting and len(waiting) < _MOST_WAITING
+        return uid not in self._writing and uid not in waiting and len(waiting) < _MAX_WAITING
 
     def may_refresh(self, uid: str, namespace: str) -> bool:
         """Return whether a status that differs in numbers alone could be written now.
@@ -179,7 +179,7 @@ class StatusWriter:
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
         # What is left out here comes again with the next turn, if it is still true by then.
-        if uid not in self._writing and self._writing_in[key[0]] < _MOST_WRITING:
+        if uid not in self._writing and self._writing_in[key[0]] < _MAX_WRITING:
             self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 
     def _is_due(self, uid: str, key: Key, how_urgent: Urgency) -> bool:
@@ -203,9 +203,9 @@ class StatusWriter:
             await asyncio.wait([writing])
 
     def _submit(self, uid: str, key: Key, work: _Work) -> None:
-        if self._writing_in[key[0]] < _MOST_WRITING:
+        if self._writing_in[key[0]] < _MAX_WRITING:
             self._spawn(uid, key, work())
-        elif len(waiting := self._waiting.get(key[0], ())) < _MOST_WAITING or uid in waiting:
+        elif len(waiting := self._waiting.get(key[0], ())) < _MAX_WAITING or uid in waiting:
             # Over an older version of the object it does nothing, and is submitted again.
             self._waiting.setdefault(key[0], {})[uid] = key, work
 

@@ -20,11 +20,11 @@ import structlog
 from aiohttp import web
 
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.what_if import MOST_TRIES, PriorityClass
+from bireme.core.what_if import MAX_TRIES, PriorityClass
 from bireme.kube.tenancy import Tenancy
 from bireme.replay.record import RecordError
 from bireme.replay.what_if import (
-    MOST_JOBS,
+    MAX_JOBS,
     Asked,
     Known,
     Told,
@@ -34,18 +34,18 @@ from bireme.replay.what_if import (
 from bireme_operator.outlooks import Decided, Outlooks
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.questions import QuestionFailed
-from bireme_operator.readers import MOST_NAMESPACES, Reader, Readers, refusal
+from bireme_operator.readers import MAX_NAMESPACES, Reader, Readers, refusal
 
 PATH: Final = "/what-if"
 VERSION: Final = "what-if.bireme.dev/v1"
-MOST_BYTES: Final = 262_144
-MOST_WAITING: Final = 4
+MAX_BYTES: Final = 262_144
+MAX_WAITING: Final = 4
 """Questions that are answered or wait; of one user, or of the ServiceAccounts of one namespace, it
 is one."""
 MAX_OF_NAMESPACE: Final = 2
 """Of these, questions about one namespace, whoever asks."""
-MOST_SECONDS: Final = 60.0
-_LONGEST_NAME: Final = 253
+MAX_SECONDS: Final = 60.0
+_MAX_NAME: Final = 253
 _RETRY_SECONDS: Final = 10.0
 _PART: Final = 0.5
 """Of the limit of the process, what alternatives may take: the start itself comes first."""
@@ -130,7 +130,7 @@ class WhatIfEndpoint:
             if sum(name in each for each in self._asking.values()) >= MAX_OF_NAMESPACE:
                 message = f"{MAX_OF_NAMESPACE} questions about namespace {name!r} wait; try again"
                 raise RequestRefused(429, message, _RETRY_SECONDS)
-        if len(self._asking) >= MOST_WAITING:
+        if len(self._asking) >= MAX_WAITING:
             raise RequestRefused(429, "too many questions wait; try again", _RETRY_SECONDS)
         self._asking[tenant] = namespaces
 
@@ -139,7 +139,7 @@ class WhatIfEndpoint:
     ) -> frozenset[str] | None:
         """Return the namespaces whose gangs may be named, None for all.
 
-        Of more than :data:`MOST_NAMESPACES` the gangs of the rest are counted.
+        Of more than :data:`MAX_NAMESPACES` the gangs of the rest are counted.
         """
         if await self.readers.may(reader, "list", ""):
             return None
@@ -147,7 +147,7 @@ class WhatIfEndpoint:
         present |= {held.gang.namespace for held in snapshot.running}
         others = sorted(present - asked.namespaces)
         return await self.readers.readable(
-            reader, [*sorted(asked.namespaces), *others][:MOST_NAMESPACES]
+            reader, [*sorted(asked.namespaces), *others][:MAX_NAMESPACES]
         )
 
     async def _asked(
@@ -159,7 +159,7 @@ class WhatIfEndpoint:
     ) -> WhatIfAnswer:
         outlooks = leading.outlooks
         limit = outlooks.questions.limit_seconds
-        seconds = max(0.0, min(asked.seconds, MOST_SECONDS, _PART * limit))
+        seconds = max(0.0, min(asked.seconds, MAX_SECONDS, _PART * limit))
         known = _known(leading, asked, readable)
         question = WhatIfQuestion(msgspec.structs.replace(asked, seconds=seconds), known)
         try:
@@ -195,8 +195,8 @@ async def _body_of(request: web.Request) -> bytes:
     found = b""
     async for part in request.content.iter_any():
         found += part
-        if len(found) > MOST_BYTES:
-            raise RequestRefused(413, f"the question is longer than {MOST_BYTES} bytes; shorten it")
+        if len(found) > MAX_BYTES:
+            raise RequestRefused(413, f"the question is longer than {MAX_BYTES} bytes; shorten it")
     return found
 
 
@@ -211,18 +211,16 @@ def _decoded(body: bytes) -> Asked:
             400, f"apiVersion: {found.api_version[:80]!r} is not known; send {VERSION}"
         )
     asked = found.question
-    if len(asked.manifests) > MOST_JOBS:
+    if len(asked.manifests) > MAX_JOBS:
         raise RequestRefused(
-            422, f"manifests: {len(asked.manifests)} are too many; send up to {MOST_JOBS}"
+            422, f"manifests: {len(asked.manifests)} are too many; send up to {MAX_JOBS}"
         )
-    if len(asked.tries) > MOST_TRIES:
-        raise RequestRefused(
-            422, f"tries: {len(asked.tries)} are too many; send up to {MOST_TRIES}"
-        )
+    if len(asked.tries) > MAX_TRIES:
+        raise RequestRefused(422, f"tries: {len(asked.tries)} are too many; send up to {MAX_TRIES}")
     if not asked.manifests and not (asked.name and asked.namespace):
         raise RequestRefused(422, "name, namespace: are missing; name a job, or send manifests")
     # They are logged, and remembered with what the API server says of them.
-    if len(asked.name) > _LONGEST_NAME or any(map(_is_no_namespace, asked.namespaces)):
+    if len(asked.name) > _MAX_NAME or any(map(_is_no_namespace, asked.namespaces)):
         raise RequestRefused(422, "name, namespace: are no names; write those of Kubernetes")
     return asked
 

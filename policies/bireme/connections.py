@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 
 from bireme.tasks import Tasks
 
-MOST_OPEN: Final = 256
-MOST_OF_ONE: Final = 16
+MAX_OPEN: Final = 256
+MAX_OF_ONE: Final = 16
 """From one address; a training pod needs one for a moment every ten seconds."""
 
 Peer: TypeAlias = tuple[str, int]
@@ -31,7 +31,7 @@ _PAUSE_SECONDS: Final = 0.1
 class ConnectionLimiter:
     """Accepts a bounded number of connections for ``protocol``, with TLS if there is a context.
 
-    ``max_of_one`` bounds those from one address; without it :data:`MOST_OF_ONE` does.
+    ``max_of_one`` bounds those from one address; without it :data:`MAX_OF_ONE` does.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ConnectionLimiter:
     ) -> None:
         self._protocol = protocol
         self._tls = tls
-        self._max_of_one = MOST_OF_ONE if max_of_one is None else max_of_one
+        self._max_of_one = MAX_OF_ONE if max_of_one is None else max_of_one
         self._open: list[tuple[str, socket.socket]] = []
         self._answering: set[Peer] = set()
         self._tasks = Tasks()
@@ -91,7 +91,7 @@ class ConnectionLimiter:
         self._open = [entry for entry in self._open if entry[1].fileno() >= 0]
         of_one = [entry for entry in self._open if entry[0] == address]
         crowd = of_one if len(of_one) >= self._max_of_one else self._open
-        if crowd is of_one or len(crowd) >= MOST_OPEN:
+        if crowd is of_one or len(crowd) >= MAX_OPEN:
             oldest = next((entry for entry in crowd if not self._is_answering(entry[1])), crowd[0])
             self._open.remove(oldest)
             with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 
 # 56 days of hours are some 50 kB; what is longer is not the one series that was asked for.
-MOST_BYTES: Final = 2 * 1024 * 1024
+MAX_BYTES: Final = 2 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 30.0
 _SHOWN: Final = 200
 # What names the address of a NodePoolScaler's history.
@@ -141,9 +141,9 @@ async def _post(
             body = bytearray()
             async for chunk in response.content.iter_chunked(64 * 1024):
                 body += chunk
-                if len(body) > MOST_BYTES:
+                if len(body) > MAX_BYTES:
                     raise PrometheusError(
-                        f"Prometheus answers with more than {MOST_BYTES // 2**20} MiB; "
+                        f"Prometheus answers with more than {MAX_BYTES // 2**20} MiB; "
                         "aggregate the query to one series"
                     )
             return response.status, bytes(body)

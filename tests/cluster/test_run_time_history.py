@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bireme.core.estimates import FEWEST_RUNS
+from bireme.core.estimates import MIN_RUNS
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import Manifest, annotations, task, training_job
 from tests.support.scenario.tenant import Tenant
@@ -50,9 +50,9 @@ def test_short_job_passes_the_blocked_one_after_a_few_runs_like_it(tenant: Tenan
     ), "nobody knows yet how long it runs"
     tenant.delete("TrainingJob", "whole")
 
-    for number in range(FEWEST_RUNS):
+    for number in range(MIN_RUNS):
         tenant.create(short(f"run{number}"))
-    for number in range(FEWEST_RUNS):
+    for number in range(MIN_RUNS):
         tenant.await_phase(f"run{number}", "Succeeded")
     tenant.create(whole)
     kept = tenant.eventually(lambda: tenant.status("whole"), lambda seen: "estimatedStart" in seen)

@@ -22,7 +22,7 @@ from tools.controlplane.stack import BiremeStack
 pytestmark = pytest.mark.cluster
 
 NAMES = {"gang-master-0", "gang-worker-0", "gang-worker-1", "gang-worker-2"}
-MOST_WRITES = 40
+MAX_WRITES = 40
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_operator_killed_at_any_write_leaves_no_gang_partial_and_no_replica_twic
     # A master that ends before a killed operator has made the workers would end the job.
     run_all = {"successPolicy": "AllReplicas"}
     job = torch_job("gang", workers=3, fake=annotations(duration="1500ms"), runPolicy=run_all)
-    for number in range(1, MOST_WRITES):
+    for number in range(1, MAX_WRITES):
         deaths = len(killed_often.deaths)
         killed_often.die_at(len(killed_often.proxy.writes) + number, when)
         tenant.create(job)
@@ -142,4 +142,4 @@ def test_operator_killed_at_any_write_leaves_no_gang_partial_and_no_replica_twic
     assert met.count("POST pods") + met.count("POST services") >= 4
     # Admitted, Running, and ended, which drops the plan too: all pods are over.
     assert met.count("PUT trainingjobs/status") >= 3
-    assert number < MOST_WRITES - 1, "the last job met no more write to die at"
+    assert number < MAX_WRITES - 1, "the last job met no more write to die at"

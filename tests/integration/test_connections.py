@@ -43,8 +43,8 @@ class Visitors:
 @pytest.fixture
 async def visitors(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Visitors]:
     """At a door for five, two of one address, where nobody is ever answered."""
-    monkeypatch.setattr(connections, "MOST_OPEN", 5)
-    monkeypatch.setattr(connections, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(connections, "MAX_OPEN", 5)
+    monkeypatch.setattr(connections, "MAX_OF_ONE", 2)
     door = ConnectionLimiter(asyncio.Protocol)
     made = Visitors(door.open("127.0.0.1", 0))
     yield made
@@ -93,7 +93,7 @@ async def test_users_behind_one_proxy_share_more_connections_than_a_neighbour_ha
         def add_to(self, app: web.Application) -> None:
             pass
 
-    monkeypatch.setattr(connections, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(connections, "MAX_OF_ONE", 2)
     monkeypatch.setattr(http_server, "MAX_OF_PROXY", 4)
     (port,) = free_ports(1)
     endpoint = http_server.HealthEndpoint(CollectorRegistry(), lambda: "", lambda: "")

@@ -407,7 +407,7 @@ async def test_a_kind_that_is_not_needed_may_be_forbidden(api: FakeApi, client: 
 async def test_large_jobs_come_in_small_pages_and_without_what_is_too_large(
     api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1_000_000)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1_000_000)
     sizes: list[int] = []
     within = bireme_client.body_within
 

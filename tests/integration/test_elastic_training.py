@@ -32,7 +32,7 @@ pytest.importorskip("torch", reason="the example trains with PyTorch, which is n
 
 JOB = "elastic-torch"
 HOST = f"{JOB}-worker-0"
-LONGEST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 SETTLED = SchedulingSettings(resize_settle_seconds=2)
 TOLD = re.compile(r"^step (\d+), loss ([\d.]+), (\d) processes$", re.MULTILINE)
 
@@ -67,7 +67,7 @@ class Training:
         await self.until(lambda: {line.world for line in self.lines()[before:][-1:]} == {world})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        await until(condition, LONGEST_SECONDS)
+        await until(condition, MAX_SECONDS)
 
 
 @pytest.fixture

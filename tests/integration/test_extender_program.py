@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bireme.connections import MOST_OF_ONE
+from bireme.connections import MAX_OF_ONE
 from bireme.kube import names
 from tests.integration.hostile import crowd
 from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
@@ -181,9 +181,9 @@ async def test_a_neighbour_who_crowds_the_metrics_port_shuts_out_nobody(
     process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_PORT=str(port))
     await in_thread(process.start)
     await in_thread(process.wait_ready)
-    async with crowd(port, 3 * MOST_OF_ONE) as ended, aiohttp.ClientSession() as session:
-        await until(lambda: sum(ended) >= 2 * MOST_OF_ONE)
-        assert ended == [True] * (2 * MOST_OF_ONE) + [False] * MOST_OF_ONE
+    async with crowd(port, 3 * MAX_OF_ONE) as ended, aiohttp.ClientSession() as session:
+        await until(lambda: sum(ended) >= 2 * MAX_OF_ONE)
+        assert ended == [True] * (2 * MAX_OF_ONE) + [False] * MAX_OF_ONE
         assert "bireme_extender" in await status_of(
             session, f"http://127.0.0.1:{port}/metrics", 200
         )

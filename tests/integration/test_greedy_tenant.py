@@ -29,7 +29,7 @@ START_SECONDS = 6.0
 # An operator with nothing to do has 85 MiB. Of all that follows from a job, from its facts to what
 # kopf and the writers of reports remember, a small one may have 18 KiB and a largest one 1.2 MiB:
 # 600 MiB for 20,000 and 100.
-MOST_MIB = 128 + SMALL * 18 / 1024 + LARGEST * 1.2
+MAX_MIB = 128 + SMALL * 18 / 1024 + LARGEST * 1.2
 
 
 def peak_mib(pid: int) -> float:
@@ -84,7 +84,7 @@ async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
                 took = monotonic() - submitted
                 sys.stdout.write(f"{name}: {took:.2f} s, peak {peak_mib(program.pid):.0f} MiB\n")
                 assert took < START_SECONDS
-            assert peak_mib(program.pid) < MOST_MIB
+            assert peak_mib(program.pid) < MAX_MIB
         finally:
             if program.returncode is None:
                 program.terminate()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bireme.core.estimates import FEWEST_RUNS
+from bireme.core.estimates import MIN_RUNS
 from bireme.kube import names
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
@@ -49,7 +49,7 @@ async def test_a_job_teaches_once_however_often_it_changes_or_is_listed(
     """One run is missing; a reader that counts one of the others twice has enough."""
     furnish(api)
     suspended = training_job("next", LIKE, runPolicy={"suspend": True})
-    submit(api, suspended, *(done(f"old{n}") for n in range(FEWEST_RUNS - 1)))
+    submit(api, suspended, *(done(f"old{n}") for n in range(MIN_RUNS - 1)))
     for epoch in (1, 2):
         async with leading(api, tmp_path, epoch=epoch) as term:
             await a_turn(api, term)
@@ -74,10 +74,10 @@ async def test_a_job_teaches_whatever_becomes_of_it_while_the_leader_stays(
     furnish(api)
     submit(api, training_job("next", LIKE, runPolicy={"suspend": True}))
     async with leading(api, tmp_path) as term:
-        submit(api, *(done(f"old{n}") for n in range(FEWEST_RUNS)))
-        await until(lambda: len(term.state.jobs) == FEWEST_RUNS + 1)
+        submit(api, *(done(f"old{n}") for n in range(MIN_RUNS)))
+        await until(lambda: len(term.state.jobs) == MIN_RUNS + 1)
         await a_turn(api, term)
-        for number in range(FEWEST_RUNS):
+        for number in range(MIN_RUNS):
             api.store.delete(JOBS, ("default", f"old{number}"), {})
         await until(lambda: len(term.state.jobs) == 1)
         await a_turn(api, term)
@@ -96,7 +96,7 @@ async def test_a_job_like_those_that_were_short_passes_the_blocked_one_and_says_
         # it may not be stopped at once, so it may not start in the reserved places as it is
         submit(api, training_job("short", LIKE, runPolicy={"minRuntimeSeconds": 60}))
         await until(lambda: status(api, "short").get("reason") == "WaitingBehind")
-        submit(api, *(done(f"old{n}") for n in range(FEWEST_RUNS)))
+        submit(api, *(done(f"old{n}") for n in range(MIN_RUNS)))
         await until(lambda: status(api, "short").get("phase") == "Running")
     (admitted,) = (c for c in status(api, "short")["conditions"] if c["type"] == "Admitted")
     assert admitted["message"].endswith(

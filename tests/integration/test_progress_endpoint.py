@@ -11,7 +11,7 @@ import aiohttp
 import psutil
 import pytest
 
-from bireme.connections import MOST_OF_ONE
+from bireme.connections import MAX_OF_ONE
 from bireme.kube.pod_builder import AUDIENCE, path
 from bireme_operator import progress, progress_auth
 from bireme_operator.leader import LeaderTerm
@@ -260,7 +260,7 @@ async def test_a_gzip_bomb_is_refused_by_what_it_unpacks_to(place: Place) -> Non
 
 async def test_a_neighbour_with_too_many_connections_loses_the_oldest(place: Place) -> None:
     port = int(place.url.rpartition(":")[2])
-    async with crowd(port, 3 * MOST_OF_ONE) as ended:
-        await until(lambda: sum(ended) >= 2 * MOST_OF_ONE)
-        assert ended == [True] * (2 * MOST_OF_ONE) + [False] * MOST_OF_ONE
+    async with crowd(port, 3 * MAX_OF_ONE) as ended:
+        await until(lambda: sum(ended) >= 2 * MAX_OF_ONE)
+        assert ended == [True] * (2 * MAX_OF_ONE) + [False] * MAX_OF_ONE
         assert (await place.post(place.token()))[0] == 200

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bireme.core.times import HOUR
-from bireme.prometheus import MOST_BYTES, PrometheusError, Sample, hourly, latest
+from bireme.prometheus import MAX_BYTES, PrometheusError, Sample, hourly, latest
 
 START = 1_795_305_600.0
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -146,7 +146,7 @@ async def test_one_that_answers_without_end_is_stopped(fake: FakePrometheus) -> 
 
     fake.answer = answer
     assert "more than 2 MiB; aggregate the query" in await refusal(fake)
-    assert sent < 10 * MOST_BYTES
+    assert sent < 10 * MAX_BYTES
 
 
 @pytest.mark.parametrize("count", [0, 2, 50])

@@ -221,7 +221,7 @@ async def test_a_server_that_lost_history_ends_the_reflector(
 async def test_pages_of_large_objects_have_fewer_of_them(
     api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 20_000)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 20_000)
     read: list[int] = []
     decode = wire.page
 
@@ -244,7 +244,7 @@ async def test_pages_of_large_objects_have_fewer_of_them(
 async def test_an_object_too_large_for_any_page_is_an_error_that_says_so(
     api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1_000)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1_000)
     put(api, "large", spec={"x": "x" * 2_000})
     with pytest.raises(ApiError, match="AnswerTooLarge: more than 1000 bytes"):
         await pages.read(client, PODS, pages.PageSize(20))

@@ -22,7 +22,7 @@ from tests.support.toys.recipe import ENVS, UPDATES
 from tools.controlplane.process import free_ports
 
 RECIPE = "tests.support.toys.recipe:EchoRecipe"
-LONGEST_SECONDS = 300
+MAX_SECONDS = 300
 
 
 async def admitted(api: FakeApi, jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def train(found: list[dict[str, Any]], folder: Path, swapped: dict[str, str]) ->
     here = {**swapped, "29500": str(port)}
     programs = [start(pod, here, log) for pod in found]
     try:
-        ended = [program.wait(LONGEST_SECONDS) for program in programs]
+        ended = [program.wait(MAX_SECONDS) for program in programs]
     finally:
         for program in programs:
             program.kill()

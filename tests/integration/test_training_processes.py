@@ -16,7 +16,7 @@ from tests.support.toys.recipe import ENVS, UPDATES
 
 ROOT = Path(__file__).parents[2]
 RECIPE = "tests.support.toys.recipe:EchoRecipe"
-LONGEST_SECONDS = 300
+MAX_SECONDS = 300
 
 
 def torchrun(*program: str) -> str:
@@ -32,7 +32,7 @@ def torchrun(*program: str) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=LONGEST_SECONDS,
+        timeout=MAX_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -135,7 +135,7 @@ async def test_one_question_is_answered_at_a_time_and_few_wait(
 ) -> None:
     furnish(api, 1)
     api.answers.readers = {"ann": {""}, "bob": {""}, "eve": {""}}
-    monkeypatch.setattr(what_if_endpoint, "MOST_WAITING", 2)
+    monkeypatch.setattr(what_if_endpoint, "MAX_WAITING", 2)
     body = question(name="x", namespace="red")
     async with leading(api, tmp_path, outlook=True) as term, serving(api, tmp_path, term) as asked:
         await until(lambda: waits(term, 0))

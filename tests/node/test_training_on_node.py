@@ -31,7 +31,7 @@ VALUES: Final = (
     "--set=operator.settings.statusRefreshSeconds=1",
     f"--set=admission.operator.hostPaths={{{PACKAGES}}}",
 )
-LONGEST_SECONDS: Final = 150.0
+MAX_SECONDS: Final = 150.0
 """Until a training is over: torch alone takes half a minute to import on a busy machine."""
 
 
@@ -92,7 +92,7 @@ def test_parameter_servers_chief_and_worker_train_and_say_how_far_they_are(
     follower.start()
     progress = tenant.eventually(lambda: tenant.status("regression").get("progress"))
     assert progress["loss"] < 10
-    done = tenant.await_phase("regression", "Succeeded", LONGEST_SECONDS)
+    done = tenant.await_phase("regression", "Succeeded", MAX_SECONDS)
     assert (done["progress"]["step"], done["progress"]["totalSteps"]) == (150, 150)
     found = losses(logs(tenant, "regression-chief-0"))
     assert len(found) == 150
@@ -139,7 +139,7 @@ def test_torchrun_on_two_replicas_trains_one_model(
     tasks = [task(role, 1, spec=spec) for role in ("master", "worker")]
     tenant.create(training_job("pair", *tasks, rendezvous="torch"))
     tenant.await_phase("pair", "Running")
-    done = tenant.await_phase("pair", "Succeeded", LONGEST_SECONDS)
+    done = tenant.await_phase("pair", "Succeeded", MAX_SECONDS)
     assert (done["progress"]["step"], done["progress"]["totalSteps"]) == (300, 300)
     log = logs(tenant, "pair-master-0")
     assert log.count(", 2 processes\n") == 3

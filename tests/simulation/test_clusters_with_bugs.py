@@ -513,7 +513,7 @@ FIRST_SEEDS = {
     "a history that is gone is not listed anew": 11,
 }
 """Seeds that showed a bug, tried before all others: finding them takes most of the time."""
-MOST_SEEDS = 40
+MAX_SEEDS = 40
 CALM_SECONDS = 200.0
 """Shorter than for sound programs: some bugs keep the operator busy for ever."""
 
@@ -522,12 +522,12 @@ CALM_SECONDS = 200.0
 def test_a_bug_is_found_within_a_few_seeds(name: str) -> None:
     bug, found = BUGS[name], set[str]()
     with bug.planted():
-        for seed in dict.fromkeys((FIRST_SEEDS.get(name, 0), *range(MOST_SEEDS))):
+        for seed in dict.fromkeys((FIRST_SEEDS.get(name, 0), *range(MAX_SEEDS))):
             broken = run(seed, world=bug.world, calm_seconds=CALM_SECONDS)
             found |= {one.partition(":")[0] for one in broken.violations}
             if found >= set(bug.breaks):
                 return
-    pytest.fail(f"found {found or 'nothing'} in {MOST_SEEDS} seeds")
+    pytest.fail(f"found {found or 'nothing'} in {MAX_SEEDS} seeds")
 
 
 def test_every_invariant_is_broken_by_a_bug() -> None:

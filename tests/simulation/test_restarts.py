@@ -22,7 +22,7 @@ from tests.support.simcluster.world import World
 
 RESTARTS = int(os.environ.get("BIREME_RESTARTS", "200"))
 EVENTS = "/api/v1/events"
-MOST_EVENTS = 8
+MAX_EVENTS = 8
 WORDS_BYTES = 64
 """A message may have longer numbers, a timestamp be there or not."""
 SLACK = 100
@@ -55,7 +55,7 @@ async def start_again(cluster: SimulatedCluster) -> None:
     assert (status["attempt"], status.get("restarts", 0)) == (RESTARTS, 0)
     assert size(cluster) <= first + WORDS_BYTES
     assert len(status["conditions"]) == len({each["type"] for each in status["conditions"]})
-    assert len(cluster.store.collection(EVENTS).objects) <= MOST_EVENTS
+    assert len(cluster.store.collection(EVENTS).objects) <= MAX_EVENTS
     assert live_objects(cluster) <= live + SLACK
     assert [fault for process in cluster.processes for fault in process.faults] == []
     await cluster.stop()

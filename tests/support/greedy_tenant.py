@@ -32,8 +32,8 @@ def largest_jobs(number: int) -> Iterator[Manifest]:
 
 def largest_job(
     name: str,
-    spec_bytes: int = wire.MOST_SPEC_BYTES,
-    placing_bytes: int = job_sizes.MOST_PLACING_BYTES,
+    spec_bytes: int = wire.MAX_SPEC_BYTES,
+    placing_bytes: int = job_sizes.MAX_PLACING_BYTES,
 ) -> Manifest:
     """Return a job of ``spec_bytes``, with what takes most memory: many small values."""
     spec = pod_spec(64)

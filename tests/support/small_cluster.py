@@ -20,7 +20,7 @@ from bireme.core.turns import Turns
 from bireme.testing import a_snapshot, with_running
 from tests.support.model.oracles import broken_promises
 
-MOST_CYCLES = 100
+MAX_CYCLES = 100
 """At one moment; all but the last start, stop or resize somebody."""
 
 
@@ -128,7 +128,7 @@ class SmallCluster:
         while any(isinstance(a, Admit | Preempt | Resize) for a in decisions[-1].actions):
             self.advance(self.now)
             decisions.append(self.decide())
-            if len(decisions) > MOST_CYCLES:
+            if len(decisions) > MAX_CYCLES:
                 self.problems.append(f"at {self.now} the cycle does not come to rest")
                 break
         return decisions

@@ -22,7 +22,7 @@ from tests.support.scenario.manifests import Manifest, scheduling_policy, traini
 
 POLICIES = names.path("schedulingpolicies")
 FIRST_NODE, LAST_NODE = (0.0, -1.0, 0.0), (0.0, 1.0, 0.0)
-FEWEST_FIRST = (-1.0, 0.0, 0.0)
+MIN_FIRST = (-1.0, 0.0, 0.0)
 SMALLEST = (-1.0, 0.0, 0.0)
 
 
@@ -34,7 +34,7 @@ def train(folder: Path) -> Path:
     """
     checkpoints.write(folder / "last", placer=LAST_NODE)
     checkpoints.write(folder / "first", placer=FIRST_NODE)
-    checkpoints.write(folder / "fewest", orderer=FEWEST_FIRST)
+    checkpoints.write(folder / "fewest", orderer=MIN_FIRST)
     checkpoints.write(folder / "smallest", sizer=SMALLEST)
     return folder
 

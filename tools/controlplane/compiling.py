@@ -17,7 +17,7 @@ from tools.controlplane.errors import ControlPlaneError, tail
 Report = Callable[[str], None]
 
 REPORT_SECONDS: Final = 15.0
-LEAST_FRACTION: Final = 0.05
+MIN_FRACTION: Final = 0.05
 """Of the work, to be done before the time of the rest is estimated from it."""
 # Lists what is not in Go's cache: a line with path, folder and files, separated by tabs.
 LIST: Final = (
@@ -69,7 +69,7 @@ class Progress:
         took_seconds = time.monotonic() - self._began_seconds
         done = 1 - sum(self._left.values()) / max(1, self._total_bytes)
         line = f"{done:4.0%} of the source is compiled, {minutes(took_seconds)} so far"
-        if LEAST_FRACTION <= done < 1:
+        if MIN_FRACTION <= done < 1:
             line += f", about {minutes(took_seconds * (1 - done) / done)} left"
         return line
 

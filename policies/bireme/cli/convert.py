@@ -579,7 +579,7 @@ def _unkept(policy: Json) -> str:
 
 _HIERARCHY: Final = "volcano.sh/hierarchy"
 _WEIGHTS: Final = "volcano.sh/hierarchy-weights"
-_MOST_WEIGHT: Final = 1000
+_MAX_WEIGHT: Final = 1000
 _NO_GROUP_COUNTERPART: Final = dict.fromkeys(
     ("networkTopology", "subGroupPolicy"), "the gang is placed as one, as close together as it fits"
 )
@@ -626,9 +626,9 @@ def _queues(document: Json, known: set[str], notes: Notes) -> list[Json]:
 
 
 def _weight(weight: int, notes: Notes) -> int:
-    if weight > _MOST_WEIGHT:
-        notes.changed("spec.weight", f"{weight} is above the most, {_MOST_WEIGHT}")
-    return min(weight, _MOST_WEIGHT)
+    if weight > _MAX_WEIGHT:
+        notes.changed("spec.weight", f"{weight} is above the most, {_MAX_WEIGHT}")
+    return min(weight, _MAX_WEIGHT)
 
 
 def _hierarchy(document: Json, body: Json, known: set[str], notes: Notes) -> list[Json]:

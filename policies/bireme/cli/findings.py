@@ -8,7 +8,7 @@ from typing import Final
 from bireme.cli.arguments import Json
 from bireme.kube.conditions import cleaned
 
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 
 
 class State(StrEnum):
@@ -35,8 +35,8 @@ Findings = Iterable[Finding]
 
 def some(found: Sequence[str]) -> str:
     """Return the first of them as a list, and how many more there are."""
-    more = len(found) - _MOST_NAMED
-    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(found) - _MAX_NAMED
+    return ", ".join(found[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def condition(manifest: Json, kind: str) -> Json:

@@ -14,7 +14,7 @@ from bireme.simulator.reports.terminal import digits, duration, plural, share
 from bireme.tables import aligned
 from bireme.training.gru.evaluation import PERSISTENCE, SEASONAL, ForecastComparison, bounds
 
-_LEAST_GAIN: Final = 0.01
+_MIN_GAIN: Final = 0.01
 """Smallest skill of a model that is a better choice than a simple rule."""
 _SHOWN: Final = 8
 """Intervals to come that the table lists."""
@@ -48,8 +48,8 @@ def verdict(comparison: ForecastComparison) -> str:
     loss, simple_loss = scores[name].pinball(q), scores[rule].pinball(q)
     closest = min(scores, key=lambda each: scores[each].mean_absolute_error)
     skill = min(comparison.skill(closest, each) or 0.0 for each in simple)
-    also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _LEAST_GAIN else ""
-    if loss >= (1 - _LEAST_GAIN) * simple_loss:
+    also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _MIN_GAIN else ""
+    if loss >= (1 - _MIN_GAIN) * simple_loss:
         helps_not = ", so forecasting does not help here" if rule == PERSISTENCE else ""
         return f"no gain at {100 * q:g} %: {rule} alone does as well{also or helps_not}"
     gain = share(1 - loss / simple_loss)

@@ -29,7 +29,7 @@ _OTHER_USER: Final = "a ticket names its own creator"
 # A Service answers by any replica, and those that do not lead know nothing.
 _TRIES: Final = 8
 _PAUSE_SECONDS: Final = 0.2
-_LONGEST_PAUSE_SECONDS: Final = 5.0
+_MAX_PAUSE_SECONDS: Final = 5.0
 """A longer Retry-After is told to the caller instead."""
 _OTHER_TICKET: Final = "create another one"
 _TICKETS: Final = 4
@@ -142,7 +142,7 @@ def _pause(error: ApiError) -> float | None:
     if error.status == 503 and "does not lead" in error.message:
         return _PAUSE_SECONDS
     wait = error.retry_after_seconds
-    if error.status == 429 and wait is not None and wait <= _LONGEST_PAUSE_SECONDS:
+    if error.status == 429 and wait is not None and wait <= _MAX_PAUSE_SECONDS:
         return wait
     return None
 

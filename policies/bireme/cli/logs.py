@@ -23,7 +23,7 @@ from bireme.kube.conditions import cleaned
 
 _LABELS: Final = {"trainingjobs": names.JOB_LABEL, "podgroups": names.POD_GROUP_LABEL}
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
-_MOST_FOLLOWED: Final = 60
+_MAX_FOLLOWED: Final = 60
 """Fewer than the client has connections, so that the gang itself can still be looked at."""
 _LOOK_SECONDS: Final = 2.0
 
@@ -102,9 +102,9 @@ class _Logs:
                     if task.done():
                         task.result()  # raises what ends the command: no right, nobody who reads
                 open_now = [task for task in tasks.values() if not task.done()]
-                if len(open_now) > _MOST_FOLLOWED:
+                if len(open_now) > _MAX_FOLLOWED:
                     raise UsageError(
-                        f"argument -f: {len(open_now)} replicas run, and at most {_MOST_FOLLOWED}"
+                        f"argument -f: {len(open_now)} replicas run, and at most {_MAX_FOLLOWED}"
                         " are followed at once; choose with --task or --index"
                     )
                 if line.phase in ENDED and not open_now:

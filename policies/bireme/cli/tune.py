@@ -36,7 +36,7 @@ from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.reports.terminal import ProgressLine, plural
 from bireme.tables import aligned
-from bireme.tuning.judgement import LEAST_DAYS, Judgement, interval_text, judgement_on
+from bireme.tuning.judgement import MIN_DAYS, Judgement, interval_text, judgement_on
 from bireme.tuning.past import Past, read_past
 from bireme.tuning.result_files import write_files
 from bireme.tuning.search import Found, is_fitted, judge, runs_expected, search
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--least-days",
         type=_seconds,
-        default=LEAST_DAYS,
+        default=MIN_DAYS,
         metavar="DAYS",
         help="nothing wins by a test of fewer; default: %(default)g",
     )

@@ -30,7 +30,7 @@ _LEADER_VERSION: Final = "what-if.bireme.dev/v1"
 _QUEUE_SECONDS: Final = 240.0
 """The longest that the leader, by its defaults, answers others first."""
 _ASSUMED: Final = "Nobody arrives in this, nothing fails, and all run as long as estimated."
-_MOST_NODES: Final = 8
+_MAX_NODES: Final = 8
 _CUTS: Final = {
     Cut.ALL_STARTED: "it does not start in this",
     Cut.NOTHING_ENDS: "it would wait on, though all that runs had ended",
@@ -221,7 +221,7 @@ def _facts(told: Told, policy: str) -> Iterator[tuple[str, str]]:
     yield "", ""
     yield "starts", _start(found, answer.now)
     for number, (task, nodes) in enumerate(found.nodes.items()):
-        shown = [f"{count} on {node}" for node, count in nodes.items()][:_MOST_NODES]
+        shown = [f"{count} on {node}" for node, count in nodes.items()][:_MAX_NODES]
         more = f" and {len(nodes) - len(shown)} more nodes" if len(nodes) > len(shown) else ""
         yield "places" if not number else " ", f"{task}: {', '.join(shown)}{more}"
     if found.reason is not None:

@@ -31,7 +31,7 @@ def remedy(reason: str) -> str:
     return "" if row.attention is Attention.NOBODY else row.remedy
 
 
-_MOST_AHEAD: Final = 5
+_MAX_AHEAD: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ class Explanation:
             of = f" of {len(self.line)}" if self.line is not None else ""
             yield "order", f"position {gang.position}{of}"
         yield from _priority(gang)
-        for number, other in enumerate(self.ahead[:_MOST_AHEAD]):
+        for number, other in enumerate(self.ahead[:_MAX_AHEAD]):
             yield (
                 "" if number else "ahead",
                 ("" if not number else " " * 10) + _summary(other, self.now),
             )
-        if (more := len(self.ahead) - _MOST_AHEAD) > 0:
+        if (more := len(self.ahead) - _MAX_AHEAD) > 0:
             yield "", f"{'':10}and {more} more: bireme queue"
         yield "start", self._start()
 

@@ -58,8 +58,8 @@ _SEEDS: Final[Mapping[Part, range]] = {
     "validation": range(2000, 2006),
     "test": range(3000, 3200),
 }
-_FEWEST_JOBS: Final = 200
-_MOST_JOBS: Final = 1500
+_MIN_JOBS: Final = 200
+_MAX_JOBS: Final = 1500
 """A day of more jobs is one user's sweep, and takes minutes to simulate."""
 _REMEMBERED: Final = 3000
 _FAILING: Final = replace(CHARGED, node_mtbf_seconds=4 * DAY)
@@ -205,8 +205,8 @@ def _of(trace: Trace, clusters: frozenset[str]) -> Trace:
     return replace(trace, jobs=tuple(job for job in trace.jobs if job.queue in clusters))
 
 
-def _is_usual(trace: Trace, day: int, fewest: int = _FEWEST_JOBS) -> bool:
-    return fewest <= sum(day <= job.submitted / DAY < day + 1 for job in trace.jobs) <= _MOST_JOBS
+def _is_usual(trace: Trace, day: int, fewest: int = _MIN_JOBS) -> bool:
+    return fewest <= sum(day <= job.submitted / DAY < day + 1 for job in trace.jobs) <= _MAX_JOBS
 
 
 # --- openb ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bireme.simulator.comparison import Estimate, draws, means, ratios
 from bireme.simulator.metrics import SimulationMetrics
 
 Finding: TypeAlias = Literal["better", "worse", "level", "too few", "unfinished"]
-FEWEST_BLOCKS: Final = 5
+MIN_BLOCKS: Final = 5
 """Of fewer blocks a bootstrap interval is too narrow to decide anything."""
 
 
@@ -59,7 +59,7 @@ class Verdict:
         if self.unfinished:
             return "unfinished"
         low, high = self.jct.low, self.jct.high
-        if self.blocks < FEWEST_BLOCKS or low is None or high is None:
+        if self.blocks < MIN_BLOCKS or low is None or high is None:
             return "too few"
         if high < 1:
             return "better"

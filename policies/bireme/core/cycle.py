@@ -35,7 +35,7 @@ from bireme.core.returns import returning_gangs, returning_place, sizes_of_start
 from bireme.core.running import RunningGang
 from bireme.core.scale_up import Lent, ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import LEAST_VISITS, Beyond, Turns, in_line
+from bireme.core.turns import MIN_VISITS, Beyond, Turns, in_line
 
 _P = ParamSpec("_P")
 _ONE_TURN: Final = Turns()
@@ -131,7 +131,7 @@ def _decide(
     actions: list[Action] = []
     unreached = {gang.uid: gang for gang in sound}
     for number, entry in enumerate(_in_turn(urgent, others, queues, turns)):
-        if not turns.is_time_left() and number >= LEAST_VISITS:
+        if not turns.is_time_left() and number >= MIN_VISITS:
             break
         if not entry.gang.displaced:
             admission.keep_returns()

@@ -12,7 +12,7 @@ n_k is the number of runs remembered. This is the shrinkage of a group's mean by
 sample size (Efron and Morris, JASA 1975), of a quantile instead.
 
 **Progress reports.** A tenant writes them, so they may be wrong or false. They move how long a gang
-is expected to run, and how much work it is, by a factor of at most ``MOST_SHIFT`` against what is
+is expected to run, and how much work it is, by a factor of at most ``MAX_SHIFT`` against what is
 known without them: the owner's estimate, or the history, or where neither exists the gang's first
 report.
 """
@@ -24,17 +24,17 @@ from dataclasses import dataclass, replace
 
 from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.running import RunningGang
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 
 QUANTILE = 0.9
 PRIOR_RUNS = 5
 """A group of so many runs weighs as much as the wider group."""
-FEWEST_RUNS = 5
+MIN_RUNS = 5
 """With fewer runs in all there is no estimate."""
-MOST_SHIFT = 2.0
+MAX_SHIFT = 2.0
 """Factor by which progress reports move an expected run time at most, up or down."""
 RUNS_PER_GROUP = 64
-MOST_GROUPS = 4096
+MAX_GROUPS = 4096
 """Groups remembered; those without a run for longest are forgotten first."""
 
 _Group = tuple[str, ...]
@@ -61,7 +61,7 @@ class RuntimeHistory:
         A value that cannot be a run time (zero, negative, above ten years, not a number) is
         ignored.
         """
-        if not 0 < seconds <= LONGEST_SECONDS:  # clocks jump, and a history must survive that
+        if not 0 < seconds <= MAX_SECONDS:  # clocks jump, and a history must survive that
             return
         # The widest last: what was touched last is forgotten last.
         for group in ((user, template), (user,), ()):
@@ -69,7 +69,7 @@ class RuntimeHistory:
             latest = known.seconds if known else deque(maxlen=RUNS_PER_GROUP)
             latest.append(float(seconds))
             self._groups[group] = _Runs(latest, _quantile(latest))
-        while len(self._groups) > MOST_GROUPS:
+        while len(self._groups) > MAX_GROUPS:
             del self._groups[next(iter(self._groups))]
 
     def estimate(self, user: str, template: str) -> float | None:
@@ -78,7 +78,7 @@ class RuntimeHistory:
         Of two significant digits. A template without runs is judged by those of its user.
         """
         all_runs = self._groups.get(())
-        if all_runs is None or len(all_runs.seconds) < FEWEST_RUNS:
+        if all_runs is None or len(all_runs.seconds) < MIN_RUNS:
             return None
         estimate = all_runs.quantile_seconds
         for group in ((user,), (user, template)):
@@ -121,7 +121,7 @@ def apply_progress_report(gang: Gang, running: RunningGang | None = None) -> Gan
     gang = _with_steps(gang, progress, running, known)
     if reported is None or known is None:
         return gang
-    trusted = min(max(reported, known / MOST_SHIFT), known * MOST_SHIFT)
+    trusted = min(max(reported, known / MAX_SHIFT), known * MAX_SHIFT)
     return replace(gang, estimated_seconds=trusted, is_learned_estimate=False)
 
 
@@ -139,7 +139,7 @@ def _with_steps(
         # At the size that was asked for, all steps take about the known run time.
         asked = {task.name: task.replicas for task in gang.tasks}
         whole = known_seconds * gang.speed.steps_per_second(asked, 1)
-        left = min(max(left, whole / MOST_SHIFT - done), whole * MOST_SHIFT)
+        left = min(max(left, whole / MAX_SHIFT - done), whole * MAX_SHIFT)
     return replace(gang, done_steps=done - run, remaining_steps=left + run)
 
 
@@ -158,7 +158,7 @@ def reported_seconds(
             return None
         left = (attained_seconds + elapsed) * (1 / progress.fraction - 1)
     seconds = elapsed + left
-    return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else None
+    return min(seconds, MAX_SECONDS) if math.isfinite(seconds) else None
 
 
 def with_anchor(

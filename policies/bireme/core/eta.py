@@ -33,9 +33,9 @@ _ONE_IN: Final = 20
 COVERAGE: Final = 1 - 2 / _ONE_IN
 REMEMBERED: Final = 256
 """Ratios, and waits: enough to know their tails, and few enough to change with the users."""
-_SHORTEST_SECONDS: Final = 10.0
+_MIN_SECONDS: Final = 10.0
 """A wait foreseen counts as no shorter: a decision and a start take their time as well."""
-_MOST_FORESEEN: Final = 8
+_MAX_FORESEEN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class _Wait:
     def note(self, now: float, seconds: float) -> None:
         # One forecast at a time: those of each cycle of one wait would err alike.
         has_passed = not self.foreseen or now > sum(self.foreseen[-1])
-        if seconds > 0 and has_passed and len(self.foreseen) < _MOST_FORESEEN:
-            self.foreseen.append((now, max(seconds, _SHORTEST_SECONDS)))
+        if seconds > 0 and has_passed and len(self.foreseen) < _MAX_FORESEEN:
+            self.foreseen.append((now, max(seconds, _MIN_SECONDS)))
 
 
 class StartRanges:
@@ -120,7 +120,7 @@ class StartRanges:
         ranges = [_between(longer, wait.began, 1.0)]
         if expected > now:
             # From now on: the part that has passed cannot err any more.
-            ranges.append(_between(self._ratios, now, max(expected - now, _SHORTEST_SECONDS)))
+            ranges.append(_between(self._ratios, now, max(expected - now, _MIN_SECONDS)))
         learned = [ends for ends in ranges if ends is not None]
         if learned:
             earliest, latest = min(learned, key=lambda ends: ends[1] - ends[0])

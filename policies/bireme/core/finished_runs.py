@@ -16,7 +16,7 @@ runs have no absolute speed at all. So speeds are comparable within a group only
 them has to allow for an unknown offset of each group.
 
 **Which runs count.** Those that succeeded in the first start, at the size they asked for, in at
-least :data:`SHORTEST_SECONDS`: start-up times hide the speed of shorter ones. Elastic gangs do not
+least :data:`MIN_SECONDS`: start-up times hide the speed of shorter ones. Elastic gangs do not
 count, because what is expected of them is for another size than they may have had; their measured
 steps a second would tell, but are not kept by node.
 """
@@ -31,10 +31,10 @@ from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
 from bireme.core.nodes import NodeTable
 from bireme.core.resources import FloatArray, IntArray
 
-MOST_RUNS: Final = 256
+MAX_RUNS: Final = 256
 """Runs remembered; the oldest are forgotten first."""
-SHORTEST_SECONDS: Final = 60.0
-_MOST_LOG: Final = 2.0
+MIN_SECONDS: Final = 60.0
+_MAX_LOG: Final = 2.0
 
 
 def normalised_speed(
@@ -43,7 +43,7 @@ def normalised_speed(
     """Return log(expected / elapsed / speed of the slowest GPU model), clipped; any one shape."""
     # not below a second: a run of no time has no speed
     ratio = np.maximum(expected_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
-    return np.asarray(np.clip(np.log(ratio), -_MOST_LOG, _MOST_LOG))
+    return np.asarray(np.clip(np.log(ratio), -_MAX_LOG, _MAX_LOG))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def finished_run(
     That is so for a run that was too short, and for one on a node that ``nodes`` no longer has:
     nobody knows its GPU model.
     """
-    if elapsed_seconds < SHORTEST_SECONDS or not replicas:
+    if elapsed_seconds < MIN_SECONDS or not replicas:
         return None
     if not all(name in nodes.row for name in replicas):
         return None
@@ -112,7 +112,7 @@ class RunsOnNodes:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRuns:
-    """The last :data:`MOST_RUNS` runs that ended, oldest first; immutable, as snapshots are."""
+    """The last :data:`MAX_RUNS` runs that ended, oldest first; immutable, as snapshots are."""
 
     runs: tuple[FinishedRun, ...] = ()
     _known: dict[str, tuple[NodeTable, RunsOnNodes]] = field(
@@ -121,7 +121,7 @@ class FinishedRuns:
 
     def plus(self, run: FinishedRun | None) -> "FinishedRuns":
         """Return the memory with ``run`` as its newest; None is no run."""
-        return self if run is None else FinishedRuns((*self.runs, run)[-MOST_RUNS:])
+        return self if run is None else FinishedRuns((*self.runs, run)[-MAX_RUNS:])
 
     def on(self, nodes: NodeTable) -> RunsOnNodes:
         """Return the runs over the rows of ``nodes``, without those of which no node is left.

@@ -272,7 +272,7 @@ PLUGIN_WEIGHTS = {
     "ImageLocality": 1,
 }
 """Weights of kube-scheduler's score plugins in its default profile."""
-MOST_WEIGHT = 100
+MAX_WEIGHT = 100
 """The most that a preference weighs by itself, and the weight of those that state none."""
 
 

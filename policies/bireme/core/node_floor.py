@@ -31,7 +31,7 @@ STALE_AFTER_SECONDS: Final = 26 * HOUR
 Raised: TypeAlias = tuple[tuple[float, int], ...]
 """Moments at which a forecast raised a target, POSIX seconds, with the number of nodes."""
 
-_LEAST_PATIENCE_SECONDS: Final = 60
+_MIN_PATIENCE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PoolBounds:
     @property
     def patience_seconds(self) -> int:
         """Longest time a node may take to come before its pool is late."""
-        return max(_LEAST_PATIENCE_SECONDS, 2 * self.lead_seconds)
+        return max(_MIN_PATIENCE_SECONDS, 2 * self.lead_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.errors import SnapshotError, repeated, require
 from bireme.core.gangs import (
-    MOST_WEIGHT,
+    MAX_WEIGHT,
     PLUGIN_WEIGHTS,
     NodeConstraints,
     NodeDemand,
@@ -380,7 +380,7 @@ def score(
         total += preference.weight * _matches_term(preference.term, nodes)
     for row in nodes.softly_tainted:
         if not tolerates(tolerations, nodes.nodes[row].soft_taints):
-            total[row] -= PLUGIN_WEIGHTS["TaintToleration"] * MOST_WEIGHT
+            total[row] -= PLUGIN_WEIGHTS["TaintToleration"] * MAX_WEIGHT
     total.setflags(write=False)
     nodes.remember(key, total)
     return total

@@ -34,14 +34,14 @@ REMEMBERED: Final = 1024
 _TAIL: Final = (1 - COVERAGE) / 2
 _FEWEST: Final = 19
 """Errors without which none of twenty starts can be said to be below all others."""
-_SHORTEST_SECONDS: Final = 10.0
+_MIN_SECONDS: Final = 10.0
 _ALIKE: Final = 2.0
 """Forecasts count for one another within so many octaves."""
 _UNFORESEEN: Final = 1000.0
 """Where lengths are positions in line: far from any length in seconds."""
 _AGAIN_SECONDS: Final = 600.0
-_MOST_FORECASTS: Final = 8
-_MOST_STARTED: Final = 8192
+_MAX_FORECASTS: Final = 8
+_MAX_STARTED: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Forecast:
         seconds = (prospect.start or now) - now
         if seconds <= 0:  # it may start at any moment, which foresees nothing
             return cls(now, 1.0, _UNFORESEEN + math.log2(prospect.position or 1))
-        seconds = max(seconds, _SHORTEST_SECONDS)
+        seconds = max(seconds, _MIN_SECONDS)
         return cls(now, seconds, math.log2(seconds))
 
     def error(self, now: float) -> float:
@@ -88,7 +88,7 @@ class OutlookRanges:
         for admit in decision.admitted:
             self._learn(admit.gang.uid, now)
             self._started[admit.gang.uid] = now
-        while len(self._started) > _MOST_STARTED:  # where no outlook comes for long
+        while len(self._started) > _MAX_STARTED:  # where no outlook comes for long
             del self._started[next(iter(self._started))]
 
     def _learn(self, uid: str, now: float) -> None:
@@ -120,7 +120,7 @@ class OutlookRanges:
     def _note(self, uid: str, forecast: _Forecast) -> None:
         waits = self._waits.setdefault(uid, [])
         # One forecast at a time: those of each outlook of one wait would err alike.
-        if len(waits) < _MOST_FORECASTS and (not waits or waits[-1].is_over(forecast.at)):
+        if len(waits) < _MAX_FORECASTS and (not waits or waits[-1].is_over(forecast.at)):
             waits.append(forecast)
 
 

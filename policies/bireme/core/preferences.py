@@ -24,7 +24,7 @@ from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, IntArray
 from bireme.core.ruled_placement import keeps_rules
 
-MOST_TRIES = 16
+MAX_TRIES = 16
 """How often the placer is asked for one gang."""
 
 
@@ -79,7 +79,7 @@ class _Search:
         self.gang = gang
         self.best = placement
         self.room = room
-        self.tries = MOST_TRIES
+        self.tries = MAX_TRIES
         self.inside: BoolArray | None = None
         self._placer = placer
         self._width = _width(placement, room.nodes)

@@ -23,7 +23,7 @@ from bireme.core.policy import Ranked
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts, add
 
-MOST_LEVELS = 16
+MAX_LEVELS = 16
 """The most queues from a queue up to its root, both included."""
 
 _OWN = "\0own"
@@ -443,10 +443,10 @@ class _QueueLevels:
                     "take the parent from one of them"
                 )
                 return (queue,)
-            if len(path) == MOST_LEVELS:
+            if len(path) == MAX_LEVELS:
                 self.faults[queue] = (
                     f"parent of queue {queue!r} is {path[1]!r}, which makes more than "
-                    f"{MOST_LEVELS} levels; nest queues less deeply"
+                    f"{MAX_LEVELS} levels; nest queues less deeply"
                 )
                 return (queue,)
             path.append(parent)

@@ -26,7 +26,7 @@ from bireme.core.pod_rules import (
 from bireme.core.resources import BoolArray, IntArray
 from bireme.core.running import summed
 
-_MOST_DOMAINS = 16
+_MAX_DOMAINS = 16
 """Domains in which a gang that must be near itself is tried."""
 
 
@@ -133,7 +133,7 @@ def _homes(
             fits &= held >= task.replicas
             total += held
         found = np.flatnonzero(fits)
-        for code in found[np.argsort(total[found], kind="stable")][:_MOST_DOMAINS].tolist():
+        for code in found[np.argsort(total[found], kind="stable")][:_MAX_DOMAINS].tolist():
             inside = codes == code
             yield {task.name: inside for task, _ in tasks}
 

@@ -14,7 +14,7 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 
 _RAISED_BY = 1.5
 """Factor by which an estimate that was outrun is raised; a larger one promises later starts."""
-_SHORTEST_SECONDS = 1.0
+_MIN_SECONDS = 1.0
 """An estimate is raised from this at least."""
 
 
@@ -114,7 +114,7 @@ class RunningGang:
         # on. Those that ran before become ever fewer, so the start comes in the end.
         if not end <= now or self.started >= blocked_since or elapsed <= 0:
             return max(now, end)
-        first = max(estimate, _SHORTEST_SECONDS)
+        first = max(estimate, _MIN_SECONDS)
         steps = max(0, 1 + math.floor(math.log(elapsed / first, _RAISED_BY)))
         return max(now, self.started + first * _RAISED_BY**steps)
 

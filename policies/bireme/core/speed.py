@@ -105,7 +105,7 @@ class InverseQuadratic:
 
 _TRIALS = 32
 _ROUNDS = 4
-_LEAST_POINTS = 4
+_MIN_POINTS = 4
 """One more than Optimus' curve has coefficients."""
 SLOWEST, FASTEST = 1e-9, 1e15
 """Steps a second: what is slower or faster is no training, and its fourth power no number."""
@@ -211,10 +211,10 @@ def nonnegative_least_squares(
 
 def _checked(steps: Sequence[float], losses: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     points, values = np.array(steps, dtype=np.float64), np.array(losses, dtype=np.float64)
-    if len(points) != len(values) or len(points) < _LEAST_POINTS:
+    if len(points) != len(values) or len(points) < _MIN_POINTS:
         raise CurveFitError(
             f"there are {len(points)} steps and {len(values)} losses; "
-            f"give equally many, at least {_LEAST_POINTS}"
+            f"give equally many, at least {_MIN_POINTS}"
         )
     if not (np.diff(points) > 0).all() or points[0] < 0:
         raise CurveFitError("steps must ascend from 0 or more; sort them, each once")

@@ -7,7 +7,7 @@ from typing import Final
 HOUR: Final = 3600
 """Seconds."""
 DAY: Final = 24 * HOUR
-LONGEST_SECONDS: Final = 10 * 365 * 86_400
+MAX_SECONDS: Final = 10 * 365 * 86_400
 """Ten years; a longer run time is an error."""
 _YEAR_10000: Final = 253_402_300_800
 """POSIX seconds where formatted times end: an estimate of a run time may lie beyond."""

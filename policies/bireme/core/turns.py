@@ -34,7 +34,7 @@ from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 
-LEAST_VISITS: Final = 3
+MIN_VISITS: Final = 3
 """A cycle reaches so many gangs however long that takes: the two that go before all others, and one
 more."""
 _BEYOND: Final = Reason.OVER_NAMESPACE_LIMIT
@@ -139,7 +139,7 @@ class Turns:
     """What a cycle must know of time, and of earlier cycles, to choose whom it reaches.
 
     Attributes:
-        is_time_left: Asked before each visit; False ends the cycle after LEAST_VISITS.
+        is_time_left: Asked before each visit; False ends the cycle after MIN_VISITS.
         missed: By namespace, how many cycles in a row ended before they had reached all its gangs.
         reserved: Uid of the gang that had the reservation in the last one of them; or empty.
         never_fit: By uid of gangs that were told lately that they never fit, when they were, POSIX

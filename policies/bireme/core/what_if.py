@@ -9,7 +9,7 @@ What is asked and answered is plain data, which can be sent. **Names of others d
 is named only where the reader may read its namespace, any other is counted. Messages name none
 either (:mod:`bireme.core.messages`).
 
-**It is bounded**: in alternatives by :data:`MOST_TRIES`, in each of them by the bounds of an
+**It is bounded**: in alternatives by :data:`MAX_TRIES`, in each of them by the bounds of an
 outlook, and in time by ``is_time_left``, which is asked after every cycle.
 """
 
@@ -30,14 +30,14 @@ from bireme.core.play import Bounds, Cut, Play
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 
-MOST_TRIES: Final = 12
+MAX_TRIES: Final = 12
 """Alternatives that are tried at most; what the reader names comes first."""
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """Gangs that an answer names at most, of those ahead and of those that stop."""
-_MOST_ESTIMATES: Final = 3
-_SHORTEST_SECONDS: Final = 60.0
+_MAX_ESTIMATES: Final = 3
+_MIN_SECONDS: Final = 60.0
 """No shorter estimate is proposed: a start takes a part of that."""
 
 
@@ -126,7 +126,7 @@ def changed(gang: Gang, change: Change, snapshot: ClusterSnapshot) -> Gang:
         if asked.fault is not None and asked.fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND:
             asked = replace(asked, fault=None)
     if (seconds := change.estimated_seconds) is not None:
-        if not 0 < seconds <= LONGEST_SECONDS:
+        if not 0 < seconds <= MAX_SECONDS:
             raise WhatIfError(
                 f"estimate: {seconds} s is no run time; write one above 0 and of ten years at most"
             )
@@ -324,7 +324,7 @@ def ask(
         fewer = [each for each in _fewer_replicas(asked) if each not in named]
         tried += [(each, changed(asked, each, snapshot), True) for each in fewer]
         best = foreseen
-        for each, as_tried, is_rung in tried[:MOST_TRIES]:
+        for each, as_tried, is_rung in tried[:MAX_TRIES]:
             if question.is_cut_short:
                 break
             # Fewer replicas must do better than more of them, or the larger size is the advice.
@@ -433,7 +433,7 @@ class _Question:
             for each in every
             if self._readable is None or each.namespace in self._readable
         ]
-        return Others(len(every), tuple(readable[:MOST_NAMED]))
+        return Others(len(every), tuple(readable[:MAX_NAMED]))
 
     # --- comparing ---
 
@@ -527,8 +527,8 @@ def _shorter_estimates(
     ends |= {window.begins for window in snapshot.nodes.windows.values()}
     known = gang.estimated_seconds
     lengths = (math.floor(end - snapshot.now) for end in sorted(ends))
-    useful = [n for n in lengths if n >= _SHORTEST_SECONDS and (known is None or n < known)]
-    for seconds in useful[:_MOST_ESTIMATES]:
+    useful = [n for n in lengths if n >= _MIN_SECONDS and (known is None or n < known)]
+    for seconds in useful[:_MAX_ESTIMATES]:
         yield Change(estimated_seconds=float(seconds))
 
 

@@ -98,8 +98,8 @@ def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:
 # quarter is too short).
 
 # With two seasons: 14 pairs of p and q, 6 sets of harmonics, 9 of season and phi, 2 of d.
-MOST_AR = 4
-MOST_MA = 2
+MAX_AR = 4
+MAX_MA = 2
 _PHIS = (0.2, 0.4, 0.6, 0.8)
 _HARMONICS = ((), (2,), (4,), (4, 3), (4, 10), (8, 10))
 """Numbers of harmonics of the shortest season and of the next."""
@@ -161,8 +161,8 @@ def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_
     # Values that the longest season takes before it can speak are left out by all: AIC compare.
     skipped = max(periods, default=0)
     # Its lags are weights: with more of them than a quarter of the rows they would fit the noise.
-    longest = min(MOST_AR + MOST_MA + round(2 * math.log(end)), (end - skipped) // 4)
-    if longest <= MOST_AR:
+    longest = min(MAX_AR + MAX_MA + round(2 * math.log(end)), (end - skipped) // 4)
+    if longest <= MAX_AR:
         return
     for (season, phi), d in product([(0, 0.0), *product(periods, _PHIS)], (0, 1)):
         base = Orders((0, d, 0), season, phi)
@@ -172,7 +172,7 @@ def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_
         left = _innovations(x, np.delete(shared, 0, 1) if d else shared, longest, end - begin)
         regression = _Regression(base, begin, x, left, shared)
         # From where the innovations of all lags are known, and the same steps with d of 0 and 1.
-        rows = slice(longest + MOST_MA + 1 - d, end - begin)
+        rows = slice(longest + MAX_MA + 1 - d, end - begin)
         yield from _of_regression(regression, rows, sets, every)
 
 
@@ -200,17 +200,17 @@ def _of_regression(
 ) -> Iterator[_Candidate]:
     """Yield the p and q of the least AIC for each of ``sets``, by the products of ``rows``."""
     base, x = regression.base, regression.x
-    lags = _lags(x, MOST_AR, MOST_AR), _lags(regression.innovations, MOST_MA, MOST_AR)
-    table = np.column_stack([x[MOST_AR:], *lags, regression.terms[MOST_AR:]])
-    table = table[rows.start - MOST_AR : rows.stop - MOST_AR]
+    lags = _lags(x, MAX_AR, MAX_AR), _lags(regression.innovations, MAX_MA, MAX_AR)
+    table = np.column_stack([x[MAX_AR:], *lags, regression.terms[MAX_AR:]])
+    table = table[rows.start - MAX_AR : rows.stop - MAX_AR]
     products = table.T @ table
     for frequencies in sets:
         waves = [1 + 2 * every.index(f) + i for f in frequencies for i in (0, 1)]
         columns = waves if base.arma[1] else [0, *waves]
         found = [
             _regressed(regression, products, len(table), (p, q), frequencies, columns)
-            for p in range(MOST_AR + 1)
-            for q in range(MOST_MA + 1)
+            for p in range(MAX_AR + 1)
+            for q in range(MAX_MA + 1)
             if p + q
         ]
         best = min(found, key=lambda candidate: candidate.aic)
@@ -228,8 +228,8 @@ def _regressed(
 ) -> _Candidate:
     """Regress column 0 of ``products``; the AIC is infinite where the rows are too few."""
     (p, q), base = pq, regression.base
-    picked = [*range(1, 1 + p), *range(1 + MOST_AR, 1 + MOST_AR + q)]
-    picked += [1 + MOST_AR + MOST_MA + column for column in columns]
+    picked = [*range(1, 1 + p), *range(1 + MAX_AR, 1 + MAX_AR + q)]
+    picked += [1 + MAX_AR + MAX_MA + column for column in columns]
     own, mixed = products[np.ix_(picked, picked)], products[picked, 0]
     # A trace of ridge, as columns of short or of steady series depend on each other.
     ridge = 1e-10 * np.trace(own) / len(picked) + 1e-30

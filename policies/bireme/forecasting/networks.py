@@ -29,9 +29,9 @@ from bireme.onnx.checkpoints import open_session, read_file
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Array, Session, Shape
 
-LEAST_SPREAD: Final = 1e-3
+MIN_SPREAD: Final = 1e-3
 """Deviation of logs below which a season counts as constant."""
-MOST_DEVIATIONS: Final = 20.0
+MAX_DEVIATIONS: Final = 20.0
 """Forecasts lie no further from the mean of logs of the last season."""
 
 
@@ -81,7 +81,7 @@ class Rows:
 
     def demand(self, answers: FloatArray) -> FloatArray:
         """Return forecasts, at least 0, from ``answers``, both of shape (rows, horizon)."""
-        bounded = np.clip(answers, -MOST_DEVIATIONS, MOST_DEVIATIONS)
+        bounded = np.clip(answers, -MAX_DEVIATIONS, MAX_DEVIATIONS)
         return np.maximum(np.expm1(self.centre + self.spread * bounded), 0.0)
 
 
@@ -124,7 +124,7 @@ def _scales(logs: FloatArray, origins: IntArray, span: int) -> tuple[FloatArray,
     middle = logs.mean()
     sums = np.stack([np.cumsum(np.insert((logs - middle) ** power, 0, 0.0)) for power in (1, 2)])
     mean, square = (sums[:, origins] - sums[:, origins - span]) / span
-    spread = np.sqrt(np.maximum(square - mean**2, LEAST_SPREAD**2))
+    spread = np.sqrt(np.maximum(square - mean**2, MIN_SPREAD**2))
     return (middle + mean)[:, None], spread[:, None]
 
 
@@ -133,8 +133,8 @@ ENCODER: Final = "forecast-windows/1"
 FORECASTS: Final = ("forecasts", "points")
 """Name and axis of the answer: all leads of the first row, then those of the second, and so on."""
 _LIMIT_SECONDS: Final = 60.0
-_MOST_STEPS: Final = 4096
-_Steps = Annotated[int, Meta(ge=1, le=_MOST_STEPS)]
+_MAX_STEPS: Final = 4096
+_Steps = Annotated[int, Meta(ge=1, le=_MAX_STEPS)]
 
 
 class DataRange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,7 +202,7 @@ def load(folder: Path, evaluated_on: Sequence[DataRange] = ()) -> Network:
             which it would be evaluated.
     """
     try:
-        text = read_file(folder, cards.CARD_FILE, cards.MOST_CARD_BYTES)
+        text = read_file(folder, cards.CARD_FILE, cards.MAX_CARD_BYTES)
         card = cards.decode_as(text, ForecastCard, folder / cards.CARD_FILE)
         _require_unseen(card, evaluated_on)
         return network_of(card, read_file(folder, card.network.file, card.network.bytes))

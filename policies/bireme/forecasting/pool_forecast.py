@@ -44,13 +44,13 @@ from bireme.forecasting.series import ForecastError, Series, TooShortError, fill
 
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 168
-MOST_GAP_HOURS: Final = 24
-MOST_FILLED: Final = 0.1
+MAX_GAP_HOURS: Final = 24
+MAX_FILLED: Final = 0.1
 """Share of the hours that may be filled in."""
-MOST_BEHIND_HOURS: Final = 48
+MAX_BEHIND_HOURS: Final = 48
 """The history may end this long before now."""
 SPIKE: Final = 3.0
-_MOST_AMOUNT: Final = 1e9
+_MAX_AMOUNT: Final = 1e9
 
 
 class UnusableHistoryError(BiremeError):
@@ -122,7 +122,7 @@ def clean(
     if not len(recorded):
         raise UnusableHistoryError("no hour of it is recorded")
     behind = over - 1 - int(recorded[-1])
-    if behind > MOST_BEHIND_HOURS:
+    if behind > MAX_BEHIND_HOURS:
         raise UnusableHistoryError(f"the last {behind} hours are not recorded", has_gaps=True)
     inside = slice(int(recorded[0]), int(recorded[-1]) + 1)
     wall, first, skipped = _on_the_wall(kept[inside], shown[inside])
@@ -135,10 +135,10 @@ def clean(
 
 def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> FloatArray:
     """Return ``values``, NaN where they are no amounts."""
-    wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MOST_AMOUNT)))
+    wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MAX_AMOUNT)))
     if len(wrong):
         first = f"{values[wrong[0]]:g} {unit} at {clock_time(start + HOUR * wrong[0])}"
-        notes.append(f"{len(wrong)} values refused, first {first}: they are 0 to {_MOST_AMOUNT:g}")
+        notes.append(f"{len(wrong)} values refused, first {first}: they are 0 to {_MAX_AMOUNT:g}")
         values[wrong] = np.nan
     return values
 
@@ -185,7 +185,7 @@ def _since_the_last_long_gap(
     wall: FloatArray, skipped: BoolArray, notes: list[str]
 ) -> tuple[FloatArray, int, int]:
     """Return the values after the last gap too long to fill, hours dropped, hours missing."""
-    long = [gap for gap in gaps(wall) if gap[1] - gap[0] > MOST_GAP_HOURS]
+    long = [gap for gap in gaps(wall) if gap[1] - gap[0] > MAX_GAP_HOURS]
     dropped = long[-1][1] if long else 0
     cut_hours = long[-1][1] - long[-1][0] if long else 0
     if dropped:
@@ -194,9 +194,9 @@ def _since_the_last_long_gap(
         )
     wall = wall[dropped:]
     missing = int((np.isnan(wall) & ~skipped[dropped:]).sum())
-    if missing > MOST_FILLED * len(wall):
+    if missing > MAX_FILLED * len(wall):
         raise UnusableHistoryError(
-            f"{missing} of {len(wall)} hours are not recorded, more than {MOST_FILLED:.0%}",
+            f"{missing} of {len(wall)} hours are not recorded, more than {MAX_FILLED:.0%}",
             has_gaps=True,
         )
     return wall, dropped, cut_hours
@@ -217,7 +217,7 @@ HORIZON_HOURS: Final = 48
 ENOUGH_HOURS: Final = 14 * DAY_HOURS
 """From here on models are fitted and compared; with less the last days are repeated."""
 # The shortest test, of the horizon and a day, takes three days, the season before it another.
-LEAST_HOURS: Final = 4 * DAY_HOURS
+MIN_HOURS: Final = 4 * DAY_HOURS
 TEST_HOURS: Final = 14 * DAY_HOURS
 RHO: Final = 0.8
 """Weight of the rate that was known before the last day."""
@@ -338,9 +338,9 @@ def _points(
     """Return the model chosen, and medians and upper values of the hours ``shown``."""
     series = cleaned.series
     known = len(series)
-    if known < LEAST_HOURS:
+    if known < MIN_HOURS:
         raise UnusableHistoryError(
-            f"{known} hours are recorded in a row; a forecast takes {LEAST_HOURS}",
+            f"{known} hours are recorded in a row; a forecast takes {MIN_HOURS}",
             has_gaps=cleaned.cut_hours > 0,
         )
     # An hour that comes twice is known from its first time: the second goes by the hour after it.

@@ -14,12 +14,12 @@ import numpy as np
 from bireme.core.errors import BiremeError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 
-_MOST_GROWTH: Final = 10
+_MAX_GROWTH: Final = 10
 """Forecasts from logs are cut off at so many times the largest value fitted to."""
 _HELD_OUT: Final = 4
 """One in so many of the values evaluates."""
-_LEAST_HELD_OUT: Final = 30
-_MOST_EVALUATED: Final = 5000
+_MIN_HELD_OUT: Final = 30
+_MAX_EVALUATED: Final = 5000
 """The most single forecasts, about, by which one candidate is evaluated."""
 
 
@@ -96,16 +96,16 @@ def origins_between(first: int, last: int, every: int = 1) -> IntArray:
 def held_out_origins(values: int, steps: int) -> IntArray:
     """Return origins in the last quarter of so many ``values``; none where these are too few."""
     held_out = values // _HELD_OUT
-    if held_out - steps + 1 < _LEAST_HELD_OUT:
+    if held_out - steps + 1 < _MIN_HELD_OUT:
         return origins_between(0, -1)
-    every = max(1, held_out * steps // _MOST_EVALUATED)
+    every = max(1, held_out * steps // _MAX_EVALUATED)
     return origins_between(values - held_out, values - steps, every)
 
 
 def from_logs(logs: FloatArray, most: float) -> FloatArray:
     """Return amounts from forecasts of their ``log1p``: from 0 to ten times ``most``."""
     # Trends of logs can run away from the most that was seen when the model was fitted.
-    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_MOST_GROWTH * most))), 0.0)
+    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_MAX_GROWTH * most))), 0.0)
 
 
 def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:

@@ -32,9 +32,9 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import EfficiencyLaw
 from bireme.heuristics import sizing
 
-_LEAST_GAIN = 1e-9
+_MIN_GAIN = 1e-9
 """Smaller improvements are rounding, and climbing them might never end; smaller shares too."""
-_MOST_MOVES = 200
+_MAX_MOVES = 200
 """Replicas moved from one gang to another per start."""
 
 
@@ -84,7 +84,7 @@ class Goodput:
         self, pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment], worth: "_Worth"
     ) -> None:
         sizing.hand_out(pool, measured, worth)
-        for _ in range(_MOST_MOVES):
+        for _ in range(_MAX_MOVES):
             if not _move(pool, measured, worth):
                 break
         sizing.hand_out(pool, measured, worth)
@@ -141,7 +141,7 @@ class _Worth:
         gang = allotment.gang
         if gang.uid not in self._fair:
             fair = replace(allotment, sizes=dict(allotment.low))
-            equal = 1 / len(self.pool.allotments) - _LEAST_GAIN
+            equal = 1 / len(self.pool.allotments) - _MIN_GAIN
             while self.pool.share_of(fair) < equal and (growable := fair.growable):
                 fair.sizes[fair.furthest_behind(growable).name] += 1
             # Where it cannot run at that size, the one it asked for is the measure.
@@ -197,7 +197,7 @@ def _move(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment], worth
         if pool.fits(_difference(asked, given_up))
         for gain, taker, wanted in wishes
         for loss, giver, given in offers
-        if giver != taker and gain + loss > _LEAST_GAIN
+        if giver != taker and gain + loss > _MIN_GAIN
     ]
     if not moves:
         return False

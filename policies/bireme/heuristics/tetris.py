@@ -23,7 +23,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import RulePlacer, descend
 from bireme.heuristics.ranking import SortKey, ranked
 
-_LEAST_SECONDS = 1.0
+_MIN_SECONDS = 1.0
 """Remaining time of a gang that has outrun its estimate."""
 
 
@@ -106,6 +106,6 @@ def _competed_for(
 def _shortness(gangs: Sequence[Gang], sizes: FloatArray, snapshot: ClusterSnapshot) -> FloatArray:
     """Return one over the remaining work, shape (gangs,); 0 where it is unknown."""
     seconds = [snapshot.remaining_seconds(gang) for gang in gangs]
-    known = [math.inf if left is None else max(left, _LEAST_SECONDS) for left in seconds]
+    known = [math.inf if left is None else max(left, _MIN_SECONDS) for left in seconds]
     work = np.where(sizes > 0, sizes, math.inf) * np.array(known)
     return np.asarray(1.0 / work, dtype=np.float64)

@@ -38,7 +38,7 @@ Counted from the 9999 samples in ``simulator/yarn-gput10000.csv`` of SymbioticLa
 (Apache-2.0), the file its authors compute the Gittins index from.
 """
 _YARN_QUANTUM = 128.0
-_MOST_LEVELS = 64
+_MAX_LEVELS = 64
 
 _Delay = Annotated[int, Within(0), "wait from which a gang stops others, 0 for any"]
 
@@ -119,8 +119,8 @@ class TiresiasGittins(SortedOrderer):
             "another one scales the published distribution",
         ] = _YARN_QUANTUM,
         levels: Annotated[
-            int, Within(1, _MOST_LEVELS), "changes at most; beyond the last the index is 0"
-        ] = _MOST_LEVELS,
+            int, Within(1, _MAX_LEVELS), "changes at most; beyond the last the index is 0"
+        ] = _MAX_LEVELS,
         preemption_delay_seconds: _Delay = 0,
     ) -> None:
         """``samples`` are the whole service of past gangs, device-seconds; the default is the
@@ -188,10 +188,10 @@ def _counted(samples: Sequence[float], quantum: float) -> FloatArray:
             "give the device-seconds of at least one past gang"
         )
     levels = np.maximum(np.ceil(np.log2(values / quantum)), 0).astype(np.int64)
-    if int(levels.max()) >= _MOST_LEVELS:
+    if int(levels.max()) >= _MAX_LEVELS:
         raise SettingError(
             f"the largest of samples is {values.max():g}, quantum_device_seconds is {quantum:g}; "
-            f"use a quantum of at least {values.max() / 2.0 ** (_MOST_LEVELS - 1):g}"
+            f"use a quantum of at least {values.max() / 2.0 ** (_MAX_LEVELS - 1):g}"
         )
     return np.bincount(levels).astype(np.float64)
 

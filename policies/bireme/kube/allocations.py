@@ -21,7 +21,7 @@ import numpy as np
 
 from bireme.core import finished_runs
 from bireme.core.accelerators import Accelerators
-from bireme.core.estimates import MOST_GROUPS, RuntimeHistory, apply_progress_report
+from bireme.core.estimates import MAX_GROUPS, RuntimeHistory, apply_progress_report
 from bireme.core.finished_runs import NO_RUNS, FinishedRun
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.nodes import NodeTable
@@ -285,7 +285,7 @@ def in_the_way(
     return None
 
 
-MAX_KINDS: Final = MOST_GROUPS
+MAX_KINDS: Final = MAX_GROUPS
 """Kinds of jobs that write checkpoints are remembered up to so many."""
 
 

@@ -56,7 +56,7 @@ _READ_BUFFER_BYTES: Final = 256 * 1024
 # Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece.
 _BIG_BODY_BYTES: Final = 1024 * 1024
 # Of any answer: a list that comes in one piece may hold what tenants have made.
-_MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
+_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class NotLeader(Exception):  # noqa: N818  # a state, like StopIteration
@@ -309,7 +309,7 @@ class ApiClient:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float | None = None,
-        most_bytes: int = _MOST_ANSWER_BYTES,
+        most_bytes: int = _MAX_ANSWER_BYTES,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send one request, with ``headers`` too, and return the body of a 2xx answer.

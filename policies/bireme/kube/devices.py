@@ -40,9 +40,9 @@ _V = TypeVar("_V")
 DeviceId = tuple[str, str, str]
 """Driver, pool and name of a device."""
 # Selectors in claims are of tenants: one of them must not keep all others waiting for a decision.
-_MOST_SELECTORS: Final = 16
+_MAX_SELECTORS: Final = 16
 """Different selectors in the templates of a namespace."""
-_MOST_KINDS: Final = 32
+_MAX_KINDS: Final = 32
 """Kinds of devices that a selector tells apart by what it reads of them."""
 _TEXTS_KEPT: Final = 256
 """Selectors of which it is kept what they read of a slice."""
@@ -375,7 +375,7 @@ class Devices:
         self, namespace: str, name: str, texts: tuple[str, ...]
     ) -> "_Selected | None":
         """Return what selectors of a claim select of a class; None where that cannot be told."""
-        is_much = len(self._selectors.get(namespace, ())) > _MOST_SELECTORS
+        is_much = len(self._selectors.get(namespace, ())) > _MAX_SELECTORS
         if is_much or not all(map(is_short, texts)):
             return None
         if (name, texts) not in self._selected:
@@ -399,7 +399,7 @@ class Devices:
                 # As in kube-scheduler: the first that is false ends it.
                 for text, of_slice in zip(texts, facts, strict=True):
                     kinds[text].add((at.driver, of_slice[number]))
-                    if len(kinds[text]) > _MOST_KINDS:
+                    if len(kinds[text]) > _MAX_KINDS:
                         return _Selected(is_told=False)
                     answer = is_true(text, at.driver, of_slice[number])
                     if answer is None:

@@ -17,11 +17,11 @@ from bireme.core.reasons import Reason
 from bireme.kube import names, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 
-MOST_PLACING_BYTES: Final = 64 * 1024
+MAX_PLACING_BYTES: Final = 64 * 1024
 """Of all templates of a job together, of what places their pods."""
-MOST_VARIABLE_BYTES: Final = 96 * 1024
+MAX_VARIABLE_BYTES: Final = 96 * 1024
 """Linux starts no program with a variable of 128 KiB; here is room for a longer cluster domain."""
-MOST_GANG_BYTES: Final = 256 * 1024**2
+MAX_GANG_BYTES: Final = 256 * 1024**2
 """Of all pods of a gang together: an eighth of what etcd holds by default."""
 TENSORFLOW_PORT: Final = 2222
 # Of a pod beside its template and rendezvous: labels, owner, pin, status.
@@ -33,10 +33,10 @@ Fault = tuple[Reason, str]
 def of_spec(spec: msgspec.Raw) -> Fault | None:
     """Return the fault of a spec that is too large to be read."""
     size = wire.spec_bytes(spec)
-    if size <= wire.MOST_SPEC_BYTES:
+    if size <= wire.MAX_SPEC_BYTES:
         return None
     return Reason.TOO_LARGE, (
-        f"spec is {size} bytes as JSON, more than the {wire.MOST_SPEC_BYTES} that one job may have;"
+        f"spec is {size} bytes as JSON, more than the {wire.MAX_SPEC_BYTES} that one job may have;"
         " move scripts and data out of its templates, into images, ConfigMaps or volumes"
     )
 
@@ -44,13 +44,13 @@ def of_spec(spec: msgspec.Raw) -> Fault | None:
 def of_placing(tasks: Iterable[tuple[str, wire.V1PodSpec]]) -> Fault | None:
     """Return the fault of templates with more to place by than is read of one job."""
     sizes = {name: len(msgspec.json.encode(spec)) for name, spec in tasks}
-    if sum(sizes.values()) <= MOST_PLACING_BYTES:
+    if sum(sizes.values()) <= MAX_PLACING_BYTES:
         return None
     largest = max(sizes, key=lambda name: sizes[name])
     return Reason.TOO_LARGE, (
         f"spec.tasks[{largest}].template.spec has {sizes[largest]} bytes of affinity, tolerations,"
         " volumes, containers and the like by which pods are placed, and the job"
-        f" {sum(sizes.values())}, more than {MOST_PLACING_BYTES};"
+        f" {sum(sizes.values())}, more than {MAX_PLACING_BYTES};"
         " select nodes by labels that many share instead of naming each"
     )
 
@@ -59,17 +59,17 @@ def of_pods(key: Key, spec: TrainingJobSpec, templates: Iterable[bytes]) -> Faul
     """Return the fault of a job whose pods could not start, or would fill etcd."""
     shape = _Shape(key, spec, tuple(map(len, templates)))
     task = max(spec.tasks, key=_most_replicas)
-    if (variable := shape.tf_config_bytes({})) > MOST_VARIABLE_BYTES:
+    if (variable := shape.tf_config_bytes({})) > MAX_VARIABLE_BYTES:
         return Reason.TOO_LARGE, (
             f"spec.rendezvous tensorflow gives every pod the addresses of all replicas, a TF_CONFIG"
-            f" of {variable} bytes, more than the {MOST_VARIABLE_BYTES} with which a program surely"
+            f" of {variable} bytes, more than the {MAX_VARIABLE_BYTES} with which a program surely"
             f" starts; at most {shape.most_that_fit(task)} replicas of task {task.name} fit: take"
             " fewer and larger ones, shorter names, or another rendezvous"
         )
-    if (whole := shape.gang_bytes({})) > MOST_GANG_BYTES:
+    if (whole := shape.gang_bytes({})) > MAX_GANG_BYTES:
         return Reason.TOO_LARGE, (
             f"spec.tasks: all pods together are {whole / 1024**2:.0f} MiB, more than the"
-            f" {MOST_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most"
+            f" {MAX_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most"
             f" {shape.most_that_fit(task)} replicas of task {task.name} fit: take fewer,"
             " or make its template smaller"
         )
@@ -94,8 +94,8 @@ class _Shape:
         while least < most:
             middle = (least + most + 1) // 2
             other = {task.name: middle}
-            fits = self.tf_config_bytes(other) <= MOST_VARIABLE_BYTES
-            if fits and self.gang_bytes(other) <= MOST_GANG_BYTES:
+            fits = self.tf_config_bytes(other) <= MAX_VARIABLE_BYTES
+            if fits and self.gang_bytes(other) <= MAX_GANG_BYTES:
                 least = middle
             else:
                 most = middle - 1

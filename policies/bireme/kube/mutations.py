@@ -20,8 +20,8 @@ FRESH_SECONDS = 600.0
 """What was learned is learned anew after so long, before the next gang of the shape starts."""
 _REFUSED_SECONDS = 45.0
 """The same where it keeps the gang from starting: admission may have been corrected."""
-_MOST_SHAPES = 50_000
-_MOST_BYTES = 64 * 1024 * 1024
+_MAX_SHAPES = 50_000
+_MAX_BYTES = 64 * 1024 * 1024
 """Of the templates of all shapes whose pods are changed: tenants choose how large these are."""
 # The API server adds these to every pod. They matter only on nodes that are not ready.
 _DEFAULT_TOLERATIONS = tuple(
@@ -106,7 +106,7 @@ class Mutations:
             known = replace(known, template_bytes=len(job.templates[place]))
         self._known[job.pod_shapes[place]] = known
         self._bytes += known.template_bytes
-        while len(self._known) > _MOST_SHAPES or self._bytes > _MOST_BYTES:
+        while len(self._known) > _MAX_SHAPES or self._bytes > _MAX_BYTES:
             self._drop(next(iter(self._known)))  # the oldest
 
     def _drop(self, shape: PodShape) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from bireme.kube import wire
 from bireme.kube.client import JSON, AnswerTooLargeError, ApiClient, Params
 
-MOST_PAGE_BYTES: Final = 8 * 1024**2
+MAX_PAGE_BYTES: Final = 8 * 1024**2
 """An object has 1.5 MiB at most, which is what etcd takes in one write by default."""
 
 
@@ -32,7 +32,7 @@ class PageSize:
 
     def took(self, size_bytes: int) -> None:
         """Ask for more again after a page that was small."""
-        if size_bytes < MOST_PAGE_BYTES // 4:
+        if size_bytes < MAX_PAGE_BYTES // 4:
             self.now = min(self.most, 2 * self.now)
 
 
@@ -55,7 +55,7 @@ async def read(
         if token:
             asked["continue"] = token
         try:
-            body = await client.get(path, params=asked, accept=accept, most_bytes=MOST_PAGE_BYTES)
+            body = await client.get(path, params=asked, accept=accept, most_bytes=MAX_PAGE_BYTES)
         except AnswerTooLargeError:
             if size.shrink():
                 continue

@@ -23,8 +23,8 @@ from bireme.tasks import Tasks
 RETRY_SECONDS: Final = 30.0
 
 # The most shadows in use: each costs memory, and all share the time that is left over.
-MOST_SHADOWS: Final = 4
-MOST_CANARIES: Final = 4
+MAX_SHADOWS: Final = 4
+MAX_CANARIES: Final = 4
 
 PROMOTED: Final = "Promoted"
 """The condition whose transition tells when a policy was promoted."""
@@ -150,13 +150,13 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
 
     @property
     def canaries(self) -> list[PolicyFacts]:
-        """The oldest canaries, at most ``MOST_CANARIES``, oldest first."""
-        return self._in(Stage.CANARY)[:MOST_CANARIES]
+        """The oldest canaries, at most ``MAX_CANARIES``, oldest first."""
+        return self._in(Stage.CANARY)[:MAX_CANARIES]
 
     @property
     def shadows(self) -> list[PolicyFacts]:
-        """The oldest in stage Shadow, at most ``MOST_SHADOWS``, oldest first."""
-        return self._in(Stage.SHADOW)[:MOST_SHADOWS]
+        """The oldest in stage Shadow, at most ``MAX_SHADOWS``, oldest first."""
+        return self._in(Stage.SHADOW)[:MAX_SHADOWS]
 
     def _in(self, stage: Stage) -> list[PolicyFacts]:
         """Return the policies of that stage, oldest first."""

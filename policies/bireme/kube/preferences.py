@@ -8,7 +8,7 @@ from sys import intern
 from typing import Final
 
 from bireme.core.gangs import (
-    MOST_WEIGHT,
+    MAX_WEIGHT,
     NO_PREFERENCES,
     PLUGIN_WEIGHTS,
     NodePreference,
@@ -44,7 +44,7 @@ def of_spec(spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]) -> 
         pods=(
             *(PodPreference(to_pods * weight, near=term) for weight, term in near),
             *(PodPreference(to_pods * weight, apart=term) for weight, term in apart),
-            *(PodPreference(evenly * MOST_WEIGHT, spread=limit) for limit in limits),
+            *(PodPreference(evenly * MAX_WEIGHT, spread=limit) for limit in limits),
         ),
     )
     return shared(found) if found != NO_PREFERENCES else NO_PREFERENCES
@@ -61,7 +61,7 @@ def _term(given: wire.V1NodeSelectorTerm) -> SelectorTerm:
 
 # --- images ---
 
-_MOST_WANTED: Final = 1024
+_MAX_WANTED: Final = 1024
 
 
 class NodeImages:
@@ -103,7 +103,7 @@ class NodeImages:
         if not nodes:
             return None
         there = Requirement("metadata.name", SelectorOperator.IN, tuple(nodes))
-        weight = PLUGIN_WEIGHTS["ImageLocality"] * MOST_WEIGHT
+        weight = PLUGIN_WEIGHTS["ImageLocality"] * MAX_WEIGHT
         return NodePreference(weight, SelectorTerm(names=(there,)))
 
     def _nodes_with(self, image: str) -> set[str]:
@@ -111,7 +111,7 @@ class NodeImages:
             image += ":latest"
         known = self._wanted.get(image)
         if known is None:
-            if len(self._wanted) >= _MOST_WANTED:
+            if len(self._wanted) >= _MAX_WANTED:
                 del self._wanted[next(iter(self._wanted))]  # the oldest
             known = {node for node, names in self._on.items() if image in names}
             self._wanted[image] = known

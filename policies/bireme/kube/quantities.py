@@ -13,14 +13,14 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from bireme.core.accelerators import GPU_UNITS
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 
 CPU: Final = "cpu"
 _IN_THOUSANDTHS: Final = (CPU, GPU_UNITS)
 # The largest amount accepted; beyond it neither JSON numbers nor float64 arrays stay exact.
 LARGEST: Final = 2**53
 
-_LONGEST_TEXT: Final = 64
+_MAX_TEXT: Final = 64
 _PATTERN: Final = re.compile(
     r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?"
 )
@@ -110,7 +110,7 @@ def _text(value: object) -> str:
 
 @lru_cache(maxsize=4096)  # thousands of nodes and pods repeat a few dozen texts
 def _amount(text: str, units: int, round_up: bool) -> int:
-    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    match = _PATTERN.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise ValueError('cannot be read; write digits with an optional suffix: "500m", "8Gi", 4')
     sign, number, suffix, exponent = match.groups()
@@ -135,7 +135,7 @@ SHORT_PATTERN: Final = (
     "(0*[0-9]{1,9}([.][0-9]{1,9})?s)?$"
 )
 
-MOST: Final = f"{LONGEST_SECONDS // 3600}h"
+MOST: Final = f"{MAX_SECONDS // 3600}h"
 """The longest duration, ten years."""
 
 _PARTS: Final = re.compile(r"([0-9.]+)([hms])")
@@ -156,7 +156,7 @@ def parse_duration(text: str) -> float:
             f"{text[:64]!a} is no duration above zero; write hours, minutes and seconds, "
             "such as 2h30m or 90s"
         )
-    if seconds > LONGEST_SECONDS:
+    if seconds > MAX_SECONDS:
         raise ValueError(f"{text} is longer than ten years; write at most {MOST}")
     return seconds
 

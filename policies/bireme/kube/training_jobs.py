@@ -36,7 +36,7 @@ from bireme.core.speed import (
     fit_loss,
     fit_speed,
 )
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 from bireme.kube import (
     job_sizes,
     names,
@@ -50,8 +50,8 @@ from bireme.kube import (
     wire,
 )
 from bireme.kube.api.training_job import (
-    MOST_LOSSES,
-    MOST_SPEEDS,
+    MAX_LOSSES,
+    MAX_SPEEDS,
     Container,
     LossSeen,
     PodSpec,
@@ -67,10 +67,10 @@ from bireme.kube.resource_quotas import NO_CHARGES, PodCharges, charges_of
 from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
 
-MOST_STEPS: Final = 1e15
+MAX_STEPS: Final = 1e15
 """Larger step counts are refused."""
 # Shortest time between two reports from which a speed is derived.
-_SHORTEST_SECONDS: Final = 10.0
+_MIN_SECONDS: Final = 10.0
 _OF_TRAINING: Final = ("percentage", "step", "loss", "accuracy")
 # Weight of a new speed against the one remembered for the same size.
 _NEW_WEIGHT: Final = 0.5
@@ -136,7 +136,7 @@ class ReportedProgress:
             accuracy=last.accuracy,
             accuracy_gain=last.accuracy_gain,
             # Bounded again here: earlier versions wrote unbounded values.
-            anchor_seconds=_least(last.first_expected_seconds, LONGEST_SECONDS),
+            anchor_seconds=_least(last.first_expected_seconds, MAX_SECONDS),
         )
 
     @cached_property
@@ -178,7 +178,7 @@ def _remaining_steps(
         return None
     if total is not None:
         return max(0.0, total - step)
-    return _least(step * (1 / fraction - 1), MOST_STEPS) if fraction else None
+    return _least(step * (1 / fraction - 1), MAX_STEPS) if fraction else None
 
 
 def _least(value: float | None, most: float) -> float | None:
@@ -244,13 +244,13 @@ def _speeds(
     if last is None or last.steps is None or step is None or last.reported < run.since:
         return known
     seconds, steps = now - last.reported, step - last.steps
-    if seconds < _SHORTEST_SECONDS or not SLOWEST <= steps / seconds <= FASTEST:
+    if seconds < _MIN_SECONDS or not SLOWEST <= steps / seconds <= FASTEST:
         return known
     seen = {each.replicas: each.steps_per_second for each in known}
     earlier = seen.pop(run.replicas, None)
     pace = steps / seconds
     pace = pace if earlier is None else _NEW_WEIGHT * pace + (1 - _NEW_WEIGHT) * earlier
-    kept = [*seen.items(), (run.replicas, pace)][-MOST_SPEEDS:]
+    kept = [*seen.items(), (run.replicas, pace)][-MAX_SPEEDS:]
     return tuple(SpeedSeen(replicas=n, steps_per_second=each) for n, each in kept)
 
 
@@ -260,7 +260,7 @@ def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen
         return tuple(known)
     # A restart resumes from a checkpoint: drop losses of later steps.
     kept = [seen for seen in known if seen.step < report.step]
-    if len(kept) >= MOST_LOSSES:
+    if len(kept) >= MAX_LOSSES:
         kept = [*kept[:-1:2], kept[-1]]
     return (*kept, LossSeen(step=report.step, loss=report.loss))
 

@@ -704,7 +704,7 @@ class PlannedObject(MetadataOnly, frozen=True):
     status: PlannedStatus = PlannedStatus()
 
 
-MOST_SPEC_BYTES: Final = 256 * 1024
+MAX_SPEC_BYTES: Final = 256 * 1024
 """Larger specs of TrainingJobs are not read: each takes several times as much memory."""
 
 
@@ -723,7 +723,7 @@ def trimmed(raw: msgspec.Raw) -> bytes:
         known = msgspec.json.decode(raw, type=_Trimmed)
     except UNDECODABLE:  # the reader reports it
         return bytes(raw)
-    if len(known.spec) > MOST_SPEC_BYTES:
+    if len(known.spec) > MAX_SPEC_BYTES:
         known = msgspec.structs.replace(known, spec=msgspec.Raw(b"%d" % len(known.spec)))
     stated = known.metadata.annotations
     if stated is not None and len(stated.resumable or "") > MAX_ANNOTATION:

@@ -18,8 +18,8 @@ CARD_FILE: Final = "card.json"
 FORMAT: Final = 2
 """Version of the format; others are refused."""
 # Bounds for files that nobody vouches for: shipped cards and networks are far below them.
-MOST_CARD_BYTES: Final = 256 * 1024
-MOST_PART_BYTES: Final = 16 * 1024 * 1024
+MAX_CARD_BYTES: Final = 256 * 1024
+MAX_PART_BYTES: Final = 16 * 1024 * 1024
 
 Text = Annotated[str, Meta(min_length=1)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -119,7 +119,7 @@ class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     file: FileName
     sha256: Digest
-    bytes: Annotated[int, Meta(ge=1, le=MOST_PART_BYTES)]
+    bytes: Annotated[int, Meta(ge=1, le=MAX_PART_BYTES)]
     opset: int
     encoder: Text
     inputs: Shapes

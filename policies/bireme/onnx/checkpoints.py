@@ -23,7 +23,7 @@ def read_card(folder: Path, expected_sha256: str | None = None) -> tuple[Card, s
         CheckpointError: it is missing, unreadable, no card, or not the expected one.
     """
     path = folder / cards.CARD_FILE
-    text = read_file(folder, cards.CARD_FILE, cards.MOST_CARD_BYTES)
+    text = read_file(folder, cards.CARD_FILE, cards.MAX_CARD_BYTES)
     # Before it is decoded: of a card that is not the expected one nothing is interpreted.
     digest = sha256(text).hexdigest()
     if expected_sha256 is not None and digest != expected_sha256:

@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, str]] = {
     "other_growth": "gangs that only one of them grows node pools for, or by other nodes",
 }
 """Kinds of differences, with what each counts."""
-_MOST_EXAMPLES: Final = 5
+_MAX_EXAMPLES: Final = 5
 
 
 class RecordedPolicies:
@@ -101,7 +101,7 @@ class DecisionComparison:
         found = differences(cycle.outline, mine)
         for kind, uids in found.items():
             self.counts[kind] += len(uids)
-        if len(self.examples) < _MOST_EXAMPLES and any(found.values()):
+        if len(self.examples) < _MAX_EXAMPLES and any(found.values()):
             gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
             names = {gang.uid: f"{gang.namespace}/{gang.name}" for gang in gangs}
             named = {k: tuple(names.get(u, u) for u in uids) for k, uids in found.items() if uids}

@@ -16,7 +16,7 @@ from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports.terminal import duration, plural, table
 from bireme.tables import aligned
 
-_MOST_CHANGES: Final = 5
+_MAX_CHANGES: Final = 5
 _COLUMNS: Final = {
     "finished": "finished",
     "mean_wait_seconds": "wait mean",
@@ -193,7 +193,7 @@ def _changed(name: str, changes: Sequence[Change]) -> Iterator[str]:
     )
     rows = [
         [f"  {one.gang}", _wait(one.recorded_seconds), "->", _wait(one.other_seconds)]
-        for one in changes[:_MOST_CHANGES]
+        for one in changes[:_MAX_CHANGES]
     ]
     yield from aligned(rows) if rows else ()
 

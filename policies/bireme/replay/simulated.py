@@ -13,7 +13,7 @@ from bireme.replay.writer import RecordWriter
 from bireme.simulator.simulation import SimulationConfig
 
 _FILE_BYTES: Final = 64 * 2**20
-_MOST_FILES: Final = 10_000
+_MAX_FILES: Final = 10_000
 
 
 class SimulationRecorder:
@@ -30,7 +30,7 @@ class SimulationRecorder:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RecordError(f"{str(folder)!r} is not an empty folder; name another, or empty it")
         folder.mkdir(parents=True, exist_ok=True)
-        limits = {"file_bytes": _FILE_BYTES, "most_files": _MOST_FILES}
+        limits = {"file_bytes": _FILE_BYTES, "most_files": _MAX_FILES}
         self._writer = RecordWriter(folder, "simulation", settings, **limits)
 
     @property

@@ -27,9 +27,9 @@ from bireme.kube import quantities, training_jobs, wire
 from bireme.kube.conditions import cleaned
 from bireme.kube.tenancy import fault_of_queue
 
-MOST_JOBS: Final = 20
+MAX_JOBS: Final = 20
 """Manifests of one question that is sent."""
-_MOST_REPLICAS: Final = 100_000
+_MAX_REPLICAS: Final = 100_000
 
 # --- what is asked ---
 
@@ -45,7 +45,7 @@ class NamedChange(
         estimated_seconds: None leaves it.
     """
 
-    replicas: dict[str, Annotated[int, msgspec.Meta(ge=1, le=_MOST_REPLICAS)]] = {}
+    replicas: dict[str, Annotated[int, msgspec.Meta(ge=1, le=_MAX_REPLICAS)]] = {}
     queue: str = ""
     priority_class: str = ""
     estimated_seconds: float | None = None

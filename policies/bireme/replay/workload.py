@@ -23,7 +23,7 @@ from bireme.replay.writer import places_of
 from bireme.simulator.physics.model import NodeChange, Physics
 from bireme.simulator.workload import RunningAtStart, Trace, TraceJob, job_of
 
-_SHORTEST_SECONDS = 0.001
+_MIN_SECONDS = 0.001
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class GangHistory:
     def job(self, seconds: float, began: float) -> TraceJob:
         """Return it as a job that runs ``seconds``, in a trace that starts at ``began``."""
         gang = replace(self.gang, arrived=min(self.gang.arrived, self.came) - began)
-        seconds = max(seconds, _SHORTEST_SECONDS)  # a speed law needs work above 0
+        seconds = max(seconds, _MIN_SECONDS)  # a speed law needs work above 0
         job = job_of(gang, self.came - began, seconds)
         if is_flexible(gang):
             # At the size it asks for it does a step a second, so it runs ``seconds``.

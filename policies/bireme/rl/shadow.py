@@ -68,7 +68,7 @@ def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
 _BATCHES: Final = 5
 _STUDENT: Final = 2.7764
 """The 97.5 % quantile of Student's t with _BATCHES - 1 degrees of freedom."""
-FEWEST_SAMPLES: Final = 40
+MIN_SAMPLES: Final = 40
 """Of fewer moments there is no interval."""
 
 
@@ -81,7 +81,7 @@ class Outcome:
         regret_seconds: How much longer a gang takes by the active policy than by the shadow, mean
             over the moments; positive where the shadow would have done better.
         low_seconds, high_seconds: Bounds of its 95 % interval; None with fewer than
-            :data:`FEWEST_SAMPLES` samples, which say too little of how much they vary.
+            :data:`MIN_SAMPLES` samples, which say too little of how much they vary.
         share: ``regret_seconds`` over the mean completion time by the active policy, below 1.
     """
 
@@ -106,7 +106,7 @@ def outcome_of(samples: Sequence[Sample]) -> Outcome | None:
     regrets = np.array([each.regret_seconds for each in samples])
     mean, active = float(regrets.mean()), sum(each.active_seconds for each in samples)
     share = float(regrets.sum()) / active if active else 0.0
-    if len(samples) < FEWEST_SAMPLES:
+    if len(samples) < MIN_SAMPLES:
         return Outcome(len(samples), mean, None, None, share)
     size = len(samples) // _BATCHES
     batches = regrets[len(samples) - _BATCHES * size :].reshape(_BATCHES, size).mean(axis=1)

@@ -20,7 +20,7 @@ from bireme.simulator.outcome import JobRecord, RunSegment
 from bireme.simulator.physics.model import Course
 from bireme.simulator.workload import TraceJob, WorkLeft
 
-LEAST_ESTIMATE: Final = 0.1
+MIN_ESTIMATE: Final = 0.1
 """The share of its first estimate that a gang is always expected to run still."""
 
 
@@ -149,7 +149,7 @@ class SimulatedJob:
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
         if self.first_estimate is not None:
-            least = LEAST_ESTIMATE * self.first_estimate
+            least = MIN_ESTIMATE * self.first_estimate
             # Never nothing, however long it ran: estimates are wrong.
             left = max(least, self.first_estimate - self.kept_seconds)
             self.known_seconds = left + restart_seconds

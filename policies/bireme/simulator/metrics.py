@@ -59,7 +59,7 @@ def integral(times: FloatArray, values: FloatArray, at: FloatArray) -> FloatArra
 # A job counts as *faulty* when it never started for a reason that no order of the others can
 # change: it never fits, its queue does not exist.
 
-SHORTEST_SECONDS: Final = 1.0
+MIN_SECONDS: Final = 1.0
 """Shorter jobs count as this long in slowdown and fairness, lest a job of 0 s divide by zero."""
 
 _EXACT: Final = 1e-9
@@ -174,7 +174,7 @@ def last_end(outcome: Outcome) -> float:
 
 
 def _own_seconds(records: Sequence[JobRecord]) -> FloatArray:
-    return np.array([max(r.job.duration_seconds, SHORTEST_SECONDS) for r in records], dtype=float)
+    return np.array([max(r.job.duration_seconds, MIN_SECONDS) for r in records], dtype=float)
 
 
 def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:

@@ -116,7 +116,7 @@ class Outcome:
 
 # A long simulation has more steps than a plot has pixels. Neighbouring steps are then merged into
 # their mean over time, which keeps every integral (GPU-seconds used, mean queue length) exact.
-_MOST_POINTS = 20_000
+_MAX_POINTS = 20_000
 
 
 class Recorder:
@@ -143,7 +143,7 @@ class Recorder:
         values = np.array(self._values, dtype=np.float64).reshape(-1, self._width)
         return np.array(self._times, dtype=np.float64), values
 
-    def series(self, most_points: int = _MOST_POINTS) -> UsageSeries:
+    def series(self, most_points: int = _MAX_POINTS) -> UsageSeries:
         """Return the series of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
         times, values = self.points()
         if len(times) > most_points:

@@ -79,7 +79,7 @@ _COUNTED: Final = (
     *("cycles", "admissions", "backfills", "preemptions", "moves", "shrinks", "growths"),
     *("reservations", "reservations_honoured", "fallbacks"),
 )
-_MOST_CYCLES: Final = 1000
+_MAX_CYCLES: Final = 1000
 """Cycles at one moment: all but the last stop, shrink or start a gang, so more are a loop."""
 _RESERVATION_TOLERANCE_SECONDS: Final = 1e-6
 _ENDED_BY: Final = {
@@ -219,13 +219,13 @@ class Simulation:
 
     def decide(self) -> None:
         """Run cycles at this moment and carry them out, until one changes nothing."""
-        for _ in range(_MOST_CYCLES):
+        for _ in range(_MAX_CYCLES):
             if self._config.takes_shortcuts and self._nothing_can_change():
                 return
             if not self._carry_out(self._decision()):
                 return
         raise SimulationError(
-            f"at {self.state.now} s the policy made room {_MOST_CYCLES} times and did not stop"
+            f"at {self.state.now} s the policy made room {_MAX_CYCLES} times and did not stop"
         )
 
     def _nothing_can_change(self) -> bool:

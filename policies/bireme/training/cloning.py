@@ -22,7 +22,7 @@ from bireme.training.algorithm import Algorithm, Config
 from bireme.training.distributed import least
 from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, arrays, tensor, tensors
-from bireme.training.rollouts import LONGEST_EPISODE, joined, never_ends, taken
+from bireme.training.rollouts import MAX_EPISODE, joined, never_ends, taken
 from bireme.training.vec_env import Actions, Array, Observation, VecEnv, by_agent
 
 Expert: TypeAlias = Callable[[Observation], Actions]
@@ -100,7 +100,7 @@ class Cloning(Algorithm[CloningConfig]):
         seen: list[dict[str, Tensor]] = []
         labels: list[Action] = []
         while not self.episodes.is_over.all() and len(seen) != self.config.n_steps:
-            if len(seen) == LONGEST_EPISODE:
+            if len(seen) == MAX_EPISODE:
                 raise never_ends(self.episodes)
             shown = self.episodes.seen()
             # Copies, because an env may go on writing into the arrays it showed.

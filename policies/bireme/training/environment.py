@@ -150,7 +150,7 @@ class _ChosenOrder:
 Observation: TypeAlias = dict[str, NDArray[np.float32]]
 TIMES: Final = ("estimated_hours", "is_estimated", "waited_hours")
 """The columns of ``times``."""
-MOST_HOURS: Final = 8760.0
+MAX_HOURS: Final = 8760.0
 _SETTINGS: Final = SchedulingSettings()
 _PHYSICS: Final = Physics()
 
@@ -192,7 +192,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         resources = len(self._axis)
         self._shapes = {
             "demand": (1.0, (slots, resources)),
-            "times": (MOST_HOURS, (slots, len(TIMES))),
+            "times": (MAX_HOURS, (slots, len(TIMES))),
             "free": (1.0, (len(nodes), resources)),
             "crowd": (1.0, (2,)),
         }
@@ -254,7 +254,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             seen["demand"][slot] = [min(1.0, share) for share in asked]
             known, wait = gang.estimated_seconds, snapshot.wait_seconds(gang)
             hours = [(known or 0.0) / 3600, known is not None, wait / 3600]
-            seen["times"][slot] = np.minimum(hours, MOST_HOURS)
+            seen["times"][slot] = np.minimum(hours, MAX_HOURS)
         offered = snapshot.nodes.allocatable
         free = (offered - play.used) / np.maximum(offered, 1)
         seen["free"][:] = np.where(snapshot.nodes.accepts[:, None], np.clip(free, 0, 1), 0)

@@ -17,7 +17,7 @@ import numpy as np
 from bireme.core.resources import FloatArray
 
 _ARRAYS = ("mean", "_covariance", "_path", "_step_path")
-_MOST_CONDITION = 1e12
+_MAX_CONDITION = 1e12
 """Above it the covariance is no longer distinguishable from a singular one."""
 
 
@@ -110,7 +110,7 @@ class Evolution:
         covariance = covariance + many * spread  # (47)
         values = np.linalg.eigvalsh(covariance)
         # Rounding may make it singular; then it stays as it was for this generation.
-        if values[0] > 0 and values[-1] < _MOST_CONDITION * values[0]:
+        if values[0] > 0 and values[-1] < _MAX_CONDITION * values[0]:
             self._covariance = (covariance + covariance.T) / 2
 
 

@@ -26,9 +26,9 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation, VecEnv
 
 # --- episodes -----------------------------------------------------------------------------------
 
-LONGEST_EPISODE: Final = 100_000
+MAX_EPISODE: Final = 100_000
 """After how many steps an episode that does not end is an error."""
-_MOST_SEEDS: Final = 2**31
+_MAX_SEEDS: Final = 2**31
 
 
 class Episodes:
@@ -67,7 +67,7 @@ class Episodes:
     def begin(self) -> None:
         """Start the next episode, if this one is over."""
         if self.is_over.all():
-            distinct = self._draws.integers(_MOST_SEEDS, size=self.env.count // self.replicas)
+            distinct = self._draws.integers(_MAX_SEEDS, size=self.env.count // self.replicas)
             self._start(np.repeat(distinct, self.replicas))
 
     @property
@@ -138,7 +138,7 @@ def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions
     """
     episodes = Episodes(env, 0)
     episodes._start(np.array(seeds, np.int64))
-    for _ in range(LONGEST_EPISODE):
+    for _ in range(MAX_EPISODE):
         episodes.step(act(episodes.seen()))
         if episodes.is_over.all():
             return episodes._returns
@@ -148,7 +148,7 @@ def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions
 def never_ends(episodes: Episodes) -> SettingError:
     """Return the error for an episode that is not over after the most steps."""
     return SettingError(
-        f"env {int(episodes.rows[0])} is not over after {LONGEST_EPISODE} steps; let the env "
+        f"env {int(episodes.rows[0])} is not over after {MAX_EPISODE} steps; let the env "
         "forbid actions that never lead on"
     )
 
@@ -223,7 +223,7 @@ def collect(
     steps: list[tuple[Array, ...]] = []
     times = [episodes.times.copy()]
     while not episodes.is_over.all() and len(actions) != n_steps:
-        if len(actions) == LONGEST_EPISODE:
+        if len(actions) == MAX_EPISODE:
             raise never_ends(episodes)
         was_over, values = episodes.is_over.copy(), values_of(episodes.rows)
         # Copies, because an env may go on writing into the arrays it showed.

@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bireme.contest.candidates import Candidate
-from bireme.contest.verdicts import FEWEST_BLOCKS, Verdict
+from bireme.contest.verdicts import MIN_BLOCKS, Verdict
 from bireme.simulator.comparison import Estimate
 from bireme.tuning.past import Past
 from bireme.tuning.search import Found
 
-LEAST_DAYS: Final = 3.0
+MIN_DAYS: Final = 3.0
 """A week has days that are unlike each other; of fewer than these no test says much."""
-MOST_TAIL: Final = 1.05
+MAX_TAIL: Final = 1.05
 """The largest ratio of the p99 wait with which a candidate may win."""
 _LONGER: Final = "record for longer, and name another --out"
 
@@ -61,7 +61,7 @@ def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> I
     match verdict.finding:
         case "too few":
             yield (
-                f"only {verdict.blocks} windows of the test have gangs, of the {FEWEST_BLOCKS} "
+                f"only {verdict.blocks} windows of the test have gangs, of the {MIN_BLOCKS} "
                 f"that an interval needs: {_LONGER}"
             )
         case "unfinished":
@@ -75,9 +75,9 @@ def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> I
             yield f"its mean completion time is {jct} of that by {own}: the interval contains 1"
         case "better":
             pass
-    if wait is not None and wait.mean > MOST_TAIL:
+    if wait is not None and wait.mean > MAX_TAIL:
         yield (
-            f"its p99 wait is {interval_text(wait)} of that by {own}, and at most {MOST_TAIL} is "
+            f"its p99 wait is {interval_text(wait)} of that by {own}, and at most {MAX_TAIL} is "
             "accepted"
         )
     if wait is None and verdict.p99_wait_seconds > 0:

@@ -33,7 +33,7 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace
 
-FEWEST_WINDOWS: Final = 20
+MIN_WINDOWS: Final = 20
 _SHARES: Final[tuple[tuple[Part, float], ...]] = (("training", 0.5), ("validation", 0.2))
 """Of all windows; the rest is the test."""
 
@@ -137,7 +137,7 @@ def read_past(
 
 def _parts(began: float, ended: float) -> tuple[list[windows.Part], int]:
     """Return the three parts in the order of time, and how many windows they have."""
-    count = max(FEWEST_WINDOWS, int((ended - began) / DAY))
+    count = max(MIN_WINDOWS, int((ended - began) / DAY))
     seconds = (ended - began) / count
     found, first = [], 0
     for name, share in _SHARES:

@@ -196,7 +196,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 TICKETS = "/apis/bireme.dev/v1alpha1/tickets"
 _REVIEWS = {REVIEWS, ACCESS_REVIEWS, SELF_REVIEWS}
-_MOST_PAGES = 64
+_MAX_PAGES = 64
 _SIGNED = "signed"
 
 
@@ -423,7 +423,7 @@ class Answers:
         if len(rest) > limit:
             metadata["continue"] = f"page-{next(self._tokens)}"
             self._pages[metadata["continue"]] = version, rest[limit:]
-            if len(self._pages) > _MOST_PAGES:
+            if len(self._pages) > _MAX_PAGES:
                 del self._pages[next(iter(self._pages))]
             if self.counts_remaining:
                 metadata["remainingItemCount"] = len(rest) - limit

@@ -191,9 +191,9 @@ class Decider:
 FAULTS = ("NeverFits", "NodesNotReady", "QueueNotFound", "QueueInvalid")
 STEPS = 50
 """In one life."""
-MOST_JOBS = 12
+MAX_JOBS = 12
 """At once; more of them find nothing more, only later."""
-MOST_ROUNDS = 300
+MAX_ROUNDS = 300
 """Until a cluster that nobody disturbs has finished everything."""
 DISTURBANCES = (
     *("delete", "edit", "add_node", "change_node", "change_queue", "jump"),
@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
         self.decide(2)
 
     def submit_one(self, submission: Submission) -> None:
-        if len(self.cluster.things["job"]) < MOST_JOBS:
+        if len(self.cluster.things["job"]) < MAX_JOBS:
             self.count += 1
             kind, queue, priority, estimate = submission
             given: Thing = {"queue": QUEUES[queue], "priority": priority, "estimate": estimate}
@@ -392,7 +392,7 @@ class Machine(RuleBasedStateMachine):
         """I3, I5, I9: without disturbances everything that can has run in the end."""
         if not self.is_sound or not hasattr(self, "program"):
             return
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             self.cluster.now += 10.0
             self.program.catch_up()
             moves = self.cycle()

@@ -11,7 +11,7 @@ from tests.support.simcluster.cluster import SimulatedCluster
 from tests.support.simcluster.objects import PODS
 
 QUOTAS = "/api/v1/resourcequotas"
-MOST_PODS = 9
+MAX_PODS = 9
 """Pods of a quota: more than the largest job has, beside two PodGroups of three."""
 _LAG_SECONDS = (0.0, 5.0)
 """Until the quota controller has seen that a pod is gone."""
@@ -35,7 +35,7 @@ class Admission:
         store = self._cluster.store
         store.admission.setdefault("Pod", []).append(self._change)
         if self.has_quota:
-            spec = {"hard": {"pods": str(MOST_PODS)}}
+            spec = {"hard": {"pods": str(MAX_PODS)}}
             quota = {"metadata": {"name": "few"}, "spec": spec, "status": self._status(0)}
             self._cluster.put(QUOTAS, quota, self._namespace)
             store.admission["Pod"].append(self._charge)
@@ -72,11 +72,11 @@ class Admission:
             return
         quota = self._quota()
         used = int(quota["status"]["used"]["pods"])
-        if used >= MOST_PODS:
+        if used >= MAX_PODS:
             name = pod["metadata"]["name"]
             words = (
                 f'pods "{name}" is forbidden: exceeded quota: few, requested: pods=1, '
-                f"used: pods={used}, limited: pods={MOST_PODS}"
+                f"used: pods={used}, limited: pods={MAX_PODS}"
             )
             raise Refusal(403, "Forbidden", words)
         if not is_dry_run:
@@ -100,4 +100,4 @@ class Admission:
         self._cluster.store.update(QUOTAS, (self._namespace, "few"), body, "status")
 
     def _status(self, used: int) -> Object:
-        return {"hard": {"pods": str(MOST_PODS)}, "used": {"pods": str(used)}}
+        return {"hard": {"pods": str(MAX_PODS)}, "used": {"pods": str(used)}}

@@ -21,7 +21,7 @@ from tests.support.simcluster.objects import NODE_POOLS, NODES, PODS, SCALERS
 from tests.support.simcluster.processes import EPOCH_SECONDS
 
 POOL: Final = "grown"
-MOST_NODES: Final = 2
+MAX_NODES: Final = 2
 LABELS: Final = {"karpenter.sh/nodepool": POOL}
 _DELAY_SECONDS: Final = (2.0, 20.0)
 
@@ -38,11 +38,11 @@ class Autoscaler(Part):
         document = resources("karpenter.sh/v1", kinds, ("nodepools",))
         self.server.documents["/apis/karpenter.sh/v1"] = document
         creator = [owner("kubectl-create")]
-        spec = {"replicas": self.chance.randint(0, MOST_NODES)}
+        spec = {"replicas": self.chance.randint(0, MAX_NODES)}
         pool = {"metadata": {"name": POOL, "managedFields": creator}, "spec": spec}
         self.server.store.create(NODE_POOLS, ("", POOL), {**pool, "kind": "NodePool"})
         scale_in = {"policy": "WhenEmpty", "coolDownSeconds": 60}
-        scaler = pool_scaler(POOL, most=MOST_NODES, scaleIn=scale_in, leadSeconds=30)
+        scaler = pool_scaler(POOL, most=MAX_NODES, scaleIn=scale_in, leadSeconds=30)
         self.server.store.create(SCALERS, ("", POOL), {**scaler, "status": self._forecast()})
         self.loop.create_task(self._follow(), context=WORLD.copy())
 

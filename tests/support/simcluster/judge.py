@@ -15,7 +15,7 @@ from tests.support.history.observed import ObservedCluster, planned_nodes
 from tests.support.history.observer import Violation, check, miscounted, partial, restless
 from tests.support.model.rules import most_evictions
 from tests.support.simcluster import objects, volumes
-from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
+from tests.support.simcluster.autoscaler import MAX_NODES, is_grown
 from tests.support.simcluster.cluster import SCHEDULING, SimulatedCluster
 from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.refusals import held_in_vain
@@ -331,7 +331,7 @@ def _pool(cluster: SimulatedCluster) -> Iterator[str]:
         replicas = int(record.manifest["spec"]["replicas"])
         nodes = {key[1] for key, node in world.objects.get("Node", {}).items() if is_grown(node)}
         used = {pod.node for pod in world.pods.values() if pod.holds_node and pod.gang[1]} & nodes
-        if replicas > MOST_NODES:
+        if replicas > MAX_NODES:
             yield f"pool-above-max: {replicas} nodes ({record.seconds:.2f} s)"
         # Nodes may be taken into use after a shrink: only the shrink itself can be wrong.
         if len(used) > replicas < before:

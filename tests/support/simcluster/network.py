@@ -4,7 +4,7 @@ A request that has left its client arrives whatever becomes of the client: so th
 or deposed leader come late. Connections do not order requests, but a watch is in order.
 :class:`MemoryClient` is the client of operator and extender with its session replaced.
 
-A request takes at most ``LONGEST_WAY_SECONDS`` to arrive: the margin that the lease leaves between
+A request takes at most ``MAX_WAY_SECONDS`` to arrive: the margin that the lease leaves between
 a leader's last write and the next leader's first. An answer may take any time, or never come.
 """
 
@@ -25,7 +25,7 @@ from tests.support.fakeapi.faults import WRITES, Fault
 from tests.support.fakeapi.store import Refusal, Selector, Store
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 
-LONGEST_WAY_SECONDS: Final = 4.0
+MAX_WAY_SECONDS: Final = 4.0
 _ERRORS: Final = (
     Fault(status=500, reason="InternalError"),
     Fault(status=503, reason="ServiceUnavailable"),
@@ -58,7 +58,7 @@ class NetworkConditions:
         """Draw how long a request, or its answer, is under way."""
         if self.slow and self.chance.random() < self.slow:
             # The lease counts on a bound of requests; answers may outlast any client's patience.
-            return self.chance.uniform(0.0, 25.0 if back else LONGEST_WAY_SECONDS)
+            return self.chance.uniform(0.0, 25.0 if back else MAX_WAY_SECONDS)
         return self.chance.uniform(0.001, 0.02)
 
     def watch_lag_seconds(self, process: str) -> float:

@@ -186,7 +186,7 @@ def _starts(records: Iterable[Record]) -> list[_Start]:
 
 _TIMEOUT_SECONDS = BIND_TIMEOUT_SECONDS - 5.0
 _LAG_SECONDS = 16.0
-_LEAST_PAUSE_SECONDS = 45.0
+_MIN_PAUSE_SECONDS = 45.0
 
 
 def held_in_vain(
@@ -224,7 +224,7 @@ def held_in_vain(
             is_same = (start.epoch, start.generation) == (following.epoch, following.generation)
             is_over = start.ended - start.began >= _TIMEOUT_SECONDS and start.ended < ended
             pause = following.began - start.ended
-            if is_same and is_over and pause < _LEAST_PAUSE_SECONDS and is_shown(start):
+            if is_same and is_over and pause < _MIN_PAUSE_SECONDS and is_shown(start):
                 words = f"planned again {pause:.0f} s after {start.reason}, though others are bound"
                 yield f"held-in-vain: {gang[1]} is {words} ({following.began:.2f} s)"
                 return

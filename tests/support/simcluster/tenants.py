@@ -21,7 +21,7 @@ from tests.support.scenario.manifests import (
     training_job,
 )
 from tests.support.simcluster import objects, pod_rules, pod_status, volumes
-from tests.support.simcluster.autoscaler import MOST_NODES
+from tests.support.simcluster.autoscaler import MAX_NODES
 from tests.support.simcluster.cluster import SPACE, SimulatedCluster
 from tests.support.simcluster.node_faults import MISSING_IMAGE
 from tests.support.simcluster.objects import (
@@ -39,9 +39,9 @@ from tests.support.simcluster.taints import TOLERATION
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMESPACES = "/api/v1/namespaces"
 NODES = 3
-_MOST_URGENT = 4
+_MAX_URGENT = 4
 _ALIKE = 6
-LEAST_LIMIT = 8
+MIN_LIMIT = 8
 """GPUs that the queue with a limit takes at least."""
 HOPELESS = "hopeless"
 """A job that no cluster of this size can run; it has to wait, and say so."""
@@ -70,7 +70,7 @@ class Tenants:
     def furnish(self) -> None:
         for index in range(NODES):
             self._cluster.add_node(f"n{index}")
-        limit = {"nvidia.com/gpu": str(self._chance.choice((LEAST_LIMIT, 12, 16)))}
+        limit = {"nvidia.com/gpu": str(self._chance.choice((MIN_LIMIT, 12, 16)))}
         self._cluster.put(QUEUES, queue("default"))
         self._cluster.put(QUEUES, queue("small", limit=limit, userPriority=90))
         self._cluster.put(NAMESPACES, {"kind": "Namespace", "metadata": {"name": SPACE}})
@@ -103,7 +103,7 @@ class Tenants:
             await asyncio.sleep(began + moment - self._cluster.loop.time())
             self._submit(f"j{index}")
         if self._chance.random() < 0.3:
-            self._put_job(training_job(HOPELESS, task("worker", NODES + MOST_NODES + 2, gpus=8)))
+            self._put_job(training_job(HOPELESS, task("worker", NODES + MAX_NODES + 2, gpus=8)))
         if self._cluster.world.images_hang and self._lengths.random() < 0.5:
             spec = pod_spec(1)
             spec["containers"][0]["image"] = MISSING_IMAGE
@@ -120,7 +120,7 @@ class Tenants:
         drawn, end = self._urgencies, self._cluster.loop.time() + seconds
         for index in range(NODES):
             self._put_job(_whole_nodes(f"low{index}", 1, f"{drawn.randint(40, 70)}s", "low"))
-        for number in range(_MOST_URGENT):
+        for number in range(_MAX_URGENT):
             await asyncio.sleep(drawn.uniform(15.0, 30.0))
             if self._cluster.loop.time() > end:
                 return
@@ -167,7 +167,7 @@ class Tenants:
             spec["runPolicy"]["ttlSecondsAfterFinished"] = drawn.randint(0, 20)
         replicas, kind = drawn.randint(1, 3), drawn.random()
         # It could never run in the queue with the limit, and would be taken for stuck.
-        if replicas * shape["gpus"] > LEAST_LIMIT:
+        if replicas * shape["gpus"] > MIN_LIMIT:
             spec["queue"] = "default"
         if self._ports.random() < 0.2:
             # Of every task: with parameter servers or a master there would be too few nodes.

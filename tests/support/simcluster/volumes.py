@@ -27,7 +27,7 @@ _DRIVER = "disks.example.com"
 _SETS = ("set-0", "set-1", "set-2")
 """Claims that any pod may use, of volumes of the driver."""
 _ONCE, _MANY = "ReadWriteOncePod", "ReadWriteMany"
-_MOST_GPUS = 8
+_MAX_GPUS = 8
 """GPUs of a node: replicas that share a volume of one node have to fit there."""
 
 
@@ -77,7 +77,7 @@ def give(store: Store, job: Object, namespace: str, nodes: list[str], chance: Ra
     spec = tasks[0]["template"]["spec"]
     limits = spec["containers"][0]["resources"].get("limits", {})
     gpus = sum(map(int, limits.values()))
-    if len(tasks) > 1 or gpus * replicas > _MOST_GPUS or objects.host_ports(spec):
+    if len(tasks) > 1 or gpus * replicas > _MAX_GPUS or objects.host_ports(spec):
         return
     if replicas == 1 and chance.random() < 0.8:
         spec.update(named("shared"))

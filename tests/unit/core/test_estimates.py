@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 
 from bireme.core import estimates
 from bireme.core.estimates import (
-    FEWEST_RUNS,
-    MOST_GROUPS,
+    MIN_RUNS,
+    MAX_GROUPS,
     PRIOR_RUNS,
     RUNS_PER_GROUP,
     RuntimeHistory,
 )
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 
 
 def a_history(
-    *runs: tuple[str, str, float], runs_per_group: int = RUNS_PER_GROUP, groups: int = MOST_GROUPS
+    *runs: tuple[str, str, float], runs_per_group: int = RUNS_PER_GROUP, groups: int = MAX_GROUPS
 ) -> RuntimeHistory:
     history = RuntimeHistory()
     with (
         mock.patch.object(estimates, "RUNS_PER_GROUP", runs_per_group),
-        mock.patch.object(estimates, "MOST_GROUPS", groups),
+        mock.patch.object(estimates, "MAX_GROUPS", groups),
     ):
         for run in runs:
             history.observe(*run)
@@ -49,8 +49,8 @@ def estimate(history: RuntimeHistory, user: str = "ann", template: str = "bert")
 
 
 def test_nothing_is_estimated_before_there_are_a_few_runs_of_anybody() -> None:
-    assert a_history(*equal_runs(FEWEST_RUNS - 1)).estimate("ann", "bert") is None
-    assert estimate(a_history(*equal_runs(FEWEST_RUNS))) == pytest.approx(100.0)
+    assert a_history(*equal_runs(MIN_RUNS - 1)).estimate("ann", "bert") is None
+    assert estimate(a_history(*equal_runs(MIN_RUNS))) == pytest.approx(100.0)
 
 
 def test_equal_runs_are_expected_to_go_on_equal() -> None:
@@ -88,10 +88,10 @@ def test_many_runs_of_its_own_outweigh_everybody_elses() -> None:
 
 @pytest.mark.parametrize(
     "seconds",
-    [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0 * LONGEST_SECONDS, 10**400],
+    [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0 * MAX_SECONDS, 10**400],
 )
 def test_what_cannot_be_a_run_time_is_left_out(seconds: float) -> None:
-    history = a_history(*equal_runs(FEWEST_RUNS))
+    history = a_history(*equal_runs(MIN_RUNS))
     before = kept(history)
     history.observe("ann", "bert", seconds)
     assert kept(history) == before
@@ -117,7 +117,7 @@ def test_the_group_without_a_run_for_longest_is_forgotten_first() -> None:
 
 
 RUNS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.floats(1e-3, LONGEST_SECONDS)),
+    st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.floats(1e-3, MAX_SECONDS)),
     max_size=40,
 )
 
@@ -139,16 +139,16 @@ def test_an_estimate_lies_between_the_shortest_and_the_longest_run_rounded_up(
 ) -> None:
     history = a_history(*runs)
     found = history.estimate("a", "x")
-    assert (found is None) == (len(runs) < FEWEST_RUNS)
+    assert (found is None) == (len(runs) < MIN_RUNS)
     if found is not None:
         times = [seconds for _, _, seconds in runs]
         assert min(times) * (1 - 1e-6) <= found <= max(times) * 1.1
         assert found == float(f"{found:.1e}"), "two significant digits"
 
 
-@given(st.floats(1e-3, LONGEST_SECONDS))
+@given(st.floats(1e-3, MAX_SECONDS))
 def test_equal_runs_stay_within_the_estimate_they_lead_to(seconds: float) -> None:
-    found = estimate(a_history(*equal_runs(FEWEST_RUNS, seconds)))
+    found = estimate(a_history(*equal_runs(MIN_RUNS, seconds)))
     assert seconds * (1 - 1e-6) <= found <= seconds * 1.1
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.finished_runs import (
-    MOST_RUNS,
+    MAX_RUNS,
     NO_RUNS,
-    SHORTEST_SECONDS,
+    MIN_SECONDS,
     FinishedRun,
     FinishedRuns,
     finished_run,
@@ -46,7 +46,7 @@ def a_run(**facts: object) -> FinishedRun | None:
 def runs(draw: st.DrawFn) -> FinishedRun:
     found = a_run(
         replicas=draw(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)),
-        elapsed_seconds=draw(st.floats(SHORTEST_SECONDS, 1e6)),
+        elapsed_seconds=draw(st.floats(MIN_SECONDS, 1e6)),
         stated_seconds=draw(st.none() | st.floats(0.0, 1e6)),
         user=draw(st.sampled_from("uv")),
         template=draw(st.sampled_from("st")),
@@ -81,9 +81,9 @@ def test_rows_are_those_of_the_nodes_that_are_left(given: list[FinishedRun], nam
 
 def test_the_oldest_runs_are_forgotten_and_earlier_snapshots_keep_theirs() -> None:
     memories = [NO_RUNS]
-    for second in range(MOST_RUNS + 10):
+    for second in range(MAX_RUNS + 10):
         memories.append(memories[-1].plus(a_run(elapsed_seconds=100.0 + second)))
-    assert len(memories[-1].runs) == MOST_RUNS
+    assert len(memories[-1].runs) == MAX_RUNS
     assert memories[-1].runs[0].elapsed_seconds == 110.0
     assert [len(memory.runs) for memory in memories[:3]] == [0, 1, 2]
 
@@ -91,7 +91,7 @@ def test_the_oldest_runs_are_forgotten_and_earlier_snapshots_keep_theirs() -> No
 @pytest.mark.parametrize(
     "facts",
     [
-        {"elapsed_seconds": SHORTEST_SECONDS - 1},
+        {"elapsed_seconds": MIN_SECONDS - 1},
         {"replicas": {}},
         {"replicas": {"a": 1, "gone": 1}},
     ],

@@ -39,7 +39,7 @@ BY_SERVICE = replace(
     preemption_cost_seconds=6,
     eviction_backoff_seconds=40,
 )
-MOST_MOMENTS = 100
+MAX_MOMENTS = 100
 
 
 def replay(world: SmallCluster, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:
@@ -242,7 +242,7 @@ def test_where_estimates_are_outrun_again_and_again_nobody_is_stopped_beyond_the
 ) -> None:
     """Places may change hands as an estimate is raised; it is something that happens."""
     world = never_ending(todo)
-    for _ in range(MOST_MOMENTS):
+    for _ in range(MAX_MOMENTS):
         world.advance(world.now + IMPATIENT.wait_bound_seconds / 5)
         world.settle()
     assert world.problems == []

@@ -97,10 +97,10 @@ class WideFirst:
 def misreporting(name: str, chance: random.Random) -> tuple[Gang, float]:
     """A gang that says it takes a second, and how much longer it takes."""
     gang = a_gang(name, a_task(1, chance.choice((1, 2, 4))), estimated_seconds=1.0)
-    return gang, float(chance.randint(2, LONGEST_LIE))
+    return gang, float(chance.randint(2, MAX_LIE))
 
 
-LONGEST_LIE = 12
+MAX_LIE = 12
 
 
 @examples(20)
@@ -120,4 +120,4 @@ def test_an_endless_stream_of_gangs_that_run_on_never_pushes_a_reservation_back_
             world.submit(*misreporting(f"s{now:02}-{index}", chance))
         world.decide()
     assert world.problems == []
-    assert world.started["wide"] <= 20 + 3 * LONGEST_LIE
+    assert world.started["wide"] <= 20 + 3 * MAX_LIE

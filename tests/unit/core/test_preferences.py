@@ -260,7 +260,7 @@ def test_many_wishes_take_no_more_than_the_tries() -> None:
         for n in range(40)
     ]
     decide(a_world(a_gang("g", task), nodes=nodes), Policy(CombinedPriority(), Counting()))
-    assert 4 < asked <= 1 + preferences.MOST_TRIES
+    assert 4 < asked <= 1 + preferences.MAX_TRIES
 
 
 def test_nodes_go_before_other_pods() -> None:

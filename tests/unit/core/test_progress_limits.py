@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import MOST_SHIFT, apply_progress_report, reported_seconds, with_anchor
+from bireme.core.estimates import MAX_SHIFT, apply_progress_report, reported_seconds, with_anchor
 from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.nodes import NodeTable
 from bireme.core.running import RunningGang
 from bireme.core.speed import LinearSpeed
-from bireme.core.times import LONGEST_SECONDS
+from bireme.core.times import MAX_SECONDS
 from bireme.testing import a_gang, a_node, a_running_gang, a_task
 
 NODES = NodeTable((a_node("n0"),), ())
@@ -67,7 +67,7 @@ def test_no_report_moves_an_estimate_by_more_than_the_factor(
     gang = replace(gang, progress=report)
     seconds = apply_progress_report(gang, running(gang, started=started)).estimated_seconds
     assert seconds is not None
-    assert known / MOST_SHIFT <= seconds <= known * MOST_SHIFT
+    assert known / MAX_SHIFT <= seconds <= known * MAX_SHIFT
 
 
 def test_where_nobody_knows_the_first_report_bounds_the_later_ones() -> None:
@@ -77,7 +77,7 @@ def test_where_nobody_knows_the_first_report_bounds_the_later_ones() -> None:
     later = TrainingProgress(1100.0, remaining_seconds=90_000.0, anchor_seconds=kept)
     assert with_anchor(later, 0.0, held.started) is later
     gang = replace(a_gang("job"), progress=later)
-    assert apply_progress_report(gang, held).estimated_seconds == MOST_SHIFT * 500
+    assert apply_progress_report(gang, held).estimated_seconds == MAX_SHIFT * 500
 
 
 def test_estimate_that_was_moved_no_longer_speaks_for_runs_like_it() -> None:
@@ -112,9 +112,9 @@ def test_no_report_makes_more_or_less_work_of_a_gang_than_the_factor_allows(
     gang = replace(gang, speed=LinearSpeed(1.0))
     seen = apply_progress_report(gang, running(gang, started=started))
     assert seen.remaining_steps is not None
-    assert seen.remaining_steps <= 2 * known * MOST_SHIFT + seen.done_steps + done
+    assert seen.remaining_steps <= 2 * known * MAX_SHIFT + seen.done_steps + done
     whole = seen.done_steps + seen.remaining_steps
-    assert whole >= 2 * known / MOST_SHIFT * (1 - 1e-9)
+    assert whole >= 2 * known / MAX_SHIFT * (1 - 1e-9)
 
 
 def test_gang_that_tells_nothing_new_is_as_it_was() -> None:
@@ -130,4 +130,4 @@ def test_a_tiny_share_tells_at_most_the_longest_run_time(
     fraction: float, started: float | None
 ) -> None:
     seconds = reported_seconds(TrainingProgress(1000.0, fraction=fraction), 3600.0, started)
-    assert seconds is None or seconds == LONGEST_SECONDS
+    assert seconds is None or seconds == MAX_SECONDS

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError, SnapshotError
-from bireme.core.queue_tree import MOST_LEVELS, QueueTree
+from bireme.core.queue_tree import MAX_LEVELS, QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts
 
@@ -125,12 +125,12 @@ def test_a_circle_of_parents_is_shown_and_every_queue_in_it_stands_alone() -> No
 
 
 def test_queues_nest_so_deep_and_no_deeper() -> None:
-    chain = [Queue(f"q{i}", parent=f"q{i - 1}" if i else "") for i in range(MOST_LEVELS + 1)]
+    chain = [Queue(f"q{i}", parent=f"q{i - 1}" if i else "") for i in range(MAX_LEVELS + 1)]
     tree = a_tree(*chain)
-    assert tree.fault(f"q{MOST_LEVELS - 1}") is None
-    assert tree.fault(f"q{MOST_LEVELS}") == (
-        f"parent of queue 'q{MOST_LEVELS}' is 'q{MOST_LEVELS - 1}', which makes more than "
-        f"{MOST_LEVELS} levels; nest queues less deeply"
+    assert tree.fault(f"q{MAX_LEVELS - 1}") is None
+    assert tree.fault(f"q{MAX_LEVELS}") == (
+        f"parent of queue 'q{MAX_LEVELS}' is 'q{MAX_LEVELS - 1}', which makes more than "
+        f"{MAX_LEVELS} levels; nest queues less deeply"
     )
 
 

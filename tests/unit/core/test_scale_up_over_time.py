@@ -114,7 +114,7 @@ def _moves(decision: Decision) -> list[list[str]]:
     return [starts, [action.gang.uid for action in decision.preempted]]
 
 
-MOST_MOMENTS = 500
+MAX_MOMENTS = 500
 """Until a world that nobody disturbs has come to rest."""
 
 
@@ -131,7 +131,7 @@ def test_all_who_fit_the_pool_at_its_most_start_and_in_the_end_no_node_is_left(
         world.advance(float(at))
         world.submit(gang, seconds)
         world.settle()
-    for _ in range(MOST_MOMENTS):
+    for _ in range(MAX_MOMENTS):
         if world.next_end == float("inf"):
             break
         world.advance(world.next_end)

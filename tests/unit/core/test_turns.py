@@ -14,7 +14,7 @@ from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import LEAST_VISITS, Turns
+from bireme.core.turns import MIN_VISITS, Turns
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_pool, a_running_gang, a_snapshot, a_task, racks, with_running
@@ -157,7 +157,7 @@ def test_each_namespace_has_its_turn_though_no_cycle_has_time_for_all() -> None:
         decision = run_cycle(snapshot, FIFO, turns=replace(turns, is_time_left=visits(0)))
         turns = turns.after(decision, snapshot.now)
         reached += sorted({hold.gang.namespace for hold in decision.held})
-        assert len(decision.held) == LEAST_VISITS
+        assert len(decision.held) == MIN_VISITS
     assert set(reached) == set(names)
 
 

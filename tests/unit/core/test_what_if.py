@@ -21,7 +21,7 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.what_if import (
-    MOST_NAMED,
+    MAX_NAMED,
     Answer,
     Begins,
     Change,
@@ -278,9 +278,7 @@ def test_no_part_of_an_answer_holds_the_name_of_a_gang_that_may_not_be_read() ->
     assert found.foreseen.ahead == Others(9, ())
     assert "secret" not in repr(found)
     assert "hidden" not in repr(found)
-    assert (
-        len(asked(snapshot, lasting("new", 60.0, arrived=NOW)).foreseen.ahead.named) == MOST_NAMED
-    )
+    assert len(asked(snapshot, lasting("new", 60.0, arrived=NOW)).foreseen.ahead.named) == MAX_NAMED
 
 
 def test_nothing_is_answered_about_a_namespace_that_may_not_be_read() -> None:

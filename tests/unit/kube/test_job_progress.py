@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import MOST_SHIFT, apply_progress_report
+from bireme.core.estimates import MAX_SHIFT, apply_progress_report
 from bireme.core.speed import SERIAL_SHARE, InverseQuadratic
-from bireme.core.times import LONGEST_SECONDS
-from bireme.kube.api.training_job import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
+from bireme.core.times import MAX_SECONDS
+from bireme.kube.api.training_job import MAX_LOSSES, MAX_SPEEDS, ProgressStatus
 from bireme.kube.training_jobs import (
-    MOST_STEPS,
+    MAX_STEPS,
     ProgressReport,
     ReportedProgress,
     ReportedRun,
@@ -144,8 +144,8 @@ def test_history_is_bounded_whatever_is_reported(reports: list[tuple[int, int]])
             reported_progress(status), report, CREATED + 20 * turn, run
         )
         progress = ProgressStatus.model_validate(status["progress"])
-        assert len(progress.speeds) <= MOST_SPEEDS
-        assert len(progress.losses) <= MOST_LOSSES
+        assert len(progress.speeds) <= MAX_SPEEDS
+        assert len(progress.losses) <= MAX_LOSSES
         steps = [seen.step for seen in progress.losses]
         assert steps == sorted(set(steps))
         assert steps[-1] == step
@@ -197,9 +197,9 @@ def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
     (running,) = cluster.snapshot().running
     assert running.gang.progress is not None
     assert running.gang.progress.fraction == 0.5
-    assert running.gang.estimated_seconds == 1000 * MOST_SHIFT
+    assert running.gang.estimated_seconds == 1000 * MAX_SHIFT
     assert running.gang.remaining_steps == 10
-    assert running.expected_end(CREATED) == CREATED + 1000 * MOST_SHIFT
+    assert running.expected_end(CREATED) == CREATED + 1000 * MAX_SHIFT
 
 
 def test_gang_that_waits_again_is_expected_to_run_for_what_was_left() -> None:
@@ -216,14 +216,14 @@ def test_a_tiny_percentage_leaves_numbers_that_can_be_written(percentage: float)
         after((0, ProgressReport(percentage, step=1e15)), (3600, ProgressReport(percentage)))
     )
     assert reported is not None
-    assert (reported.status.first_expected_seconds or 0) <= LONGEST_SECONDS
-    assert (reported.progress.remaining_steps or 0) <= MOST_STEPS
+    assert (reported.status.first_expected_seconds or 0) <= MAX_SECONDS
+    assert (reported.progress.remaining_steps or 0) <= MAX_STEPS
 
 
 def test_an_expected_run_time_of_an_earlier_version_is_bounded() -> None:
     reported = reported_progress({"progress": {"reportedTime": NOW, "firstExpectedSeconds": 1e300}})
     assert reported is not None
-    assert reported.progress.anchor_seconds == LONGEST_SECONDS
+    assert reported.progress.anchor_seconds == MAX_SECONDS
 
 
 def test_tiny_steps_tell_no_speed() -> None:
@@ -253,9 +253,9 @@ EXTREMES = st.sampled_from((0.0, 5e-324, 1e-310, 1e-12, 1.0, 7.0, 1e12, 1e15))
             st.builds(
                 ProgressReport,
                 percentage=st.none() | st.floats(0, 100),
-                remaining_seconds=st.none() | st.floats(0, LONGEST_SECONDS),
-                step=st.none() | EXTREMES | st.floats(0, MOST_STEPS),
-                total_steps=st.none() | EXTREMES | st.floats(0, MOST_STEPS),
+                remaining_seconds=st.none() | st.floats(0, MAX_SECONDS),
+                step=st.none() | EXTREMES | st.floats(0, MAX_STEPS),
+                total_steps=st.none() | EXTREMES | st.floats(0, MAX_STEPS),
                 loss=st.none() | EXTREMES | st.floats(-1e12, 1e12),
             ),
         ),

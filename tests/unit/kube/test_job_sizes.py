@@ -33,15 +33,15 @@ def refusal(job: JobFacts) -> str:
 
 def test_a_spec_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> None:
     fits = largest_job("job")
-    assert len(msgspec.json.encode(fits["spec"])) == wire.MOST_SPEC_BYTES == 262144
+    assert len(msgspec.json.encode(fits["spec"])) == wire.MAX_SPEC_BYTES == 262144
     assert read(fits).fault is None
-    message = refusal(read(largest_job("job", wire.MOST_SPEC_BYTES + 1)))
+    message = refusal(read(largest_job("job", wire.MAX_SPEC_BYTES + 1)))
     assert "spec is 262145 bytes as JSON, more than the 262144" in message
     assert "images, ConfigMaps or volumes" in message
 
 
 def test_templates_with_more_to_place_by_than_is_read_are_refused() -> None:
-    message = refusal(read(largest_job("job", placing_bytes=job_sizes.MOST_PLACING_BYTES + 64)))
+    message = refusal(read(largest_job("job", placing_bytes=job_sizes.MAX_PLACING_BYTES + 64)))
     assert message.startswith("spec.tasks[worker].template.spec has 655")
     assert "more than 65536; select nodes by labels" in message
 
@@ -122,7 +122,7 @@ def test_a_thousand_small_jobs_take_less_than_eight_mebibytes() -> None:
 def test_what_is_remembered_of_changed_pods_is_bounded_in_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bireme.kube.mutations._MOST_BYTES", 5 * wire.MOST_SPEC_BYTES)
+    monkeypatch.setattr("bireme.kube.mutations._MAX_BYTES", 5 * wire.MAX_SPEC_BYTES)
     mutations = Mutations()
     jobs = [read(job) for job in largest_jobs(8)]
     for job in jobs:

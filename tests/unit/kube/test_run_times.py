@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import FEWEST_RUNS
+from bireme.core.estimates import MIN_RUNS
 from bireme.kube import quantities
 from bireme.kube.allocations import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
@@ -42,7 +42,7 @@ def taught(jobs: Iterable[JobFacts]) -> RunTimes:
 
 
 def a_few(**of: Any) -> list[JobFacts]:
-    return [finished(f"j{index}", **of) for index in range(FEWEST_RUNS)]
+    return [finished(f"j{index}", **of) for index in range(MIN_RUNS)]
 
 
 # --- whose runs count -------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_a_job_whose_status_somebody_emptied_teaches_nothing() -> None:
 def test_a_finished_job_that_cannot_be_read_teaches_nothing() -> None:
     broken = a_job(task(replicas=0), status={"phase": "Succeeded", **times()})
     assert run_seconds(broken) is None
-    assert taught([broken] * FEWEST_RUNS).of_job(broken) is None
+    assert taught([broken] * MIN_RUNS).of_job(broken) is None
 
 
 # --- once each ----------------------------------------------------------------------------------

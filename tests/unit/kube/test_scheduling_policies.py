@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bireme.kube.policy_source import MOST_SHADOWS, SchedulingPolicies
+from bireme.kube.policy_source import MAX_SHADOWS, SchedulingPolicies
 from tests.support.objects.policies import delete, facts_of, put
 
 
@@ -38,9 +38,9 @@ def test_of_policies_as_old_the_first_by_name_counts() -> None:
 
 def test_only_the_oldest_shadows_count() -> None:
     policies = SchedulingPolicies()
-    for index in range(MOST_SHADOWS + 2):
+    for index in range(MAX_SHADOWS + 2):
         put(policies, f"s{index}", age=float(index), stage="Shadow", orderer="fifo")
-    oldest_first = [f"s{index}" for index in reversed(range(2, MOST_SHADOWS + 2))]
+    oldest_first = [f"s{index}" for index in reversed(range(2, MAX_SHADOWS + 2))]
     assert [policy.name for policy in policies.shadows] == oldest_first
 
 

@@ -23,9 +23,9 @@ from bireme.kube.plans import PlannedGang
 from bireme.testing import a_gang, a_node, a_snapshot
 from bireme_operator.lifecycle import Transition
 from bireme_operator.metrics import (
-    MOST_HOLDERS,
-    MOST_NAMES,
-    MOST_QUEUES,
+    MAX_HOLDERS,
+    MAX_NAMES,
+    MAX_QUEUES,
     OTHER,
     GangMetrics,
     MetricMaker,
@@ -68,7 +68,7 @@ def show_waiting(board: Board, holds: Iterable[Hold], now: float = 100.0) -> Non
 
 def test_devices_are_shown_by_pool_and_of_too_many_pools_together() -> None:
     board, label = Board(), "bireme.dev/node-pool"
-    nodes = [a_node(f"n{i:03}", labels={label: f"p{i:03}"}) for i in range(MOST_NAMES + 50)]
+    nodes = [a_node(f"n{i:03}", labels={label: f"p{i:03}"}) for i in range(MAX_NAMES + 50)]
     board.metrics.show_devices((), a_snapshot(nodes))
     one = {"resource": "nvidia.com/gpu", "pool": "p007", "model": ""}
     assert board.says("devices", **one, state="free") == 8
@@ -201,12 +201,12 @@ def test_a_thousand_queues_are_counted_as_the_first_few_and_all_others() -> None
         ended = Transition("Failed", Reason.POD_FAILED, "")
         board.metrics.count_move(a_job(queue=name), ended, None, CREATED)
     board.metrics.show_queues({name: {"pending": 1, "admitted": 0} for name in HOSTILE})
-    known = sorted([*HOSTILE[:MOST_QUEUES], OTHER])
+    known = sorted([*HOSTILE[:MAX_QUEUES], OTHER])
     for name in ("gangs_admitted_total", "wait_seconds_count", "completion_seconds_count"):
         assert board.values(name, "queue") == known
     for name in ("queue_gangs", "queue_oldest_wait_seconds", "queue_overdue_seconds"):
         assert board.values(name, "queue") == known
-    left = float(len(HOSTILE) - MOST_QUEUES)
+    left = float(len(HOSTILE) - MAX_QUEUES)
     assert board.says("gangs_admitted_total", queue=OTHER) == left
     assert board.says("queue_gangs", queue=OTHER, state="pending") == left
 
@@ -228,7 +228,7 @@ def test_device_seconds_add_up_and_those_of_too_many_holders_are_counted_togethe
     assert says("bireme_device_seconds_total", {**labels, "use": "running"}) == 240.0
     assert says("bireme_device_seconds_lost_total", labels) == 80.0
     rest = {**dict.fromkeys(labels, OTHER), "resource": GPU, "use": "starting"}
-    assert says("bireme_device_seconds_total", rest) == len(HOSTILE) - (MOST_HOLDERS - 1)
+    assert says("bireme_device_seconds_total", rest) == len(HOSTILE) - (MAX_HOLDERS - 1)
 
 
 def test_a_thousand_pools_and_policies_are_counted_as_the_first_by_name() -> None:
@@ -238,7 +238,7 @@ def test_a_thousand_pools_and_policies_are_counted_as_the_first_by_name() -> Non
     metrics.pools.show_forecast({name: {"0.5": 1.0, "0.9": 2.0} for name in HOSTILE})
     samples = [s for family in metrics.registry.collect() for s in family.samples]
     names = {s.labels.get("pool", s.labels.get("policy")) for s in samples} - {None}
-    assert names == set(HOSTILE[:MOST_NAMES])
+    assert names == set(HOSTILE[:MAX_NAMES])
 
 
 def test_any_status_of_an_answer_is_one_of_a_few_classes() -> None:

@@ -10,7 +10,7 @@ from bireme.core.policy import Policy
 from bireme.core.regret import Sample
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts
+from bireme.kube.policy_source import MAX_SHADOWS, PolicyFacts
 from bireme.rl.lookup import PolicySource
 from bireme.rl.shadow import Difference
 from bireme_operator.cluster_reports import PolicyReports, is_news, policy_status
@@ -140,10 +140,10 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
 
 
 async def test_one_shadow_too_many_is_not_loaded(policies: Policies) -> None:
-    for index in range(MOST_SHADOWS + 1):
+    for index in range(MAX_SHADOWS + 1):
         put(policies.known, f"s{index}", age=-float(index), stage="Shadow", orderer="fifo")
-    status = await status_of(policies, f"s{MOST_SHADOWS}")
-    words = f"only the {MOST_SHADOWS} oldest shadows are loaded"
+    status = await status_of(policies, f"s{MAX_SHADOWS}")
+    words = f"only the {MAX_SHADOWS} oldest shadows are loaded"
     assert condition_of(status, "Loaded") == ("False", "TooManyShadows", words)
 
 

@@ -39,7 +39,7 @@ def test_what_came_to_nothing_is_given_back() -> None:
 def test_memory_is_bounded_and_the_longest_unseen_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rate_limiter, "_MOST_KEYS", 2)
+    monkeypatch.setattr(rate_limiter, "_MAX_KEYS", 2)
     limiter = RateLimiter(0.001, 1, ManualClock())
     for key in ("old", "kept", "new"):
         limiter.take(key)

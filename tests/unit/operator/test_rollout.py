@@ -23,7 +23,7 @@ from bireme.rl.shadow import Outcome
 from bireme_operator.cluster_reports import policy_status
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies, ShadowStats
-from bireme_operator.rollout import MOST_OVERRULED, in_words, is_better, is_worse
+from bireme_operator.rollout import MAX_OVERRULED, in_words, is_better, is_worse
 from tests.support.objects.facts import CREATED
 from tests.support.objects.policies import delete, put, settled
 
@@ -129,7 +129,7 @@ class Cluster:
         facts = self.leader.known.known[name]
         decider = self.leader.decider(facts)
         if decider is not None and self.stage(name) in ("Active", "Canary"):
-            for _ in range(MOST_OVERRULED):
+            for _ in range(MAX_OVERRULED):
                 decider.stats.add(OVERRULED)
 
     async def judge(self) -> None:
@@ -227,7 +227,7 @@ async def test_a_policy_whose_rules_must_answer_too_often_is_rolled_back() -> No
     facts = cluster.leader.known.known["bad"]
     decider = cluster.leader.decider(facts)
     assert decider is not None
-    for turn in range(2 * (MOST_OVERRULED - 1)):
+    for turn in range(2 * (MAX_OVERRULED - 1)):
         decider.stats.add(OVERRULED if turn % 2 else Decision())
     await cluster.judge()
     assert cluster.deciding() == ("bad", ()), "half of the latest twenty is not more than half"

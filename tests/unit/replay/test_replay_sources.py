@@ -17,7 +17,7 @@ from tests.support.networks import checkpoints, encoders
 from tests.support.recordings import a_writer
 
 PLAIN = SchedulingSettings()
-FEWEST_FIRST = PolicySource("small", checkpoint="fewest-first")
+MIN_FIRST = PolicySource("small", checkpoint="fewest-first")
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_each_cycle_is_decided_again_by_what_decided_it(
     folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rule = PolicySource("rule", orderer="smallest-first")
-    sources = decided_by(folder, SETTINGS_SOURCE, FEWEST_FIRST, FEWEST_FIRST, rule, trained=trained)
+    sources = decided_by(folder, SETTINGS_SOURCE, MIN_FIRST, MIN_FIRST, rule, trained=trained)
     found = replayed(capsys, str(folder), "--checkpoints", str(trained), "--policy", "fifo")
     own = found["decisions"]["combined-priority/packing"]
     assert (own["cycles"], own["same"]) == (4, 4)
@@ -75,7 +75,7 @@ def test_each_cycle_is_decided_again_by_what_decided_it(
 def test_report_says_who_decided_and_what_cannot_be_asked_again(
     folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (_, learned) = decided_by(folder, SETTINGS_SOURCE, FEWEST_FIRST, trained=trained)
+    (_, learned) = decided_by(folder, SETTINGS_SOURCE, MIN_FIRST, trained=trained)
     assert main(["replay", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("2 cycles in 1 file")
@@ -90,7 +90,7 @@ def test_report_says_who_decided_and_what_cannot_be_asked_again(
 def test_another_checkpoint_under_the_name_is_not_asked(
     folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decided_by(folder, FEWEST_FIRST, trained=trained)
+    decided_by(folder, MIN_FIRST, trained=trained)
     checkpoints.write(trained / "fewest-first", orderer=[1.0, 0.0, 0.0])
     found = replayed(capsys, str(folder), "--checkpoints", str(trained))
     (source,) = found["record"]["sources"]

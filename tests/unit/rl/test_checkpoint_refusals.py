@@ -99,7 +99,7 @@ def test_what_is_no_card_is_refused(folder: Path, text: bytes) -> None:
 
 
 def test_a_card_without_end_is_refused(folder: Path) -> None:
-    (folder / "card.json").write_bytes(b" " * (cards.MOST_CARD_BYTES + 1))
+    (folder / "card.json").write_bytes(b" " * (cards.MAX_CARD_BYTES + 1))
     with pytest.raises(CheckpointError, match="larger than 262144 bytes"):
         load(folder)
 

@@ -14,7 +14,7 @@ from bireme.core.resources import IntArray
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Array
 from bireme.rl.builtin import DasPlacement
-from bireme.rl.encoders.das import MOST_GANGS, DasJobs, DasMachines, UnawareDasMachines
+from bireme.rl.encoders.das import MAX_GANGS, DasJobs, DasMachines, UnawareDasMachines
 from bireme.rl.encoders.das_inputs import FEE_WEIGHTS, TRAINED_MODELS, within_training
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 
@@ -49,7 +49,7 @@ def test_listing_gangs_otherwise_lists_what_is_seen_otherwise() -> None:
 
 
 def test_line_too_long_to_be_compared_is_left_to_the_rules() -> None:
-    gangs = [a_gang("g")] * (MOST_GANGS + 1)
+    gangs = [a_gang("g")] * (MAX_GANGS + 1)
     with pytest.raises(AnswerError, match="3001 gangs are more than das-jobs/1 compares"):
         DasJobs().encode(gangs, a_snapshot([machine("a")]))
 

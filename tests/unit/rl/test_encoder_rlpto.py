@@ -14,7 +14,7 @@ from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.onnx.sessions import Array
-from bireme.rl.encoders.rlpto import MOST_MOVES, RlptoTasks
+from bireme.rl.encoders.rlpto import MAX_MOVES, RlptoTasks
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
 NOW = 10_000.0
@@ -134,8 +134,8 @@ def test_nodes_are_workers_where_servers_could_grow_too() -> None:
 def test_one_cycle_has_a_bounded_number_of_moves() -> None:
     network = Network()
     snapshot = running(reporting("g", 1e-2, high=500), gpus=400)
-    assert sized(network, snapshot) == {"g": 4 + MOST_MOVES}
-    assert len(network.asked) == MOST_MOVES
+    assert sized(network, snapshot) == {"g": 4 + MAX_MOVES}
+    assert len(network.asked) == MAX_MOVES
 
 
 def test_node_times_are_shown_by_their_ratio_to_the_middle() -> None:

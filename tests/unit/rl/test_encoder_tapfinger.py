@@ -13,7 +13,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import CapacityPool
 from bireme.onnx.sessions import Array, Ask
-from bireme.rl.encoders.tapfinger import MOST_SIZES, ChoiceState, TapfingerPools, options_of
+from bireme.rl.encoders.tapfinger import MAX_SIZES, ChoiceState, TapfingerPools, options_of
 from bireme.rl.protocols import Choices
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
@@ -124,7 +124,7 @@ def test_many_sizes_are_a_ladder_from_the_least_to_the_most() -> None:
     sizes = [size["worker"] for size in offer.sizes]
     assert sizes == sorted(set(sizes))
     assert (sizes[0], sizes[-1]) == (1, 64)
-    assert len(sizes) <= MOST_SIZES
+    assert len(sizes) <= MAX_SIZES
 
 
 def test_all_pools_may_wait_only_while_something_runs() -> None:

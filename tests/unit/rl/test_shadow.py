@@ -13,7 +13,7 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo, ShortestJob
 from bireme.heuristics.simple_placers import BestFit, FirstFit
 from bireme.heuristics.simple_sizers import Maximum, Minimum
-from bireme.rl.shadow import FEWEST_SAMPLES, Difference, Outcome, compare, outcome_of
+from bireme.rl.shadow import MIN_SAMPLES, Difference, Outcome, compare, outcome_of
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support import random_snapshots
 from tests.support.random_snapshots import SnapshotCase
@@ -101,7 +101,7 @@ def test_an_outcome_is_the_mean_of_its_moments_and_a_share_of_the_active_time() 
 
 def test_an_interval_is_that_of_batch_means() -> None:
     # Five batches of eight, with the means 1, 2, 3, 4, 5: a standard error of 1 / sqrt(2).
-    regrets = [float(batch) for batch in range(1, 6) for _ in range(FEWEST_SAMPLES // 5)]
+    regrets = [float(batch) for batch in range(1, 6) for _ in range(MIN_SAMPLES // 5)]
     found = outcome_of(samples(*regrets))
     assert found is not None
     assert found.low_seconds == pytest.approx(3 - 2.7764 / 2**0.5)

@@ -17,10 +17,10 @@ from bireme.rl.components import served
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 
 ROOT = Path(__file__).parents[3]
-MOST_BYTES = 300_000
-MOST_BYTES_OF_PAPER_SIZE = 5_000_000
+MAX_BYTES = 300_000
+MAX_BYTES_OF_PAPER_SIZE = 5_000_000
 PAPER_SIZE = {"a2c-cnn"}
-MOST_TRAINING_MINUTES = 30
+MAX_TRAINING_MINUTES = 30
 FOLDERS = sorted(path for path in lookup.FOLDER.glob("*") if path.is_dir())
 LEARNED = "bireme.rl.builtin:"
 TABLES: dict[PartName, dict[str, str]] = {
@@ -42,7 +42,7 @@ def test_a_shipped_checkpoint_is_small_and_nothing_else_lies_beside_it(folder: P
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ["card.json", *(part.file for part in parts)]
     )
-    most = MOST_BYTES_OF_PAPER_SIZE if folder.name in PAPER_SIZE else MOST_BYTES
+    most = MAX_BYTES_OF_PAPER_SIZE if folder.name in PAPER_SIZE else MAX_BYTES
     assert sum(path.stat().st_size for path in folder.iterdir()) < most
 
 
@@ -52,7 +52,7 @@ def test_a_card_says_how_to_train_it_again_within_half_an_hour_and_how_it_did(
 ) -> None:
     card = builtin.checkpoint(folder.name).card
     assert card.command.startswith(f"bireme train {folder.name}")
-    assert 0 < card.training["minutes"] <= MOST_TRAINING_MINUTES
+    assert 0 < card.training["minutes"] <= MAX_TRAINING_MINUTES
     assert card.seeds
     assert card.results
     assert all(result.command.startswith("bireme evaluate") for result in card.results)

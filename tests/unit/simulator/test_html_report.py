@@ -214,7 +214,7 @@ def test_map_shows_the_hours_in_which_most_gangs_wait() -> None:
     series = a_series((0, 1, 0, 0), (169_200, 1, 9, 0), (172_800, 0, 0, 0))
     outcome = an_outcome(a_record(job, a_run(job, 0, 172_800)), series=series)
     window = svg.choose([outcome], NODES)
-    assert window.ended - window.began == svg.LONGEST_SECONDS
+    assert window.ended - window.began == svg.MAX_SECONDS
     assert window.began <= 169_200
     assert window.ended >= 172_800 - 1
 
@@ -236,7 +236,7 @@ def test_map_leaves_out_the_nodes_that_did_least_and_those_without_gpus() -> Non
         series=a_series((0, 5, 0, 0)),
     )
     shown = list(svg.choose([outcome], nodes).gpus_by_node)
-    assert len(shown) == svg.MOST_NODES
+    assert len(shown) == svg.MAX_NODES
     assert shown[-2:] == ["n38", "n39"]
     assert "cpu" not in shown
 

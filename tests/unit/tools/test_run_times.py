@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.run_times import judging, playing
 from benchmarks.run_times.playing import Played, Source, shrunk
-from bireme.core.estimates import FEWEST_RUNS, _rounded_up
+from bireme.core.estimates import MIN_RUNS, _rounded_up
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
 
@@ -26,8 +26,8 @@ def played(*runs: tuple[float, float, str]) -> Played:
 
 
 def test_a_job_is_foretold_by_runs_that_had_ended_before_it_was_submitted() -> None:
-    first = [(float(number), 10.0, "ann") for number in range(FEWEST_RUNS)]
-    ends = FEWEST_RUNS - 1 + 10.0
+    first = [(float(number), 10.0, "ann") for number in range(MIN_RUNS)]
+    ends = MIN_RUNS - 1 + 10.0
     found = played(*first, (ends - 1, 1e6, "ann"), (ends, 20.0, "ann"), (ends + 20, 1.0, "bob"))
     # the run of a million seconds never ends, and before the fifth end there is no estimate
     assert np.exp(found.log_seconds) == pytest.approx([20.0, 1.0])

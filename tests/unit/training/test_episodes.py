@@ -126,7 +126,7 @@ def test_last_return_is_that_of_the_last_whole_episode() -> None:
 
 
 def test_an_episode_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bireme.training.rollouts.LONGEST_EPISODE", 3)
+    monkeypatch.setattr("bireme.training.rollouts.MAX_EPISODE", 3)
     with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
         play(Echo(steps=5), range(8), repeated)
     with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):

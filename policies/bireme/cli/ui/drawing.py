@@ -178,7 +178,7 @@ def legend(rows: Iterable[NodeRow], colour: Colour) -> list[tuple[str, str]]:
 
 # --- the timeline ---
 
-_MOST_SPANS: Final = 60
+_MAX_SPANS: Final = 60
 _WIDTH, _LEFT, _ROW, _TOP = 1000.0, 220.0, 20.0, 24.0
 
 
@@ -210,7 +210,7 @@ def timeline(view: View) -> Timeline:
     ran = sorted((s for s in view.spans if s.kind == "ran"), key=lambda s: s.end or 0.0)
     runs = sorted((s for s in view.spans if s.kind == "runs"), key=lambda s: s.begin)
     expected = sorted((s for s in view.spans if s.kind == "expected"), key=lambda s: s.begin)
-    third = _MOST_SPANS // 3
+    third = _MAX_SPANS // 3
     shown = [*ran[-third:], *runs[:third], *expected[:third]]
     shown.sort(key=lambda s: (s.begin, s.gang))
     if not shown:

@@ -42,7 +42,7 @@ _FIRST_SECONDS: Final = 3.0
 _ASK_SECONDS: Final = 10.0
 _ASK_AGAIN_SECONDS: Final = 60.0
 """After no answer: the setting may be off."""
-_MOST_ENDED: Final = 500
+_MAX_ENDED: Final = 500
 """Of gangs that have ended, the latest; a cluster may keep them for weeks."""
 
 
@@ -429,7 +429,7 @@ def _seconds(text: object) -> float | None:
 def _latest(gangs: Collection[_Gang]) -> list[_Gang]:
     ended = [gang for gang in gangs if gang.line.phase in ENDED]
     ended.sort(key=lambda gang: gang.line.created or 0.0, reverse=True)
-    return [gang for gang in gangs if gang.line.phase not in ENDED] + ended[:_MOST_ENDED]
+    return [gang for gang in gangs if gang.line.phase not in ENDED] + ended[:_MAX_ENDED]
 
 
 def _listed(known: Mapping[str, Json] | None) -> list[Json] | None:

@@ -16,7 +16,7 @@ from bireme.core.what_if import PriorityClass, WhatIfError
 from bireme.replay.what_if import Asked
 
 _USUAL_SECONDS: Final = 10
-_MOST_SECONDS: Final = 60
+_MAX_SECONDS: Final = 60
 _VALUE: Final = "class-value"
 
 
@@ -91,7 +91,7 @@ def asked(gang: GangLine, given: Mapping[str, str]) -> Asked:
         namespace=gang.namespace,
         change=what_if.change_of(changes),
         tries=[what_if.change_of([each]) for each in tries],
-        seconds=min(seconds, _MOST_SECONDS),
+        seconds=min(seconds, _MAX_SECONDS),
     )
 
 

@@ -122,10 +122,10 @@ def _value(word: str, name: str, entry: Mapping[str, Any], notes: list[str]) -> 
     return value
 
 
-MOST_NODES: Final = 5000
+MAX_NODES: Final = 5000
 FORECAST_HOURS: Final = 48
 
-Nodes = Annotated[int, Field(ge=0, le=MOST_NODES)]
+Nodes = Annotated[int, Field(ge=0, le=MAX_NODES)]
 Seconds = Annotated[int, Field(ge=0, le=FORECAST_HOURS * 3600)]
 ShortText = Annotated[str, Field(max_length=256)]
 Labels = Annotated[dict[str, LabelValue], Field(max_length=64)]
@@ -238,14 +238,14 @@ class NodePoolScalerSpec(ApiModel):
     to the floor, and lowers them only as scaleIn allows."""
     min: Nodes = 0
     """The floor is never lower."""
-    max: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    max: Annotated[int, Field(ge=1, le=MAX_NODES)]
     """Replicas are never raised above it, whatever waits and whatever was forecast."""
-    max_step: Annotated[int, Field(ge=1, le=MOST_NODES)] = 10
+    max_step: Annotated[int, Field(ge=1, le=MAX_NODES)] = 10
     """The most nodes by which a forecast raises replicas in an hour. Gangs that wait are not
     limited by it."""
     quantile_percent: Annotated[int, Field(ge=50, le=99)] = 90
     """Certainty of the floor: demand is forecast to stay at or below it in this share of hours."""
-    headroom: Annotated[float, Field(ge=0, le=MOST_NODES)] = 0
+    headroom: Annotated[float, Field(ge=0, le=MAX_NODES)] = 0
     """Nodes' worth that is kept free beyond what gangs ask for, so that the next ones need not wait
     for a node: 1.5, say. Neither a forecast nor maxStep limits it."""
     lead_seconds: Seconds = 600

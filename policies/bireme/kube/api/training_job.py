@@ -44,8 +44,8 @@ from bireme.kube.api.plan import Plan
 
 # --- status -------------------------------------------------------------------------------------
 
-MOST_SPEEDS: Final = 8
-MOST_LOSSES: Final = 16
+MAX_SPEEDS: Final = 8
+MAX_LOSSES: Final = 16
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -89,10 +89,10 @@ class ProgressStatus(ApiModel):
     first_expected_seconds: NotNegative | None = None
     """The total run time by the first report that had one."""
     speeds: tuple[SpeedSeen, ...] = Field(
-        default=(), max_length=MOST_SPEEDS, json_schema_extra=keyed_by("replicas")
+        default=(), max_length=MAX_SPEEDS, json_schema_extra=keyed_by("replicas")
     )
     """Training speed at the latest sizes."""
-    losses: tuple[LossSeen, ...] = Field(default=(), max_length=MOST_LOSSES)
+    losses: tuple[LossSeen, ...] = Field(default=(), max_length=MAX_LOSSES)
     """The loss over the steps, thinned."""
 
 

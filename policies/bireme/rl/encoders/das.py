@@ -30,9 +30,9 @@ from bireme.rl.encoders.das_inputs import Machines, reach
 
 LAST_PLACE: Final = 63
 """Places further back count as this one: queues in training were no longer."""
-MOST_GANGS: Final = 3000
+MAX_GANGS: Final = 3000
 """Gangs that are compared with each other; memory grows with the square of their number."""
-_MOST_KINDS: Final = 256
+_MAX_KINDS: Final = 256
 """Kinds of replicas remembered per node table."""
 
 
@@ -88,7 +88,7 @@ class _MachineTable:
         key = (task.request, task.constraints)
         known = self.capacities.get(key)
         if known is None:
-            if len(self.capacities) >= _MOST_KINDS:
+            if len(self.capacities) >= _MAX_KINDS:
                 self.capacities.clear()
             known = FreeCapacity(nodes, nodes.fixed).replicas(task)
             self.capacities[key] = known
@@ -111,10 +111,10 @@ class DasJobs:
     }
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
-        """Encode at least one gang; raises AnswerError for more than MOST_GANGS."""
-        if len(gangs) > MOST_GANGS:
+        """Encode at least one gang; raises AnswerError for more than MAX_GANGS."""
+        if len(gangs) > MAX_GANGS:
             raise AnswerError(
-                f"{len(gangs)} gangs are more than das-jobs/1 compares, which is {MOST_GANGS}; "
+                f"{len(gangs)} gangs are more than das-jobs/1 compares, which is {MAX_GANGS}; "
                 "for queues as long as that choose an orderer that judges each gang by itself"
             )
         table = _MachineTable.of(snapshot.nodes)

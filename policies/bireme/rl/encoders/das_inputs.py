@@ -510,12 +510,12 @@ PLACED_FEATURES: Final = 4
 """Of the job that is placed."""
 PLACE_FEATURES: Final = SITE_FEATURES + 1
 """Of a machine, for the job that is placed."""
-_LEAST_WORTH: Final = 0.05
+_MIN_WORTH: Final = 0.05
 
 
 def job_inputs(features: FloatArray, machines: Machines, need: IntArray) -> NDArray[np.float32]:
     """Return features of jobs and of their best sites, shape (..., jobs, JOB_FEATURES)."""
-    worth = np.log(np.maximum(Sites.of(machines).best(need), _LEAST_WORTH))
+    worth = np.log(np.maximum(Sites.of(machines).best(need), _MIN_WORTH))
     return np.concatenate([features, worth], axis=-1, dtype=np.float32, casting="same_kind")
 
 

@@ -143,7 +143,7 @@ def _over_mean(values: FloatArray, is_there: BoolArray) -> FloatArray:
 
 # --- the sizer --------------------------------------------------------------------------------
 
-MOST_MOVES: Final = 64
+MAX_MOVES: Final = 64
 """Moves in one cycle; nodes that are then still free are handed out in the next one."""
 _LAST: Final = 0.01
 """Share of the steps over which the fall of a loss is taken for a gain."""
@@ -186,7 +186,7 @@ class RlptoTasks:
         return sizes
 
     def _hand_out(self, ask: Ask, members: "_Members") -> None:
-        for _ in range(MOST_MOVES):
+        for _ in range(MAX_MOVES):
             allowed = members.allowed()
             if not allowed[1 : len(members) + 1].any():
                 return

@@ -41,8 +41,8 @@ from bireme.rl.protocols import Choices
 # A gang without a measured speed is taken to use the replicas that it asks for in proportion, and
 # to gain nothing by more. Sizes that are hardly faster than smaller ones are left out.
 
-MOST_SIZES: Final = 8
-_LEAST_GAIN: Final = 0.02
+MAX_SIZES: Final = 8
+_MIN_GAIN: Final = 0.02
 """Least share of the time that a size must save."""
 
 
@@ -77,7 +77,7 @@ def options_of(
         if not sizes:
             sizes.append(each)
             seconds.append(max(time if math.isfinite(time) else UNKNOWN_SECONDS, 1.0))
-        elif time < (1 - _LEAST_GAIN) * seconds[-1]:
+        elif time < (1 - _MIN_GAIN) * seconds[-1]:
             sizes.append(each)
             seconds.append(max(time, 1e-3))
     axis = snapshot.nodes.axis
@@ -108,9 +108,9 @@ def seconds_at(
 
 
 def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
-    """Return all sizes from ``low`` to ``high``, or MOST_SIZES in growing steps."""
+    """Return all sizes from ``low`` to ``high``, or MAX_SIZES in growing steps."""
     span = max((high[name] - low[name] for name in low), default=0)
-    rungs = range(span + 1) if span < MOST_SIZES else _rungs(span)
+    rungs = range(span + 1) if span < MAX_SIZES else _rungs(span)
     return [
         {name: low[name] + round((high[name] - low[name]) * rung / max(span, 1)) for name in low}
         for rung in rungs
@@ -119,8 +119,8 @@ def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
 
 @cache
 def _rungs(span: int) -> tuple[int, ...]:
-    """Return at most MOST_SIZES numbers from 0 to ``span``."""
-    found = {round((span + 1) ** (rung / (MOST_SIZES - 1))) - 1 for rung in range(MOST_SIZES)}
+    """Return at most MAX_SIZES numbers from 0 to ``span``."""
+    found = {round((span + 1) ** (rung / (MAX_SIZES - 1))) - 1 for rung in range(MAX_SIZES)}
     return tuple(sorted(found))
 
 
@@ -162,7 +162,7 @@ def winners(jobs: IntArray, scores: FloatArray, rooms: FloatArray) -> BoolArray:
 # A pool offers the sum over its ready nodes. Shares of it have two columns, the scarcest of all
 # resources that are no devices, and devices; a pool without devices has the same value twice.
 
-MOST_RUNS: Final = 16
+MAX_RUNS: Final = 16
 """Running gangs that a pool sees: those that end first."""
 _BEYOND: Final = 10.0
 """Shares of a pool are capped here."""
@@ -333,8 +333,8 @@ class ChoiceState:
 
 
 def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
-    """Pad ``rows`` to MOST_SIZES rows."""
-    whole = np.full((MOST_SIZES, *rows.shape[1:]), fill, rows.dtype)
+    """Pad ``rows`` to MAX_SIZES rows."""
+    whole = np.full((MAX_SIZES, *rows.shape[1:]), fill, rows.dtype)
     whole[: len(rows)] = rows
     return whole
 
@@ -350,7 +350,7 @@ def _runs(
             left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
             left = left if np.isfinite(left) else typical
             found[pool].append((left, running.usage(snapshot.nodes.axis)[1].sum(axis=0)))
-    runs = max(1, min(MOST_RUNS, max(map(len, found))))
+    runs = max(1, min(MAX_RUNS, max(map(len, found))))
     amounts = np.zeros((len(found), runs, len(snapshot.nodes.axis)), dtype=np.int64)
     seconds = np.full((len(found), runs), float(NONE))
     for pool, parts in enumerate(found):
@@ -451,9 +451,9 @@ def _choice(scores: FloatArray, draws: np.random.Generator | None) -> IntArray:
 
 # --- 5. the encoder ---------------------------------------------------------------------------
 
-MOST_GANGS: Final = 32
+MAX_GANGS: Final = 32
 """Gangs that are chosen from in a cycle, by arrival; later ones wait for another cycle."""
-MOST_ROUNDS: Final = 16
+MAX_ROUNDS: Final = 16
 """Most rounds of choices in a cycle."""
 _TURNS: Final = 64
 """Most choices by one answer of the network, of pools that lost a gang."""
@@ -466,11 +466,11 @@ class TapfingerPools:
 
     def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
         """Choose among the first of ``gangs``."""
-        state = ChoiceState.of(tuple(gangs[:MOST_GANGS]), snapshot)
+        state = ChoiceState.of(tuple(gangs[:MAX_GANGS]), snapshot)
         order: list[str] = []
         sizes: dict[str, Mapping[str, int]] = {}
         pools: dict[str, BoolArray] = {}
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             started = _round(ask, state) if state.fits[..., 0].any() else []
             for gang, pool, size in started:
                 option = state.options[gang]

@@ -29,7 +29,7 @@ SIZE_FEATURES: Final = 9
 NONE: Final = -1
 """Marks an empty slot."""
 _LEAST: Final = 1e-9
-_MOST_LOG: Final = 4.0
+_MAX_LOG: Final = 4.0
 """Logarithms of ratios are capped here, and times in units."""
 
 
@@ -131,7 +131,7 @@ class Scene:
     def _pending(self, unit: FloatArray) -> FloatArray:
         contenders, ahead = self.contention()
         now, anywhere, later = self.prospects()
-        most = _MOST_LOG * unit[..., None, None]  # infinite times would make features infinite
+        most = _MAX_LOG * unit[..., None, None]  # infinite times would make features infinite
         gain = np.minimum(now, most) - np.minimum(later, most)
         waits = self.kind != NONE
         own = _stacked(
@@ -178,7 +178,7 @@ class Scene:
             self.run_shares[..., 0],
             self.run_shares[..., 1],
             np.log1p(left),
-            np.minimum(left, _MOST_LOG),
+            np.minimum(left, _MAX_LOG),
         )
         return np.where((self.run_left >= 0)[..., None], seen, 0.0)
 
@@ -194,7 +194,7 @@ class Scene:
             (self.kind != NONE).sum(-1) / SLOTS,
             runs.sum(-1) * least,
             np.log2(1 + 1 / np.maximum(least, 1e-3)) / 5,
-            np.minimum(soonest / unit[..., None], _MOST_LOG),
+            np.minimum(soonest / unit[..., None], _MAX_LOG),
             self.is_single,
         )
 
@@ -226,7 +226,7 @@ def _stacked(*features: Any) -> FloatArray:
 def _log(ratios: FloatArray) -> FloatArray:
     """Return half the natural logarithm, capped."""
     found: FloatArray = np.log(np.maximum(ratios, _LEAST))
-    return np.clip(found, -_MOST_LOG, _MOST_LOG) / 2
+    return np.clip(found, -_MAX_LOG, _MAX_LOG) / 2
 
 
 def _ratio(times: FloatArray, least: FloatArray) -> FloatArray:

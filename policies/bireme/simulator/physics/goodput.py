@@ -39,7 +39,7 @@ from bireme.simulator.physics.tables import read_numbers
 # the measured machines (8 GPUs a node) counts as spread over nodes of 4.
 
 _GPUS_PER_NODE = 4
-_MOST_NODES = 16
+_MAX_NODES = 16
 
 Size = tuple[int, int]
 """(nodes, replicas)"""
@@ -124,7 +124,7 @@ class PolluxTable:
         if known := self.measured(places):
             yield 1.0, self.placements[known]
             return
-        nodes = min(max(nodes, ceil(replicas / _GPUS_PER_NODE)), replicas, _MOST_NODES)
+        nodes = min(max(nodes, ceil(replicas / _GPUS_PER_NODE)), replicas, _MAX_NODES)
         for node_weight, count in _between(nodes, sorted({n for n, _ in self.sizes})):
             measured = sorted(r for n, r in self.sizes if n == count)
             for weight, near in _between(replicas / nodes * count, measured):

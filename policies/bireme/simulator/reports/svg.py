@@ -250,14 +250,14 @@ def _time(outcomes: Sequence[Outcome]) -> tuple[float, FloatArray, Axis]:
 # browser takes, on the nodes that worked most. A row is a node and has a lane per GPU. Which GPU of
 # its node a replica has is not simulated, so bars take the lowest free lanes.
 
-MOST_NODES: Final = 24
-MOST_SPANS_PER_NODE: Final = 40
-LONGEST_SECONDS: Final = 86_400.0
-SHORTEST_SECONDS: Final = 600.0
+MAX_NODES: Final = 24
+MAX_SPANS_PER_NODE: Final = 40
+MAX_SECONDS: Final = 86_400.0
+MIN_SECONDS: Final = 600.0
 _MAP_PIXELS: Final = 520
 _ROW_PIXELS: Final = (18, 44)
 _GAP_PIXELS: Final = 4
-_LONGEST_NAME: Final = 16
+_MAX_NAME: Final = 16
 _COLOURS: Final = 8
 _SHADES: Final = 3
 
@@ -288,10 +288,10 @@ def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> Gant
         max(metrics.last_end(one) for one in outcomes),
         {name: gpus for name, gpus in gpus_by_node.items() if gpus},
     )
-    seconds = min(max(whole.ended - whole.began, 1.0), LONGEST_SECONDS)
+    seconds = min(max(whole.ended - whole.began, 1.0), MAX_SECONDS)
     # Halved until the bars can be told apart.
     window = _busiest(outcomes[0], whole, seconds)
-    while seconds / 2 >= SHORTEST_SECONDS and _is_crowded(outcomes, window):
+    while seconds / 2 >= MIN_SECONDS and _is_crowded(outcomes, window):
         seconds /= 2
         window = _busiest(outcomes[0], whole, seconds)
     return window
@@ -318,13 +318,13 @@ def _hardest_working(outcome: Outcome, window: GanttWindow) -> dict[str, int]:
         for stay in stays:
             held = min(stay.segment.ended, window.ended) - max(stay.segment.began, window.began)
             worked[node] += held * stay.gpus
-    most = sorted(worked, key=lambda node: -worked[node])[:MOST_NODES]
+    most = sorted(worked, key=lambda node: -worked[node])[:MAX_NODES]
     return {node: gpus for node, gpus in window.gpus_by_node.items() if node in most}
 
 
 def _is_crowded(outcomes: Sequence[Outcome], window: GanttWindow) -> bool:
     bars = max(sum(map(len, _stays(one, window).values())) for one in outcomes)
-    return bars > MOST_SPANS_PER_NODE * len(window.gpus_by_node)
+    return bars > MAX_SPANS_PER_NODE * len(window.gpus_by_node)
 
 
 def _stays(outcome: Outcome, window: GanttWindow) -> dict[str, list[_Stay]]:
@@ -356,7 +356,7 @@ def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
         for stay, lanes in _in_lanes(stays[node], gpus):
             drawing.append(_bar(stay, lanes, top, high / gpus, window))
     across = seconds(window.ended - window.began)
-    longest = min(max(map(len, stays), default=0), _LONGEST_NAME)
+    longest = min(max(map(len, stays), default=0), _MAX_NAME)
     says = f"GPUs held by each job on {terminal.plural(rows, 'node')} under {name}"
     return (
         f'<div class="map" style="--height:{pixels}px;--longest:{longest}">'

@@ -24,7 +24,7 @@ COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 _MODES: Final = ("rigid", "elastic", "adaptive")
 _GPUS_PER_NODE: Final = 4
-_MOST_REPLICAS: Final = 64
+_MAX_REPLICAS: Final = 64
 """As in the authors' simulator, whose cluster has 16 nodes."""
 
 _UNSPREAD: Final = frozenset({"ncf"})
@@ -95,7 +95,7 @@ def _elastic(job: TraceJob) -> TraceJob:
     """Let ``job`` run from one replica to as many as were measured without a gap."""
     (task,) = job.tasks
     law = cast(PolluxSpeed, job.speed)
-    sizes = range(1, 2 if job.application in _UNSPREAD else _MOST_REPLICAS + 1)
+    sizes = range(1, 2 if job.application in _UNSPREAD else _MAX_REPLICAS + 1)
     most = len(list(takewhile(lambda size: _packed_pace(law, size) > 0, sizes)))
     task = replace(task, min_replicas=1, max_replicas=max(most, task.replicas))
     return replace(job, tasks=(task,), is_elastic=True)

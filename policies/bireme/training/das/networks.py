@@ -35,7 +35,7 @@ from bireme.training.networks import ActorCritic, Attention, Tensors, mean_over
 
 _WIDTH: Final = 32
 _HEADS: Final = 4
-_LONGEST_WAVE: Final = 10_000.0
+_MAX_WAVE: Final = 10_000.0
 """Of positions, in places of the queue (Vaswani et al., 2017)."""
 
 
@@ -169,7 +169,7 @@ class DasActionCritic(nn.Module):
 def positions(places: Tensor, width: int) -> Tensor:
     """Return sines and cosines of places, (..., jobs) -> (..., jobs, width)."""
     even = torch.arange(0, width, 2, device=places.device)
-    rates = torch.exp(even * (-math.log(_LONGEST_WAVE) / width))
+    rates = torch.exp(even * (-math.log(_MAX_WAVE) / width))
     angles = places[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 

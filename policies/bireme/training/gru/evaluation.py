@@ -160,7 +160,7 @@ def _description(model: FittedModel | None) -> str:
 
 _DAY: Final = 24
 BASELINES: Final = (Persistence, SeasonalNaive)
-_LEAST_MEAN: Final = 1e-9
+_MIN_MEAN: Final = 1e-9
 """Least mean that errors are relative to, for series almost without demand."""
 
 
@@ -201,6 +201,6 @@ def _errors(forecaster: Forecaster, every: Sequence[Series], steps: int, days: i
     for series in every:
         test = back_test(forecaster, series, len(series) - days * _DAY, every=_DAY, steps=steps)
         wrong = np.abs(test.forecasts - test.actuals).mean(axis=1)
-        found.append(wrong / max(series.values.mean(), _LEAST_MEAN))
+        found.append(wrong / max(series.values.mean(), _MIN_MEAN))
     by_unit: FloatArray = found[0] if len(every) == 1 else np.array(found).mean(axis=1)
     return by_unit[:, None]

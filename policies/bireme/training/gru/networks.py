@@ -186,7 +186,7 @@ NAME: Final = "gru"
 SUMMARY: Final = "Forecasts from the last values and from the same hours of past seasons"
 PAPER: Final = "Lu et al., IEEE TPDS 2023 (LSP), eq. 1, with the fill-ins of its recipe"
 WHOLE_SERIES: Final = "trained on the whole series, neither validated nor evaluated"
-MOST_WINDOW: Final = 24
+MAX_WINDOW: Final = 24
 UPDATES: Final = 2000
 
 
@@ -215,7 +215,7 @@ def frame_for(series: Series, horizon: int) -> Frame:
     Raises:
         TooShortError: it leaves less than a season of rows to learn from.
     """
-    window = min((MOST_WINDOW, *series.periods))
+    window = min((MAX_WINDOW, *series.periods))
     frame = Frame(window, horizon, series.periods)
     least = frame.least_values + horizon + max(series.periods, default=window)
     if len(series) < least:

@@ -183,7 +183,7 @@ class GruRecipe:
 
     def _general(self, run: TrainingRun) -> _Curriculum:
         count, updates = (1200, 4 * networks.UPDATES) if run.scale == "full" else (12, 50)
-        frame = Frame(networks.MOST_WINDOW, self._horizon, _SEASONS)
+        frame = Frame(networks.MAX_WINDOW, self._horizon, _SEASONS)
         rng = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
         # the last days of real series are for the evaluation

@@ -35,7 +35,7 @@ TEST_EVERY: Final = 6
 _MURI: Final = "muri/trace2.csv.gz"
 _MURI_DAYS: Final = 24.8
 _MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
-_FEWEST_JOBS: Final = 360
+_MIN_JOBS: Final = 360
 PRIMARY: Final = ("mean_jct_minutes", True)
 _ALIASES: Final = ("fcfs",)
 _CHARGED: Final = "; a stop costs 30 s and the work of up to half an hour"
@@ -102,7 +102,7 @@ def _philly_test_days(data: Path) -> list[float]:
     trace = whole_philly(data)
     windows = {
         day: stretch(trace, 0, day, 1.0, slice(0, None, TEST_EVERY))
-        for day in days_with(trace, PHILLY_DAYS["test"][:-1], _FEWEST_JOBS)  # the last is cut off
+        for day in days_with(trace, PHILLY_DAYS["test"][:-1], _MIN_JOBS)  # the last is cut off
     }
     return [day for day, window in windows.items() if len(window.nodes(max(LOADS))) > 1]
 

@@ -24,7 +24,7 @@ from bireme.core.resources import FloatArray
 from bireme.rl.encoders.index import ATTAINED, DEVICES, IS_KNOWN, WHOLE
 
 _SHARPNESS: Final = 2.0
-_LEAST_STEP: Final = 0.25
+_MIN_STEP: Final = 0.25
 
 
 START: Final = np.array([12.5, 0.6, -2.0, 2.0, 0.0, 8.5, 0.8, 1.5])
@@ -52,7 +52,7 @@ class IndexNetwork(torch.nn.Module):
         whole = torch.where(is_fresh, whole - fresh.clamp(min=0.0), whole)
         left = _longer(torch.maximum(gangs[:, ATTAINED] + tail, least), torch.maximum(whole, least))
         cost = left + size.clamp(min=0.0) * gangs[:, DEVICES]
-        return -torch.floor(cost / (_LEAST_STEP + torch.nn.functional.softplus(step)))
+        return -torch.floor(cost / (_MIN_STEP + torch.nn.functional.softplus(step)))
 
 
 def _longer(one: Tensor, other: Tensor) -> Tensor:

@@ -41,8 +41,8 @@ from bireme.training.runs import EarlyStopping, TrainingRun
 
 LOADS: Final = (0.9, 1.0, 1.1, 1.2)
 """Offered loads of the training cases: where no gang waits, there is nothing to learn."""
-_MOST_JOBS: Final = 110
-_LEAST_JOBS_OF_A_DAY: Final = 400
+_MAX_JOBS: Final = 110
+_MIN_JOBS_OF_A_DAY: Final = 400
 
 
 class IndexOrderer(ScoredOrderer):
@@ -70,7 +70,7 @@ class IndexSchedule:
     cases: int
     generations: int
     validated: int
-    most_jobs: int = _MOST_JOBS
+    most_jobs: int = _MAX_JOBS
 
 
 class Cases(Protocol):
@@ -90,7 +90,7 @@ class PhillyCases:
 
     def __init__(self, data: Path, schedule: IndexSchedule) -> None:
         self._data, self._schedule = data, schedule
-        self._days = philly_days(data, "training", _LEAST_JOBS_OF_A_DAY, 10 * schedule.most_jobs)
+        self._days = philly_days(data, "training", _MIN_JOBS_OF_A_DAY, 10 * schedule.most_jobs)
 
     def drawn(self, generator: np.random.Generator) -> list[World]:
         # The order of the draws is part of what a seed means.
@@ -103,7 +103,7 @@ class PhillyCases:
 
     def validated(self) -> list[World]:
         most = 20 * self._schedule.most_jobs
-        days = philly_days(self._data, "validation", _LEAST_JOBS_OF_A_DAY, most)
+        days = philly_days(self._data, "validation", _MIN_JOBS_OF_A_DAY, most)
         return [
             self._case(
                 days[n % len(days)],

@@ -187,7 +187,7 @@ def loss_curve(pace: float, steps: float) -> InverseQuadratic:
 # --- the simple rule -----------------------------------------------------------------------------
 
 _LEAN: Final = 0.75
-_MOST_ABOVE: Final = 1e4
+_MAX_ABOVE: Final = 1e4
 
 
 def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
@@ -208,7 +208,7 @@ def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
     gains = seen["present"] & ~hardly
     takes = seen["present"] & hardly & (nodes > 1)
     gives = gains.any(axis=1) & (seen["free"] > 0)
-    counted = nodes + lean * np.log10(np.clip(seen["gain"] / beta, 1.0, _MOST_ABOVE))
+    counted = nodes + lean * np.log10(np.clip(seen["gain"] / beta, 1.0, _MAX_ABOVE))
     give = np.where(gives, 1 + np.where(gains, counted, np.inf).argmin(axis=1), 0)
     return np.where(takes.any(axis=1), 1 + environment.SLOTS + takes.argmax(axis=1), give)
 

@@ -54,9 +54,9 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation, check_
 BATCH: Final = 1024
 """Images of a step over all workers."""
 LAW: Final = OptimusLaw(DL2_LAWS["dssm"].theta, BATCH)
-MOST_WORKERS: Final = 64
+MAX_WORKERS: Final = 64
 _STEP_SECONDS: Final[FloatArray] = np.array(
-    [1 / LAW.steps_per_second({"worker": n, "ps": 1}, 1) for n in range(1, MOST_WORKERS + 1)]
+    [1 / LAW.steps_per_second({"worker": n, "ps": 1}, 1) for n in range(1, MAX_WORKERS + 1)]
 )
 SPAN: Final = 0.5
 """Accuracy from before the first iteration to the best."""
@@ -119,7 +119,7 @@ class RlptoEnvConfig:
 
     Attributes:
         servers: Parameter servers, at most SLOTS; as many tasks run at a time.
-        nodes: Workers of all tasks together, at most MOST_WORKERS.
+        nodes: Workers of all tasks together, at most MAX_WORKERS.
         slowdown: How much longer a step takes than where there are few nodes: all are containers
             of one machine.
         priorities: Of each task, 1 to 5, in the order of ``RLPTO_IMAGES``; without any, all have 1
@@ -393,7 +393,7 @@ def by_arrival(clusters: RlptoClusters) -> FloatArray:
 
 SLOTS: Final = 16
 """Servers that are shown, N; those beyond what a config has never run anything."""
-MOST_ITERATIONS: Final = 200.0
+MAX_ITERATIONS: Final = 200.0
 """After so many a task ends even if it still gains (assumed; the paper states none)."""
 RUN_PRICE: Final = 3.0
 TASK_PRICE: Final = 0.5
@@ -453,7 +453,7 @@ class RlptoEnv:
         kinds, betas = len(self._configs), len(self._betas)
         chosen = [self._configs[int(seed) % kinds] for seed in seeds]
         self.beta = np.array([self._betas[int(seed) // kinds % betas] for seed in seeds])
-        self.clusters = RlptoClusters(chosen, seeds, MOST_ITERATIONS)
+        self.clusters = RlptoClusters(chosen, seeds, MAX_ITERATIONS)
         self.task_of_slot: IntArray = np.full((self.count, SLOTS), -1, dtype=np.int64)
         self._moves: IntArray = np.zeros(self.count, dtype=np.int64)
         self._assign_slots()

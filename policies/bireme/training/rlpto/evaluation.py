@@ -94,7 +94,7 @@ def evaluate(
     betas = (environment.MIX_BETA,) if config.priorities else evaluated_betas
     ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
     for beta in betas:
-        stop = RlptoBaseline(FairSharing(), least_gain=beta, iterations=environment.MOST_ITERATIONS)
+        stop = RlptoBaseline(FairSharing(), least_gain=beta, iterations=environment.MAX_ITERATIONS)
         ends[f"fair-stop-{beta}"] = run_baseline(stop, config, seed)
         for policy, choose in {"simple-rule": share_among_gaining, **policies}.items():
             ends[f"{policy}-{beta}"] = play_episode(choose, config, beta, seed)
@@ -199,7 +199,7 @@ _GAP_SECONDS: Final = 250.0
 _ITERATIONS: Final = (20, 60)
 """Drawn for each job, evenly."""
 _ASKED_WORKERS: Final = 4
-_MOST_WORKERS_OF_A_JOB: Final = 12
+_MAX_WORKERS_OF_A_JOB: Final = 12
 _TARGET: Final = 0.98
 """Share of the last accuracy."""
 _PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
@@ -251,7 +251,7 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
         tasks=(
             Task("ps", 1, cpus, Role.PS, priority=90),
             Task(
-                "worker", _ASKED_WORKERS, gpus, min_replicas=1, max_replicas=_MOST_WORKERS_OF_A_JOB
+                "worker", _ASKED_WORKERS, gpus, min_replicas=1, max_replicas=_MAX_WORKERS_OF_A_JOB
             ),
         ),
         duration_seconds=per_iteration * iterations / speed,

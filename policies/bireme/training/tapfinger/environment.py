@@ -37,7 +37,7 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
 # --- speed: what a step adds to a job's progress ------------------------------------------------
 
-LONGEST_STEPS: Final = 1000
+MAX_STEPS: Final = 1000
 """Jobs that need more steps count as never ending."""
 
 
@@ -98,13 +98,13 @@ class TapFingerLaw:
 
     @cached_property
     def steps(self) -> IntArray:
-        """Steps from start to end by allocation, without noise; LONGEST_STEPS: there is no end."""
+        """Steps from start to end by allocation, without noise; MAX_STEPS: there is no end."""
         kind, amount = self.every_amount()
         progress = np.zeros(self.base.shape)
-        steps = np.full(self.base.shape, LONGEST_STEPS)
+        steps = np.full(self.base.shape, MAX_STEPS)
         going = self.gains(kind, amount, progress) > 0
         taken = 0
-        while going.any() and taken < LONGEST_STEPS:
+        while going.any() and taken < MAX_STEPS:
             taken += 1
             progress = np.where(going, progress + self.gains(kind, amount, progress), progress)
             steps[going & (progress >= 1)] = taken
@@ -115,7 +115,7 @@ class TapFingerLaw:
     def frugal_gpus(self) -> IntArray:
         """The fewest GPUs as fast as this many, with the fewest CPUs; (kinds, most GPUs + 1)."""
         steps = self.steps[:, self.least[0]]
-        is_faster = np.diff(np.minimum.accumulate(steps, axis=1), axis=1, prepend=LONGEST_STEPS) < 0
+        is_faster = np.diff(np.minimum.accumulate(steps, axis=1), axis=1, prepend=MAX_STEPS) < 0
         return np.maximum.accumulate(np.where(is_faster, np.arange(steps.shape[1]), 0), axis=1)
 
 
@@ -672,7 +672,7 @@ def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def _size_table(law: TapFingerLaw) -> tuple[IntArray, FloatArray]:
-    steps = np.where(law.steps >= LONGEST_STEPS, np.inf, law.steps)
+    steps = np.where(law.steps >= MAX_STEPS, np.inf, law.steps)
     found = [efficient_sizes(one) for one in steps]
     most = max(len(amounts) for amounts, _ in found)
     sizes = np.zeros((len(found), most, 2), dtype=np.int64)

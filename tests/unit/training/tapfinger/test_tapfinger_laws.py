@@ -10,7 +10,7 @@ from bireme.core.errors import SettingError
 from bireme.training.tapfinger.environment import (
     FILE,
     KINDS,
-    LONGEST_STEPS,
+    MAX_STEPS,
     SETTINGS,
     doubling,
     make_config,
@@ -40,7 +40,7 @@ def test_below_the_least_there_is_no_progress() -> None:
     law = synthetic(noise=0.1)
     amount = np.array([[1, 16], [16, 0]])
     assert law.gains(np.array([0, 1]), amount, np.zeros(2), luck=1.0).tolist() == [0.0, 0.0]
-    assert (law.steps[:, :2] == LONGEST_STEPS).all()
+    assert (law.steps[:, :2] == MAX_STEPS).all()
 
 
 def test_more_cpus_gain_nothing() -> None:
