@@ -66,11 +66,11 @@ class JobReconciler:
             return  # its status is about to change; the end of the write requeues the job
         view = self.state.view(job.key) if job.plan is not None else None
         # 1. Is it time for another phase?
-        seen = None if view is None else lifecycle.going_on(job, view, at)
+        seen = None if view is None else lifecycle.surviving_view(job, view, at)
         move = lifecycle.transition(job, seen, at)
         if move is not None and move.reason in _TELLING and view is not None:
             labels = self.state.unplanned_labels(job, view)
-            requests = lifecycle.changed_requests(view)
+            requests = lifecycle.excess_requests(view)
             self.admission.dry_runs.learn_from_pods(job, requests, labels)
         elif move is not None and move.start_failures:
             self.state.mutations.forget(job)

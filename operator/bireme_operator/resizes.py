@@ -74,7 +74,7 @@ class Resizes:
         """Start what a running elastic gang needs to match its plan; return False for nothing."""
         if not lifecycle.is_resizable(job):
             return False
-        if lost := lifecycle.lost(job, view, at):
+        if lost := lifecycle.lost_members(job, view, at):
             if self._is_free(job):
                 gone = [pod for member, pod in view.members if member in lost and pod is not None]
                 self.troubles.observe_pods(job.key[0], filter(has_failed, gone))
