@@ -39,12 +39,12 @@ class JobAdmission:
         self, job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot
     ) -> None:
         # A report about its wait may be under way: the plan is written over the version after it.
-        await self.reports.settled(job.uid)
+        await self.reports.wait_for_write(job.uid)
         await self.dry_runs.learn(job)
         # What was learned may have changed its demand: then it is decided on again with that.
         current = self.state.jobs.get(job.key)
         if current is not None and is_same_demand(self.state, current, job):
-            wanted = status.admitted(current, plan, admit, snapshot)
+            wanted = status.admission_status(current, plan, admit, snapshot)
             await self.actuator.admit(current, plan, wanted)
 
     def plan(

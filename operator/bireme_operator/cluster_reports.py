@@ -499,8 +499,9 @@ def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
     if pool.is_shrinking(now):
         return Reason.LOWERED, f"{message}; empty nodes are going"
     is_more = pool.replicas is not None and pool.decided.floor < pool.replicas
-    if pool.littered and is_more and pool.spec.scale_in.policy != "Never":
-        lying = f"ended pods lie on {pool.littered} empty nodes, which stay until they are deleted"
+    if pool.blocked_by_finished_pods and is_more and pool.spec.scale_in.policy != "Never":
+        count = pool.blocked_by_finished_pods
+        lying = f"ended pods lie on {count} empty nodes, which stay until they are deleted"
         message = f"{message}; {lying} (see ttlSecondsAfterFinished)"
     return Reason(pool.decided.reason), message
 
@@ -529,7 +530,7 @@ class PoolReports(StatusReports):
 
     def statuses(self) -> Iterator[tuple[PoolFacts, Status]]:
         for name, facts in sorted(self.pools.scalers.known.items()):
-            pool = self.pools.known.get(name)
+            pool = self.pools.by_name.get(name)
             if pool is None and facts.spec is not None:
                 continue  # it has just been created
             valid_pool = pool if facts.spec is not None else None
@@ -540,14 +541,14 @@ class PoolReports(StatusReports):
     async def write(self, facts: ReportedObject, status: Status) -> None:
         """Write one status; drop the hours that it contains."""
         await super().write(facts, status)
-        pool = self.pools.known.get(facts.name)
+        pool = self.pools.by_name.get(facts.name)
         if pool is not None and "history" in status:
             end = history_of(status).end
             for begin in [begin for begin in pool.hourly.over if begin + HOUR <= end]:
                 del pool.hourly.over[begin]
 
     def show(self) -> None:
-        metrics, pools = self.metrics, self.pools.known
+        metrics, pools = self.metrics, self.pools.by_name
         decisions = {name: p.decided for name, p in pools.items() if p.decided is not None}
         forecast_times = {name: pool.forecast_made for name, pool in pools.items()}
         show(
@@ -564,7 +565,7 @@ class PoolReports(StatusReports):
             }
         )
         now = self.context.now()
-        metrics.show_forecast({name: pool.expected(now) for name, pool in pools.items()})
+        metrics.show_forecast({name: pool.forecast_demand(now) for name, pool in pools.items()})
 
 
 # --- all of them ---------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme_operator.actuator import granted_grace
+from bireme_operator.actuator import grace_override
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.lifecycle import EVICTING_SECONDS
 from bireme_operator.suspensions import Owner, Suspensions
@@ -120,7 +120,7 @@ class Guests:
             await self.writes.delete_pod(pod.key, pod.uid, self.max_grace_seconds)
 
     def _grace(self, pod: PodFacts) -> int | None:
-        return granted_grace(pod, self.max_grace_seconds)
+        return grace_override(pod, self.max_grace_seconds)
 
     async def _suspend(
         self, group: Key, owners: Sequence[Owner], notes: list[str]

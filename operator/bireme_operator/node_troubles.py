@@ -229,7 +229,7 @@ class NodeTroubles:
         self._exempt[gang.uid] = self.clock() + _AVOIDED_SECONDS
         return True
 
-    def explained(self, hold: Hold, snapshot: ClusterSnapshot) -> Hold:
+    def explain(self, hold: Hold, snapshot: ClusterSnapshot) -> Hold:
         """Return ``hold`` with the nodes that have room for its gang, and that it is kept from."""
         kept = self._kept.get(hold.gang.uid)
         if kept is None or hold.reason not in (Reason.WAITING_FOR_CAPACITY, Reason.SCALING_UP):

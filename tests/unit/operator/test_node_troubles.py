@@ -264,7 +264,7 @@ def explained(world: World, gang: Gang, reason: Reason, used_gpus: int = 0) -> s
     world.troubles.review()
     around = world.troubles.around(gang)
     snapshot = snapshot_of(world, used_gpus)
-    return world.troubles.explained(Hold(around, reason, "asks more"), snapshot).message
+    return world.troubles.explain(Hold(around, reason, "asks more"), snapshot).message
 
 
 def snapshot_of(world: World, used_gpus: int) -> ClusterSnapshot:
