@@ -41,7 +41,7 @@ from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, sho
 from bireme_operator.node_pools import ManagedPool, ManagedPools
 from bireme_operator.policies import Policies, PolicyStats, ShadowStats
 from bireme_operator.rollout import in_words
-from bireme_operator.stalls import stalled_gangs
+from bireme_operator.stalls import stall_counts
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
 
@@ -589,7 +589,7 @@ class ClusterReports:
         self.policies.submit()
         self.pools.submit()
         self.metrics.show_partial(self.state, snapshot.now)
-        stalled = stalled_gangs(self.state, snapshot.now, self.stalled_after_seconds)
+        stalled = stall_counts(self.state, snapshot.now, self.stalled_after_seconds)
         self.metrics.show_stalled(stalled)
 
     async def close(self) -> None:

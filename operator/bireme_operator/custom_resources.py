@@ -91,7 +91,7 @@ class Sources(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Record:
     uid: str
     version: int
     is_reported: bool
@@ -110,11 +110,11 @@ class Mirror:
     plural: str
     on_put: Callable[[Key, wire.CustomObject], None]
     on_delete: Callable[[Key], None]
-    seen: dict[Key, _Seen] = field(default_factory=dict)
+    objects: dict[Key, _Record] = field(default_factory=dict)
     """All that exist, decodable or not."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     # Versions at which names were last seen to be free: events before them are late.
-    _gone: dict[Key, int] = field(default_factory=dict)
+    _deletions: dict[Key, int] = field(default_factory=dict)
     _waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = field(default_factory=dict)
     _reader: wire.ObjectReader[wire.CustomObject] = field(init=False)
 
@@ -123,8 +123,8 @@ class Mirror:
 
     def newest(self, key: Key) -> int:
         """Return the version as of which ``key`` is known, existing or gone; 0 for never."""
-        seen = self.seen.get(key)
-        return seen.version if seen is not None else self._gone.get(key, 0)
+        record = self.objects.get(key)
+        return record.version if record is not None else self._deletions.get(key, 0)
 
     def put(self, raw: msgspec.Raw) -> None:
         """Apply a creation or change."""
@@ -135,11 +135,11 @@ class Mirror:
             return
         key = stub.key
         obj = self._reader.decoded(key, raw)
-        last = self.seen.get(key)
+        last = self.objects.get(key)
         if last is not None and (obj is None or last.uid != stub.uid):
             self._drop(key)
-        self._gone.pop(key, None)
-        self.seen[key] = _Seen(stub.uid, stub.version, obj is not None)
+        self._deletions.pop(key, None)
+        self.objects[key] = _Record(stub.uid, stub.version, obj is not None)
         if obj is not None:
             self.on_put(key, obj)
         self._wake(key)
@@ -152,22 +152,24 @@ class Mirror:
 
     def delete(self, key: Key, uid: str, version: int) -> None:
         """Remove the object with ``uid``, unless ``key`` has had a later one."""
-        last, newest = self.seen.get(key), self.newest(key)
+        last, newest = self.objects.get(key), self.newest(key)
         if version <= newest and not (last is not None and last.uid == uid):
             return
         if last is not None:
             self._drop(key)
-        self._gone[key] = max(version, newest)
+        self._deletions[key] = max(version, newest)
         self._wake(key)
 
     def clear(self) -> None:
-        for key in list(self.seen):
+        for key in list(self.objects):
             self._drop(key)
-        self._gone.clear()
+        self._deletions.clear()
 
     def forget(self, version: int) -> None:
         """Forget names freed at ``version`` or before: no event as old is on its way any more."""
-        self._gone = {key: gone for key, gone in self._gone.items() if gone > version}
+        self._deletions = {
+            key: deletion for key, deletion in self._deletions.items() if deletion > version
+        }
 
     async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:
         """Return once ``key`` is known as of ``version`` or later, existing or gone.
@@ -177,26 +179,26 @@ class Mirror:
         """
         if self.newest(key) >= version:
             return
-        known = asyncio.get_running_loop().create_future()
+        future = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(key, [])
-        waiting.append((version, known))
+        waiting.append((version, future))
         try:
             async with asyncio.timeout(timeout_seconds):
-                await known
+                await future
         finally:
-            waiting.remove((version, known))
+            waiting.remove((version, future))
             if not waiting and self._waiting.get(key) is waiting:
                 del self._waiting[key]
 
     def _drop(self, key: Key) -> None:
-        if self.seen.pop(key).is_reported:
+        if self.objects.pop(key).is_reported:
             self.on_delete(key)
 
     def _wake(self, key: Key) -> None:
         newest = self.newest(key)
-        for version, known in self._waiting.get(key, ()):
-            if version <= newest and not known.done():
-                known.set_result(None)
+        for version, future in self._waiting.get(key, ()):
+            if version <= newest and not future.done():
+                future.set_result(None)
 
 
 @dataclass(slots=True)
@@ -368,16 +370,16 @@ class CustomResources:
         failures = 0
         while True:
             kind.woken.clear()
-            wanted, kind.is_audit_wanted = kind.is_audit_wanted, False
-            wanted |= self.clock() - kind.audited[0] >= self.timing.audit_seconds
+            is_audit_due, kind.is_audit_wanted = kind.is_audit_wanted, False
+            is_audit_due |= self.clock() - kind.audited[0] >= self.timing.audit_seconds
             try:
-                if wanted or await self._count_differs(kind):
+                if is_audit_due or await self._count_differs(kind):
                     await self._audit(kind)
                 failures = 0
             except ApiError as error:
                 failures += 1
                 # The audit is still owed: what kopf's list did not have stays unknown until then.
-                kind.is_audit_wanted |= wanted
+                kind.is_audit_wanted |= is_audit_due
                 if error.is_not_found:
                     self._miss(kind)
                 else:
@@ -404,7 +406,7 @@ class CustomResources:
             return False  # kopf's first list is still awaited
         if page.metadata.next and page.metadata.remaining is None:
             return True
-        return len(page.items or ()) + (page.metadata.remaining or 0) != len(kind.mirror.seen)
+        return len(page.items or ()) + (page.metadata.remaining or 0) != len(kind.mirror.objects)
 
     async def _audit(self, kind: _Kind) -> None:
         """Make a mirror equal to what the server lists, where kopf has not done so."""
@@ -412,11 +414,11 @@ class CustomResources:
         # 1. List the metadata of everything, at one version.
         listed, version = await self._metadata(kind)
         # 2. Earlier changes may still be on their way through kopf: wait while they arrive.
-        ghosts, stale = await self._settled(mirror, listed, version)
+        ghosts, stale = await self._lasting_differences(mirror, listed, version)
         # 3. Delete what the list does not have, unless it is newer than the list.
         for key in ghosts:
             self.metrics.repairs.labels(mirror.plural, "ghost").inc()
-            mirror.delete(key, mirror.seen[key].uid, version)
+            mirror.delete(key, mirror.objects[key].uid, version)
         # 4. Read what the list has and the mirror has not, or has older.
         for key in stale:
             self.metrics.repairs.labels(mirror.plural, "lost").inc()
@@ -430,22 +432,22 @@ class CustomResources:
             kind.audited = self.clock(), version
         mirror.synced.set()
 
-    async def _settled(
+    async def _lasting_differences(
         self, mirror: Mirror, listed: Mapping[Key, int], version: int
     ) -> tuple[list[Key], list[Key]]:
         """Return what still differs when kopf is silent: keys to delete, and keys to read."""
-        ghosts = [key for key in mirror.seen if key not in listed]
+        ghosts = [key for key in mirror.objects if key not in listed]
         stale = list(listed)
         clock, count = self.clock, -1
         while True:
-            ghosts = [k for k in ghosts if k in mirror.seen and mirror.newest(k) <= version]
+            ghosts = [k for k in ghosts if k in mirror.objects and mirror.newest(k) <= version]
             stale = [key for key in stale if mirror.newest(key) < listed[key]]
-            left = len(ghosts) + len(stale)
-            if left != count:
-                count, since = left, clock()
-            if not left or clock() - since >= self.timing.settle_seconds:
+            remaining = len(ghosts) + len(stale)
+            if remaining != count:
+                count, since = remaining, clock()
+            if not remaining or clock() - since >= self.timing.settle_seconds:
                 return ghosts, stale
-            await asyncio.sleep(0.02 if left < 100 else 0.1)
+            await asyncio.sleep(0.02 if remaining < 100 else 0.1)
 
     async def _read(self, mirror: Mirror, key: Key) -> None:
         # A list of one: it needs no right to read single objects.

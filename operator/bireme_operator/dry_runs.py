@@ -93,8 +93,8 @@ class DryRuns:
             return
         runs = [run for place in unknown if (run := self._run(job, place)) is not None]
         if runs:
-            done, late = await asyncio.wait(runs, timeout=patience_seconds)
-            if late:
+            done, pending = await asyncio.wait(runs, timeout=patience_seconds)
+            if pending:
                 _log.info("dry run is late", gang=job.key, seconds=patience_seconds)
             for run in done:
                 run.result()
@@ -105,13 +105,13 @@ class DryRuns:
         run = self._under_way.get(shape)
         if run is None and not self._limiter.take(job.key[0]):
             run = self._under_way[shape] = asyncio.create_task(self._try(job, place))
-            run.add_done_callback(lambda ended: self._end(shape, ended))
+            run.add_done_callback(lambda task: self._end(shape, task))
         return run
 
-    def _end(self, shape: PodShape, ended: asyncio.Task[None]) -> None:
+    def _end(self, shape: PodShape, task: asyncio.Task[None]) -> None:
         del self._under_way[shape]
-        if not ended.cancelled():
-            ended.exception()  # it is nobody's where all have stopped waiting for it
+        if not task.cancelled():
+            task.exception()  # it is nobody's where all have stopped waiting for it
 
     async def _try(self, job: JobFacts, place: int) -> None:
         try:
@@ -122,24 +122,24 @@ class DryRuns:
             self._mutations.put(job, place, pod, self.clock(), changes)
         except ApiError as error:
             if _UNSUPPORTED in error.message:
-                await self._cannot_tell(job, place, error.message)
+                await self._plan_unchanged(job, place, error.message)
                 return
             if error.is_already_exists:  # a pod of the last start, or a stranger's: they will tell
                 return
             raise rejection_of(error) or error from error
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            await self._cannot_tell(job, place, f"a pod came back from a dry run with {error}")
+            await self._plan_unchanged(job, place, f"a pod came back from a dry run with {error}")
             return
         self.state.apply_mutations(job.key[0])
         self.state.requeue(job.key)  # it may stop others from now on
 
-    async def _cannot_tell(self, job: JobFacts, place: int, why: str) -> None:
+    async def _plan_unchanged(self, job: JobFacts, place: int, cause: str) -> None:
         self._mutations.put_unchanged(job, place, self.clock())
         # An earlier answer no longer counts, which may have said that admission gates the pods.
         self.state.apply_mutations(job.key[0])
         self.state.requeue(job.key)
-        _log.warning("planned without a dry run", gang=job.key, why=why)
-        message = f"planned without a dry run of task {job.tasks[place].name}: {why[:700]}"
+        _log.warning("planned without a dry run", gang=job.key, why=cause)
+        message = f"planned without a dry run of task {job.tasks[place].name}: {cause[:700]}"
         reason = Reason.DRY_RUN_UNSUPPORTED
         await self.events.post("TrainingJob", job.key, job.uid, reason, message)
 
@@ -152,8 +152,8 @@ class DryRuns:
         plan = PlanFacts(
             *(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,)), queue=job.queue
         )
-        known = self.state.settings.known_accelerators
-        return PodFactory(job, plan, self.progress, accelerators=known).manifest(member)
+        accelerators = self.state.settings.known_accelerators
+        return PodFactory(job, plan, self.progress, accelerators=accelerators).manifest(member)
 
     def check(self, job: JobFacts, hold: Hold) -> None:
         """Try the pods of a job that waits, if nothing is known of them yet, or not any more."""

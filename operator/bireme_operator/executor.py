@@ -76,13 +76,13 @@ class DecisionExecutor:
         #    the next decision.
         free = self.work.is_free
         for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
-            with self.errors.isolated(admit.gang.key):
+            with self.errors.isolate(admit.gang.key):
                 self._admit(admit, basis)
         # 2. Preemptions: all victims of one preemptor together.
         self.preemptions.carry_out(decision, basis.jobs, basis.groups)
         # 3. Resizes.
         for resize in decision.resized:
-            with self.errors.isolated(resize.gang.key):
+            with self.errors.isolate(resize.gang.key):
                 self.resizes.carry_out(resize, basis.snapshot, basis.jobs)
         # 4. Reports: reasons and estimated starts of waiting gangs.
         reserved = self.start_ranges.update(basis.snapshot, decision)
@@ -95,7 +95,7 @@ class DecisionExecutor:
         holds = [hold for hold in decision.held if free(hold.gang.key)]
         refreshed = self._pick_refreshable(holds)
         for hold in holds:
-            with self.errors.isolated(hold.gang.key):
+            with self.errors.isolate(hold.gang.key):
                 uid = hold.gang.uid
                 flags = {"is_first": uid in firsts, "may_refresh": uid in refreshed}
                 self._hold(hold, starts.get(uid), basis, **flags)

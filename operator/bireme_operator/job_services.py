@@ -59,8 +59,8 @@ class ServiceRestorer:
         if self.clock() < self._next_try.get(job.uid, 0.0):
             return False
         # The watch may be late with one that was just created, and a stranger's stays for long.
-        first, longest = _PAUSES_SECONDS
-        pause = min(first * 2.0 ** min(self._hidden[job.uid], 30), longest)
+        first, max_pause = _PAUSES_SECONDS
+        pause = min(first * 2.0 ** min(self._hidden[job.uid], 30), max_pause)
         self._next_try[job.uid] = self.clock() + pause
         asyncio.get_running_loop().call_later(pause, self.state.requeue, job.key)
         self.work.start(job.key, self._create(job))
@@ -70,12 +70,12 @@ class ServiceRestorer:
         try:
             is_new = await self.actuator.create_service(job, may_exist=True)
         except AdmissionRejected as rejected:
-            await self._tell(job, str(rejected))
+            await self._report(job, str(rejected))
         except ApiError as error:
             self._errors[job.uid] += 1
             # The third in a row is no moment's. Without an answer it is not about this Service.
             if self._errors[job.uid] >= _MAX_ERRORS and error.status:
-                await self._tell(job, str(error))
+                await self._report(job, str(error))
             raise
         else:
             # The watch sees the label alone, which a user may have taken off.
@@ -83,22 +83,24 @@ class ServiceRestorer:
             self._obstacles.pop(job.uid, None)
             self._errors.pop(job.uid, None)
 
-    async def _tell(self, job: JobFacts, why: str) -> None:
-        words = f"its Service is gone, and {_CONSEQUENCE}: {why}"
-        if self._obstacles.get(job.uid) != words:
-            self._obstacles[job.uid] = words
-            await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, words)
+    async def _report(self, job: JobFacts, cause: str) -> None:
+        message = f"its Service is gone, and {_CONSEQUENCE}: {cause}"
+        if self._obstacles.get(job.uid) != message:
+            self._obstacles[job.uid] = message
+            await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, message)
 
     def add_obstacle(self, status: Status, job: JobFacts) -> Status:
         """Return ``status`` with the words that keep the Service away, or without earlier ones."""
         message = str(status.get("message") or "").partition("; its Service is gone")[0]
-        if words := self._obstacles.get(job.uid):
-            message = f"{message}; {words}"
+        if obstacle := self._obstacles.get(job.uid):
+            message = f"{message}; {obstacle}"
         return {**status, "message": message}
 
     def forget(self, uids: Collection[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
-        self._next_try = {uid: at for uid, at in self._next_try.items() if uid in uids}
+        self._next_try = {uid: time for uid, time in self._next_try.items() if uid in uids}
         self._hidden = Counter({uid: n for uid, n in self._hidden.items() if uid in uids})
         self._errors = Counter({uid: n for uid, n in self._errors.items() if uid in uids})
-        self._obstacles = {uid: of for uid, of in self._obstacles.items() if uid in uids}
+        self._obstacles = {
+            uid: obstacle for uid, obstacle in self._obstacles.items() if uid in uids
+        }

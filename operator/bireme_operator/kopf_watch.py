@@ -109,16 +109,18 @@ class KopfWatch:
     async def run(self) -> None:
         """Watch until kopf ends, with its error if it has one; cancelled, end it first."""
         owner = asyncio.get_running_loop()
-        ended: asyncio.Future[BaseException | None] = owner.create_future()
-        thread = threading.Thread(target=self._live, args=(owner, ended), name="kopf", daemon=True)
+        outcome: asyncio.Future[BaseException | None] = owner.create_future()
+        thread = threading.Thread(
+            target=self._live, args=(owner, outcome), name="kopf", daemon=True
+        )
         thread.start()
         try:
             # Shielded: also a run that is cancelled waits below for the end of its thread.
-            error = await asyncio.shield(ended)
+            error = await asyncio.shield(outcome)
         finally:
             self._end()
-            await asyncio.wait([ended], timeout=_JOIN_SECONDS)
-            if ended.done():
+            await asyncio.wait([outcome], timeout=_JOIN_SECONDS)
+            if outcome.done():
                 thread.join(1)  # it has only to return
         if error is not None:
             raise error
@@ -133,7 +135,7 @@ class KopfWatch:
     # --- in kopf's thread -----------------------------------------------------------------
 
     def _live(
-        self, owner: asyncio.AbstractEventLoop, ended: "asyncio.Future[BaseException | None]"
+        self, owner: asyncio.AbstractEventLoop, outcome: "asyncio.Future[BaseException | None]"
     ) -> None:
         error: BaseException | None = None
         try:
@@ -149,7 +151,7 @@ class KopfWatch:
         except BaseException as raised:  # noqa: BLE001  # run raises it
             error = raised
         with suppress(RuntimeError):  # nobody waits any more, the owner's loop is closed
-            owner.call_soon_threadsafe(_settle, ended, error)
+            owner.call_soon_threadsafe(_settle, outcome, error)
 
     async def _operate(self, owner: asyncio.AbstractEventLoop) -> None:
         self._loop = asyncio.get_running_loop()
@@ -203,10 +205,10 @@ async def _cancel_others() -> None:
     clock = asyncio.get_running_loop().time
     deadline = clock() + _CANCEL_SECONDS
     # One cancellation is not enough: a watch that is about to list again swallows it.
-    while (others := asyncio.all_tasks() - {asyncio.current_task()}) and clock() < deadline:
-        for task in others:
+    while (other_tasks := asyncio.all_tasks() - {asyncio.current_task()}) and clock() < deadline:
+        for task in other_tasks:
             task.cancel()
-        await asyncio.wait(others, timeout=0.2)
+        await asyncio.wait(other_tasks, timeout=0.2)
 
 
 def _quieten_kopf() -> None:
@@ -226,9 +228,9 @@ def _ignore_leftovers(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     _log.debug("in kopf's loop", message=context.get("message"))
 
 
-def _settle(ended: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
-    if not ended.done():
-        ended.set_result(error)
+def _settle(outcome: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
+    if not outcome.done():
+        outcome.set_result(error)
 
 
 def _settings(idle_seconds: float) -> kopf.OperatorSettings:
@@ -299,7 +301,7 @@ class _Session:
     owner: asyncio.AbstractEventLoop
     notify: Notify
     backlog: _Backlog
-    _made: list[aiohttp.ClientSession] = field(default_factory=list)
+    _sessions: list[aiohttp.ClientSession] = field(default_factory=list)
     _sizes: dict[str, PageSize] = field(default_factory=dict)
     _used: Credentials | None = None
 
@@ -315,12 +317,12 @@ class _Session:
             proxy=credentials.proxy,
             response_class=_response_type(self.notify, self.backlog),
         )
-        self._made.append(session)
+        self._sessions.append(session)
         return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
     async def close(self) -> None:
         """Close what kopf has left open."""
-        for session in self._made:
+        for session in self._sessions:
             await session.close()
 
     async def _newer_than(self, refused: Credentials | None) -> Credentials:
@@ -358,19 +360,19 @@ class _Session:
     ) -> aiohttp.ClientResponse:
         """Read one page, of fewer objects than kopf asks for where these are large."""
         size = self._sizes.setdefault(plural, PageSize(_PAGE_SIZE))
-        most = pages.MAX_PAGE_BYTES
+        max_bytes = pages.MAX_PAGE_BYTES
         while True:
             request.url = request.url.update_query(limit=size.now)
             response = await handler(request)
             if response.status != 200:
                 return response
-            body = await client.body_within(response, most)
+            body = await client.body_within(response, max_bytes)
             if body is not None:
                 size.took(len(body))
                 response._body = body  # as its read() does, which has no limit
                 return response
             if not size.shrink():
-                raise aiohttp.ClientPayloadError(f"an object of more than {most} bytes")
+                raise aiohttp.ClientPayloadError(f"an object of more than {max_bytes} bytes")
 
 
 def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResponse]:
@@ -431,14 +433,14 @@ class _Lines:
         try:
             async for line in whole_lines(self.content.iter_any()):
                 has_news = True
-                if shown := self._shown(line):
-                    yield shown + b"\n"
+                if part := self._line_for_kopf(line):
+                    yield part + b"\n"
         finally:
             self.notify(Watching(self.plural, is_open=False))
         if not has_news and clock() - began < _SHORT_SECONDS:
             await asyncio.sleep(random.uniform(0.5, 1))  # noqa: S311  # kopf reconnects at once
 
-    def _shown(self, line: bytes) -> bytes:
+    def _line_for_kopf(self, line: bytes) -> bytes:
         """Return the part of a line for kopf, maybe none; errors and garbage stay as they are."""
         try:
             event = wire.event(line)
@@ -446,11 +448,11 @@ class _Lines:
             return line
         if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
             return line
-        known = _metadata_of(event.object)
-        uid = known["metadata"].get("uid", "")
+        metadata = _metadata_of(event.object)
+        uid = metadata["metadata"].get("uid", "")
         if not self.backlog.offer(uid, event.type, wire.trimmed(event.object)):
             return b""
-        return msgspec.json.encode({"type": event.type, "object": known})
+        return msgspec.json.encode({"type": event.type, "object": metadata})
 
 
 def _metadata_of(raw: msgspec.Raw) -> dict[str, dict[str, str]]:
@@ -460,5 +462,5 @@ def _metadata_of(raw: msgspec.Raw) -> dict[str, dict[str, str]]:
     except wire.UNDECODABLE:  # the mirror reports it
         return {"metadata": {}}
     version = str(meta.resource_version)
-    known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-    return {"metadata": {**known, "resourceVersion": version}}
+    identity = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    return {"metadata": {**identity, "resourceVersion": version}}

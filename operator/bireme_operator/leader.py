@@ -274,7 +274,7 @@ class LeaderTerm:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watches.run())
                 # On half a cache it would admit gangs to nodes whose pods it does not know yet.
-                await self.watches.synced()
+                await self.watches.wait_until_synced()
                 _log.info(
                     "caches are filled",
                     nodes=len(self.state.node_table),

@@ -337,7 +337,7 @@ class ManagedPool:
 
         An autoscaler may not distinguish finished pods from running ones.
         """
-        occupied = self.requester.occupied if self.requester is not None else ()
+        occupied = self.requester.nodes_in_use if self.requester is not None else ()
         lying = {
             name for name in self._empty_since if name in finished_pod_nodes or name in occupied
         }
@@ -349,11 +349,11 @@ class ManagedPool:
         """Count completed orders: replicas that a forecast raised, nodes that leave."""
         if self.requester is None:
             return
-        if self._leaving is not None and self._leaving.order in self.requester.written:
+        if self._leaving is not None and self._leaving.order in self.requester.finished_orders:
             self._leaving.is_written = True
-        for order in self.requester.written:
+        for order in self.requester.finished_orders:
             self._raised = with_step(self._raised, order.step, now)
-        self.requester.written.clear()
+        self.requester.finished_orders.clear()
 
     @property
     def forecast_made(self) -> float | None:

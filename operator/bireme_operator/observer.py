@@ -67,7 +67,7 @@ class Observation:
     metrics: OperatorMetrics
     now: Callable[[], float]
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
-    _left: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
+    _departures: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
     """Pods that have left, with gang, the verdict on it, and how often they were looked for."""
     _partial: set[str] = field(default_factory=set)
     """Gangs of which some pods are bound; the last verdict on the whole gang is that on the rest.
@@ -82,7 +82,7 @@ class Observation:
         while True:
             has_changed = await self.pacing.next_turn()
             began = self.pacing.clock()
-            with self.pacing.measured():
+            with self.pacing.measure_turn():
                 if self.pacing.is_sweep_due():
                     with self.pacing.sweeping():
                         await self._cycle()
@@ -97,10 +97,10 @@ class Observation:
         # 2. Decide on what waits, for Bireme and for others.
         self.state.changed.clear()
         self.state.learn(self.state.jobs.values())
-        known = self.state.waiting(on_error=self._report)
+        own_gangs = self.state.waiting(on_error=self._report)
         learned, node_of = self.state.run_times.of_group, self.state.node_of_other
-        others = self.pods.gangs(self.state.tenancy, learned, node_of)
-        waiting = [*known, *others]
+        other_gangs = self.pods.gangs(self.state.tenancy, learned, node_of)
+        waiting = [*own_gangs, *other_gangs]
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
         if not snapshot.may_change:
             self.cycles.skip(snapshot)
@@ -115,22 +115,22 @@ class Observation:
     def _compare(self) -> None:
         """Count where pods that have left are, by whether they would have gone there."""
         for key, gang in self.pods.take_left().items():
-            self._left[key] = gang, self._verdicts.get(gang, Verdict("")), 0
+            self._departures[key] = gang, self._verdicts.get(gang, Verdict("")), 0
         gangs, partial = self.pods.gang_uids(self.state.node_of_other)
-        for key, (gang, verdict, looks) in list(self._left.items()):
+        for key, (gang, verdict, looks) in list(self._departures.items()):
             node = self.state.node_of_other(key)
             if node:
                 self.metrics.observed_binds.labels(_outcome(verdict, node)).inc()
                 partial.add(gang)
             if node or looks >= _MAX_LOOKS:
-                del self._left[key]
+                del self._departures[key]
             else:
-                self._left[key] = gang, verdict, looks + 1
-        settling = {gang for gang, _, _ in self._left.values()}
+                self._departures[key] = gang, verdict, looks + 1
+        settling = {gang for gang, _, _ in self._departures.values()}
         self._partial = (self._partial | partial | settling) & gangs
 
     def _say(self, decision: Decision, snapshot: ClusterSnapshot) -> None:
-        found: dict[str, Verdict] = {}
+        verdicts: dict[str, Verdict] = {}
         for action in decision.actions:
             if not isinstance(action, Admit | Hold):
                 continue
@@ -141,7 +141,7 @@ class Observation:
             gang = action.gang
             if gang.uid in self._partial:
                 continue
-            verdict = found[gang.uid] = Verdict(action.reason.value, nodes)
+            verdict = verdicts[gang.uid] = Verdict(action.reason.value, nodes)
             if verdict == self._verdicts.get(gang.uid):
                 continue
             about = {"gang": f"{gang.namespace}/{gang.name}", "kind": gang.kind}
@@ -156,11 +156,11 @@ class Observation:
         changes |= {("would resize", r.gang.key, r.message) for r in decision.resized}
         for what, key, message in sorted(changes):
             name = f"{what} {key[0]}/{key[1]}"
-            verdict = found[name] = Verdict(message)
+            verdict = verdicts[name] = Verdict(message)
             if verdict != self._verdicts.get(name):
                 _log.info(what, gang=f"{key[0]}/{key[1]}", message=message)
         self.metrics.show_observed(Counter(type(action).__name__ for action in decision.actions))
-        self._verdicts = found | self._lasting()
+        self._verdicts = verdicts | self._lasting()
 
     def _lasting(self) -> dict[str, Verdict]:
         """Return the verdicts that stay although their gangs are decided on no more."""
@@ -184,34 +184,34 @@ def _outcome(verdict: Verdict, node: str) -> str:
 class ObserverTerm:
     """One process in mode Observe; ``given`` has a client that refuses to write."""
 
-    def __init__(self, given: TermContext) -> None:
-        settings, metrics, clock = given.settings, given.metrics, given.clock
+    def __init__(self, context: TermContext) -> None:
+        settings, metrics, clock = context.settings, context.metrics, context.clock
         dirty = asyncio.Event()
-        from_settings = make_policy(given.scheduling)
+        from_settings = make_policy(context.scheduling)
         # Nobody could read in a status what an observer has promoted or rolled back.
         self.policies = Policies(
-            *(from_settings, policy_loader(given), metrics.policies, dirty.set),
+            *(from_settings, policy_loader(context), metrics.policies, dirty.set),
             is_automatic=False,
         )
-        self.state = ClusterState(given.scheduling, dirty.set, self.policies.known)
+        self.state = ClusterState(context.scheduling, dirty.set, self.policies.known)
         limit = settings.cycle_age_limit_seconds
-        own_kinds = given.custom or CustomResources(
-            given.client, metrics.watches, limit, clock=clock
+        own_kinds = context.custom or CustomResources(
+            context.client, metrics.watches, limit, clock=clock
         )
         scalers = NodePoolScalers(dirty.set)
-        self.watches = Watches(given.client, self.state, scalers, own_kinds, clock)
+        self.watches = Watches(context.client, self.state, scalers, own_kinds, clock)
         observed = ObservedPods(dirty.set)
         self._pending = Reflector[Any](
-            *(given.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
+            *(context.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
             name="pending pods",
             clock=clock,
         )
-        deciding = Deciding.of(given, f"{given.identity}/observer", self.policies)
+        deciding = Deciding.of(context, f"{context.identity}/observer", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.outlooks = deciding.outlooks
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
         cycles = deciding.cycles
-        self.loop = Observation(pacing, self.state, observed, cycles, metrics, given.now)
+        self.loop = Observation(pacing, self.state, observed, cycles, metrics, context.now)
         self._closing = deciding.closing
 
     async def run(self) -> None:
@@ -220,7 +220,7 @@ class ObserverTerm:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watches.run())
                 group.create_task(self._pending.run())
-                await self.watches.synced()
+                await self.watches.wait_until_synced()
                 await self._pending.synced.wait()
                 _log.info("caches are filled", nodes=len(self.state.node_table))
                 await self.policies.first_loaded(FIRST_LOAD_SECONDS)

@@ -73,7 +73,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 class _Claims(msgspec.Struct, frozen=True):
     aud: list[str] | str = ""
-    bound: _Bound = msgspec.field(default=_Bound(), name="kubernetes.io")
+    binding: _Bound = msgspec.field(default=_Bound(), name="kubernetes.io")
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class _Review(msgspec.Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
 
 
-def claimed(token: str) -> Sender:
+def read_claim(token: str) -> Sender:
     """Return the pod that ``token`` claims to be made for; not authenticated yet.
 
     Raises:
@@ -111,12 +111,12 @@ def claimed(token: str) -> Sender:
         raise RequestRefused(
             401, f"the token is not for audience {AUDIENCE!r}; send that of the projected volume"
         )
-    pod = claims.bound.pod
-    if not (pod.name and pod.uid and claims.bound.namespace):
+    pod = claims.binding.pod
+    if not (pod.name and pod.uid and claims.binding.namespace):
         raise RequestRefused(
             401, "the token is not bound to a pod; send that of the projected volume"
         )
-    return Sender(claims.bound.namespace, pod.name, pod.uid)
+    return Sender(claims.binding.namespace, pod.name, pod.uid)
 
 
 class Tokens:
@@ -127,35 +127,37 @@ class Tokens:
         self._clock = clock
         self._per_pod = RateLimiter(1 / REMEMBERED_SECONDS, 1, clock)
         self._in_all = RateLimiter(_REVIEWS_PER_SECOND, _REVIEWS_PER_SECOND, clock)
-        self._known: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = OrderedDict()
+        self._answers: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = (
+            OrderedDict()
+        )
 
     async def sender(self, token: str, claim: Sender, address: str) -> Sender:
         """Return the pod that ``token`` was made for, by the API server's answer.
 
         Args:
-            claim: What :func:`claimed` read from it.
+            claim: What :func:`read_claim` read from it.
             address: Where the request comes from.
 
         Raises:
             RequestRefused: the token is not authenticated, or the API server cannot be asked now.
         """
         digest = hashlib.sha256(token.encode()).digest()
-        until, answer = self._known.get(digest, (-math.inf, None))
+        until, answer = self._answers.get(digest, (-math.inf, None))
         if answer is None or until <= self._clock():
             self._limit_reviews((claim.uid, address))
-            answer = asyncio.ensure_future(self._reviewed(digest, token, (claim.uid, address)))
+            answer = asyncio.ensure_future(self._review(digest, token, (claim.uid, address)))
             # A client may hang up before the answer is there.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._known[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
-            while len(self._known) > _MAX_REMEMBERED:
-                self._known.popitem(last=False)
+            self._answers[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
+            while len(self._answers) > _MAX_REMEMBERED:
+                self._answers.popitem(last=False)
         # Shielded: other requests with the same token wait for the same answer.
-        found = await asyncio.shield(answer)
-        if found is None:
+        sender = await asyncio.shield(answer)
+        if sender is None:
             raise RequestRefused(
                 401, "the API server does not accept the token; read its file again"
             )
-        return found
+        return sender
 
     def _limit_reviews(self, who: tuple[str, str]) -> None:
         """Raise RequestRefused where a TokenReview for ``who`` would be one too many."""
@@ -165,7 +167,7 @@ class Tokens:
             self._per_pod.give_back(who)
             raise RequestRefused(429, "too many pods report for the first time; try again", wait)
 
-    async def _reviewed(self, digest: bytes, token: str, who: tuple[str, str]) -> Sender | None:
+    async def _review(self, digest: bytes, token: str, who: tuple[str, str]) -> Sender | None:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -174,15 +176,17 @@ class Tokens:
         try:
             review = msgspec.json.decode(await self._client.create(_REVIEWS, body), type=_Review)
         except (ApiError, NotLeader, msgspec.DecodeError) as error:
-            self._known.pop(digest, None)  # no verdict: ask again
+            self._answers.pop(digest, None)  # no verdict: ask again
             self._per_pod.give_back(who)
             is_forbidden = isinstance(error, ApiError) and error.is_forbidden
-            why = "may not create tokenreviews" if is_forbidden else "cannot ask now"
-            raise RequestRefused(503, f"the operator {why}: {error}", _RETRY_SECONDS) from error
-        return _authenticated(review.status)
+            obstacle = "may not create tokenreviews" if is_forbidden else "cannot ask now"
+            raise RequestRefused(
+                503, f"the operator {obstacle}: {error}", _RETRY_SECONDS
+            ) from error
+        return _sender_of(review.status)
 
 
-def _authenticated(status: _ReviewStatus) -> Sender | None:
+def _sender_of(status: _ReviewStatus) -> Sender | None:
     """Return the authenticated pod; None for none, or for another audience."""
     if not status.authenticated or AUDIENCE not in status.audiences:
         return None
@@ -232,7 +236,7 @@ class ProgressService:
         Raises:
             RequestRefused: with status 401, 403, 404, 429 or 503.
         """
-        claim = claimed(token)
+        claim = read_claim(token)
         if self._pod(claim) is None:
             raise RequestRefused(403, f"pod {claim.pod!r} is no member of any gang")
         if wait := self._senders.take((claim.uid, address)):
@@ -265,11 +269,11 @@ class ProgressService:
 
     def accept(self, uid: str, report: ProgressReport) -> None:
         """Keep the report of the job ``uid``; what it leaves out stays as it was reported."""
-        before, received = self._pending.get(uid), self.now()
-        if before is not None:
-            received = max(received, before.received + 0.001)
-            given = {name: value for name, value in asdict(report).items() if value is not None}
-            report = replace(before.report, **{"remaining_seconds": None, **given})
+        previous, received = self._pending.get(uid), self.now()
+        if previous is not None:
+            received = max(received, previous.received + 0.001)
+            fields = {name: value for name, value in asdict(report).items() if value is not None}
+            report = replace(previous.report, **{"remaining_seconds": None, **fields})
         self._pending[uid] = _Pending(report, round(received, 3))
 
     def status_update(
@@ -293,4 +297,4 @@ class ProgressService:
 
     def forget(self, uids: set[str]) -> None:
         """Drop the reports of jobs that are gone; ``uids`` are those that exist."""
-        self._pending = {uid: kept for uid, kept in self._pending.items() if uid in uids}
+        self._pending = {uid: pending for uid, pending in self._pending.items() if uid in uids}

@@ -50,7 +50,7 @@ class ScaleRequester:
     Attributes:
         scale: What it asked for when it was last read or written; None before.
         fault: The reason for which it cannot be scaled now.
-        written: Orders carried out, until the pool has counted them and clears the list.
+        finished_orders: Orders carried out, until the pool has counted them and clears the list.
     """
 
     name: str
@@ -61,11 +61,11 @@ class ScaleRequester:
     on_change: Callable[[], None]
     scale: Scale | None = None
     fault: ScaleFault | None = None
-    written: list[ScaleOrder] = field(default_factory=list)
+    finished_orders: list[ScaleOrder] = field(default_factory=list)
     _back_offs: BackOffs = field(init=False)
     _read_at: float = float("-inf")
-    _occupied: frozenset[str] = frozenset()
-    _occupied_at: float = float("-inf")
+    _nodes_in_use: frozenset[str] = frozenset()
+    _checked_at: float = float("-inf")
     _has_written: bool = False
     _tasks: Tasks = field(default_factory=Tasks)
 
@@ -78,10 +78,10 @@ class ScaleRequester:
         return None if self.scale is None or self.fault is not None else self.scale.replicas
 
     @property
-    def occupied(self) -> frozenset[str]:
+    def nodes_in_use(self) -> frozenset[str]:
         """Nodes that were to go and on which pods were found that have ended."""
-        is_fresh = self.clock() - self._occupied_at < _OCCUPIED_SECONDS
-        return self._occupied if is_fresh else frozenset()
+        is_fresh = self.clock() - self._checked_at < _OCCUPIED_SECONDS
+        return self._nodes_in_use if is_fresh else frozenset()
 
     @property
     def is_busy(self) -> bool:
@@ -108,7 +108,7 @@ class ScaleRequester:
         await self._tasks.close()
 
     async def _run(self, order: ScaleOrder | None) -> None:
-        before = self.scale, self.fault, self.occupied
+        previous = self.scale, self.fault, self.nodes_in_use
         try:
             await self._work(order)
             self.fault = None
@@ -117,27 +117,27 @@ class ScaleRequester:
             return  # the process is about to end
         except (ApiError, ScaleFault) as error:
             self._fail(error, order)
-        if (self.scale, self.fault, self.occupied) != before:
+        if (self.scale, self.fault, self.nodes_in_use) != previous:
             self.on_change()
 
     async def _work(self, order: ScaleOrder | None) -> None:
-        found, before = await self.targets.read(self.target), self.scale
-        self.scale, self._read_at = found, self.clock()
-        if order is not None and (before is None or found.replicas != before.replicas):
+        scale, previous = await self.targets.read(self.target), self.scale
+        self.scale, self._read_at = scale, self.clock()
+        if order is not None and (previous is None or scale.replicas != previous.replicas):
             order = None  # it was decided on something else
         if order is not None and order.leaving:
-            self._occupied = await self.targets.occupied(order.leaving)
-            self._occupied_at = self.clock()
-            if self._occupied:
+            self._nodes_in_use = await self.targets.occupied(order.leaving)
+            self._checked_at = self.clock()
+            if self._nodes_in_use:
                 order = None  # it is decided again, without these nodes
         # To ask for the owners takes a dry run of a write, which is not sent at every read.
-        if order is not None or before is None or self.fault is not None:
-            wanted = order.replicas if order is not None else found.replicas + 1
-            self._respect(await self.targets.owners(found, wanted))
+        if order is not None or previous is None or self.fault is not None:
+            replicas = order.replicas if order is not None else scale.replicas + 1
+            self._respect(await self.targets.owners(scale, replicas))
         if order is not None:
-            self.scale = await self.targets.write(found, order.replicas)
+            self.scale = await self.targets.write(scale, order.replicas)
             self._has_written = True
-            self.written.append(order)
+            self.finished_orders.append(order)
             self.metrics.writes.labels("written").inc()
             _log.info("target scaled", pool=self.name, replicas=order.replicas)
 

@@ -45,7 +45,7 @@ class Watches:
         self.jobs = custom.source("trainingjobs", state.put_job, state.delete_job)
         self.groups = custom.source("podgroups", state.put_group, state.delete_group)
         queues = custom.source("queues", tenancy.put_queue, tenancy.delete_queue)
-        chosen = custom.source("schedulingpolicies", policies.put, policies.delete)
+        policy_source = custom.source("schedulingpolicies", policies.put, policies.delete)
         # Pools that cannot be read merely do not grow.
         custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
         self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
@@ -74,7 +74,7 @@ class Watches:
             _OnDemand(state.services, (_of_services(mirror, state.services),)),
         )
         # Nothing is decided before each of these has been listed.
-        self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
+        self._needed = (*self._reflectors, self.jobs, self.groups, queues, policy_source)
 
     @property
     def are_synced(self) -> bool:
@@ -87,10 +87,10 @@ class Watches:
             group.create_task(self._custom.run())
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
-            for wanted in self._on_demand:
-                group.create_task(wanted.run(group))
+            for on_demand in self._on_demand:
+                group.create_task(on_demand.run(group))
 
-    async def synced(self) -> None:
+    async def wait_until_synced(self) -> None:
         """Return once every collection that is needed has been listed."""
         await asyncio.gather(*(source.synced.wait() for source in self._needed))
 

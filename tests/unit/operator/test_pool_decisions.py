@@ -44,7 +44,7 @@ class Asked(ScaleRequester):
         order = self.orders[-1]
         assert order is not None
         self.scale = Scale("/scale", order.replicas, "2")
-        self.written.append(order)
+        self.finished_orders.append(order)
 
 
 def a_pool(nodes: int, replicas: int | None = None, **spec: Any) -> ManagedPool:
