@@ -1,12 +1,12 @@
-"""``operator.mode: Observe``: decide beside the scheduler in charge, say what, and write nothing.
+"""``operator.mode: Observe``: decide beside the scheduler in charge, report, and write nothing.
 
-The operator watches and decides as always, on Bireme's own gangs and on those of pods that wait for
-another scheduler. No part that writes exists in this mode, and the client refuses every write; so
-there is no Lease either, and each replica observes by itself.
+The operator watches and decides as usual, on Bireme's own gangs and on those of pods that wait for
+another scheduler. This mode has no part that writes, and the client refuses every write. So there
+is no Lease either, and each replica observes by itself.
 
-What it would do stands in metrics, and in the log when it changes: ``would admit``, ``would stop``,
-``would resize``, and at level debug ``would hold``. Once the other scheduler has bound a pod, that
-is compared with what was decided for it last.
+Metrics report its decisions, and so does the log when they change: ``would admit``, ``would stop``,
+``would resize``, and at level debug ``would hold``. Once the other scheduler has bound a pod, the
+operator compares that with its latest decision.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from bireme_operator.policies import CycleRunner, Policies
 from bireme_operator.watches import Watches
 
 _log = structlog.get_logger(__name__)
-# A pod that has left is looked for on its node in so many cycles: its two watches are not in step.
+# Number of cycles to look for a pod on its node after it left the pending pods: the two watches are
+# not in step.
 _MAX_LOOKS: Final = 5
 
 
@@ -47,7 +48,7 @@ def refuse() -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided last on one gang: a reason, and the nodes it would start on, if it would."""
+    """The latest decision on one gang: a reason, and the nodes of its start, if it would start."""
 
     reason: str
     nodes: frozenset[str] = frozenset()
@@ -55,7 +56,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Observation:
-    """The loop of Observe: decide where something has changed, and say what is new.
+    """The loop of mode Observe: decides after changes, and reports new decisions.
 
     ``now`` gives POSIX seconds.
     """
@@ -68,12 +69,12 @@ class Observation:
     now: Callable[[], float]
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
     _departures: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
-    """Pods that have left, with gang, the verdict on it, and how often they were looked for."""
+    """Pods that are no longer pending, with gang, its verdict, and the number of looks."""
     _partial: set[str] = field(default_factory=set)
-    """Gangs of which some pods are bound; the last verdict on the whole gang is that on the rest.
+    """Gangs with some bound pods; the last verdict on the whole gang applies to the rest.
 
-    The pods of a gang are bound one after another. What is decided in between is about a rest that
-    lacks room because of its own gang.
+    The other scheduler binds the pods of a gang one after another. Decisions in between concern a
+    rest that lacks room because of its own gang.
     """
     _faulty: set[Key] = field(default_factory=set)
 
@@ -91,10 +92,10 @@ class Observation:
             await self.pacing.rest(began)
 
     async def _cycle(self) -> None:
-        # 1. Compare what the other scheduler has done with what was decided.
+        # 1. Compare the other scheduler's bindings with the decisions.
         self._compare()
 
-        # 2. Decide on what waits, for Bireme and for others.
+        # 2. Decide on the waiting gangs of Bireme and of other schedulers.
         self.state.changed.clear()
         self.state.learn(self.state.jobs.values())
         own_gangs = self.state.waiting(on_error=self._report)
@@ -109,11 +110,11 @@ class Observation:
         decision = await self.cycles.decide(snapshot)
         self.cycles.shadows.submit(snapshot, decision)
 
-        # 3. Say what is new.
+        # 3. Report new decisions.
         self._say(decision, snapshot)
 
     def _compare(self) -> None:
-        """Count where pods that have left are, by whether they would have gone there."""
+        """Count newly bound pods by whether their nodes match the decisions."""
         for key, gang in self.pods.take_left().items():
             self._departures[key] = gang, self._verdicts.get(gang, Verdict("")), 0
         gangs, partial = self.pods.gang_uids(self.state.node_of_other)
@@ -150,7 +151,7 @@ class Observation:
                 _log.info("would admit", **about)
             else:
                 _log.debug("would hold", reason=action.reason.value, **about)
-        # What would be stopped or resized is so again in every cycle, until something changes.
+        # Stops and resizes recur in every cycle until something changes.
         changes = {("would stop", stop.gang.key, stop.message) for stop in decision.preempted}
         changes |= {("would stop", stop.gang.key, stop.message) for stop in decision.vacated}
         changes |= {("would resize", r.gang.key, r.message) for r in decision.resized}
@@ -163,7 +164,7 @@ class Observation:
         self._verdicts = verdicts | self._lasting()
 
     def _lasting(self) -> dict[str, Verdict]:
-        """Return the verdicts that stay although their gangs are decided on no more."""
+        """Return the verdicts to keep, of gangs that are not decided on any more."""
         return {uid: self._verdicts[uid] for uid in self._partial & self._verdicts.keys()}
 
     def _report(self, key: Key, error: Exception) -> None:
@@ -182,13 +183,13 @@ def _outcome(verdict: Verdict, node: str) -> str:
 
 
 class ObserverTerm:
-    """One process in mode Observe; ``given`` has a client that refuses to write."""
+    """One process in mode Observe; the client of ``context`` refuses to write."""
 
     def __init__(self, context: TermContext) -> None:
         settings, metrics, clock = context.settings, context.metrics, context.clock
         dirty = asyncio.Event()
         from_settings = make_policy(context.scheduling)
-        # Nobody could read in a status what an observer has promoted or rolled back.
+        # An observer writes no status, so it must not promote or roll back policies.
         self.policies = Policies(
             *(from_settings, policy_loader(context), metrics.policies, dirty.set),
             is_automatic=False,

@@ -1,14 +1,13 @@
 """Progress reports of training pods: authenticates their senders and keeps the latest per job.
 
 A report counts if the API server authenticates its token for this endpoint (TokenReview), and if
-the pod the token was made for is, by its uid, a live member of the job's current plan. The latest
-report of every job is kept until it is due in the job's status, which is where decisions read it;
-so a new leader knows what was known, and no job costs more writes than the settings allow.
+the token's pod is, by its uid, a live member of the job's current plan. The operator keeps the
+latest report of every job until it is due in the job's status, where decisions read it. So a new
+leader has all written reports, and no job costs more writes than the settings allow.
 
-A token names a pod before it is authenticated. That much is read first, without trust, so that only
-tokens which name a member of a gang cost a TokenReview, and for each such pod and sender no more
-than one in five minutes: the kubelet renews a token every 48 minutes. Answers are remembered by the
-token's digest, refusals too.
+The operator first reads the pod's name from the token, without trust. So only tokens that name a
+member of a gang cost a TokenReview, and each such pod and sender at most one in five minutes: the
+kubelet renews a token every 48 minutes. Answers, also refusals, are cached by the token's digest.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ _USER: Final = "system:serviceaccount:"
 
 
 class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
-    """A request is refused with an HTTP ``status``; the text has the reason and the remedy."""
+    """Refusal of a request with an HTTP ``status``; the text has the reason and the remedy."""
 
     def __init__(self, status: int, message: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -54,7 +53,7 @@ class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The pod that a token was made for."""
+    """The pod to which a token is bound."""
 
     namespace: str
     pod: str
@@ -93,10 +92,10 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 def read_claim(token: str) -> Sender:
-    """Return the pod that ``token`` claims to be made for; not authenticated yet.
+    """Return the pod that ``token`` claims, without authentication.
 
     Raises:
-        RequestRefused: it is no token of a pod for this endpoint.
+        RequestRefused: it is no pod's token for this endpoint.
     """
     if len(token) > _MAX_TOKEN:
         raise RequestRefused(401, f"the token is longer than {_MAX_TOKEN} characters")
@@ -120,7 +119,7 @@ def read_claim(token: str) -> Sender:
 
 
 class Tokens:
-    """Authenticates tokens by TokenReview, and remembers; ``clock`` is monotonic seconds."""
+    """Authenticates tokens by TokenReview and caches answers; ``clock`` is monotonic seconds."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client = client
@@ -132,11 +131,11 @@ class Tokens:
         )
 
     async def sender(self, token: str, claim: Sender, address: str) -> Sender:
-        """Return the pod that ``token`` was made for, by the API server's answer.
+        """Return the pod of ``token``, by the API server's answer.
 
         Args:
-            claim: What :func:`read_claim` read from it.
-            address: Where the request comes from.
+            claim: Result of :func:`read_claim` for the token.
+            address: Address of the sender.
 
         Raises:
             RequestRefused: the token is not authenticated, or the API server cannot be asked now.
@@ -146,7 +145,7 @@ class Tokens:
         if answer is None or until <= self._clock():
             self._limit_reviews((claim.uid, address))
             answer = asyncio.ensure_future(self._review(digest, token, (claim.uid, address)))
-            # A client may hang up before the answer is there.
+            # A client may hang up before the answer arrives.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._answers[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
             while len(self._answers) > _MAX_REMEMBERED:
@@ -160,7 +159,7 @@ class Tokens:
         return sender
 
     def _limit_reviews(self, who: tuple[str, str]) -> None:
-        """Raise RequestRefused where a TokenReview for ``who`` would be one too many."""
+        """Raise RequestRefused if a TokenReview for ``who`` would exceed a limit."""
         if wait := self._per_pod.take(who):
             raise RequestRefused(429, "this pod has shown too many tokens; keep to one", wait)
         if wait := self._in_all.take("all"):
@@ -187,7 +186,7 @@ class Tokens:
 
 
 def _sender_of(status: _ReviewStatus) -> Sender | None:
-    """Return the authenticated pod; None for none, or for another audience."""
+    """Return the authenticated pod; None without one, or for another audience."""
     if not status.authenticated or AUDIENCE not in status.audiences:
         return None
     if not status.user.username.startswith(_USER):
@@ -203,9 +202,9 @@ _BURST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """Report of a job since its status was written, and the time of the last one.
+    """Merged report of a job since the last write of its status, with its latest time.
 
-    ``received`` is in whole milliseconds, as the status will have it, and identifies a report.
+    ``received`` is in whole milliseconds, as in the status, and identifies a report.
     """
 
     report: ProgressReport
@@ -231,7 +230,7 @@ class ProgressService:
         self._senders = RateLimiter(_PER_SECOND, _BURST, self.clock)
 
     async def admit(self, key: Key, token: str, address: str) -> str:
-        """Return the uid of the job ``key``, for which the bearer of ``token`` may report.
+        """Return the uid of the job ``key`` if the bearer of ``token`` may report for it.
 
         Raises:
             RequestRefused: with status 401, 403, 404, 429 or 503.
@@ -262,13 +261,13 @@ class ProgressService:
         if view is None or job.plan is None or job.is_finished:
             return False
         return view.plan.attempt == job.attempt and any(
-            # By uid: a pod that is deleted and made anew under the same name is another one.
+            # By uid: a pod created again under the same name is another one.
             pod is not None and pod.uid == sender.uid and not (pod.is_leaving or pod.is_terminal)
             for _, pod in view.members
         )
 
     def accept(self, uid: str, report: ProgressReport) -> None:
-        """Keep the report of the job ``uid``; what it leaves out stays as it was reported."""
+        """Keep the report of the job ``uid``; missing fields keep their reported values."""
         previous, received = self._pending.get(uid), self.now()
         if previous is not None:
             received = max(received, previous.received + 0.001)
@@ -285,7 +284,7 @@ class ProgressService:
             return {}
         last = job.reported.progress.reported if job.reported is not None else None
         if last is not None and last >= pending.received:
-            del self._pending[job.uid]  # it has been written
+            del self._pending[job.uid]  # the status has it
             return {}
         if last is not None and not at_once and self.now() - last < self.write_seconds:
             return {}
@@ -296,5 +295,5 @@ class ProgressService:
         return {"progress": with_report(job.reported, pending.report, pending.received, run)}
 
     def forget(self, uids: set[str]) -> None:
-        """Drop the reports of jobs that are gone; ``uids`` are those that exist."""
+        """Drop the reports of deleted jobs; ``uids`` are those of the existing ones."""
         self._pending = {uid: pending for uid, pending in self._pending.items() if uid in uids}

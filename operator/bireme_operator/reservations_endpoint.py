@@ -1,7 +1,7 @@
-"""``GET /reservations``: the places that the last cycle keeps for gangs that wait.
+"""``GET /reservations``: the places that the last cycle reserved for waiting gangs.
 
-Each reader is told of the gangs in the namespaces they may read, as by ``/outlook``, and of the
-devices on each node; ``?namespace=NAME``, once for each, asks for less.
+The answer has the gangs in the namespaces that the reader may read, as for ``/outlook``, with the
+devices on each node. Each ``?namespace=NAME`` selects a namespace.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ VERSION: Final = "reservations.bireme.dev/v1"
 
 @dataclass(slots=True)
 class ReservationsEndpoint:
-    """Serves them; ``outlooks`` gives the last cycle, None where this process does not lead."""
+    """Serves reservations; ``outlooks`` has the last cycle, None if this process does not lead."""
 
     readers: Readers
     outlooks: Callable[[], Outlooks | None]
