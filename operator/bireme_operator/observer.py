@@ -185,34 +185,32 @@ def _outcome(verdict: Verdict, node: str) -> str:
 class ObserverTerm:
     """One process in mode Observe; the client of ``context`` refuses to write."""
 
-    def __init__(self, context: TermContext) -> None:
-        settings, metrics, clock = context.settings, context.metrics, context.clock
+    def __init__(self, term: TermContext) -> None:
+        settings, metrics, clock = term.settings, term.metrics, term.clock
         dirty = asyncio.Event()
-        from_settings = make_policy(context.scheduling)
+        from_settings = make_policy(term.scheduling)
         # An observer writes no status, so it must not promote or roll back policies.
         self.policies = Policies(
-            *(from_settings, policy_loader(context), metrics.policies, dirty.set),
+            *(from_settings, policy_loader(term), metrics.policies, dirty.set),
             is_automatic=False,
         )
-        self.state = ClusterState(context.scheduling, dirty.set, self.policies.known)
+        self.state = ClusterState(term.scheduling, dirty.set, self.policies.known)
         limit = settings.cycle_age_limit_seconds
-        own_kinds = context.custom or CustomResources(
-            context.client, metrics.watches, limit, clock=clock
-        )
+        own_kinds = term.custom or CustomResources(term.client, metrics.watches, limit, clock=clock)
         scalers = NodePoolScalers(dirty.set)
-        self.watches = Watches(context.client, self.state, scalers, own_kinds, clock)
+        self.watches = Watches(term.client, self.state, scalers, own_kinds, clock)
         observed = ObservedPods(dirty.set)
         self._pending = Reflector[Any](
-            *(context.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
+            *(term.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
             name="pending pods",
             clock=clock,
         )
-        deciding = Deciding.of(context, f"{context.identity}/observer", self.policies)
+        deciding = Deciding.of(term, f"{term.identity}/observer", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.outlooks = deciding.outlooks
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
         cycles = deciding.cycles
-        self.loop = Observation(pacing, self.state, observed, cycles, metrics, context.now)
+        self.loop = Observation(pacing, self.state, observed, cycles, metrics, term.now)
         self._closing = deciding.closing
 
     async def run(self) -> None:

@@ -272,7 +272,7 @@ class GangReconciler:
     def waiting(self, now: float) -> list[Gang]:
         """Return the gangs to decide on at ``now``, POSIX seconds."""
         faults = self.start_failures.pauses(now) | self._rejected
-        gangs = self.state.waiting(self.work.undecided(), faults, self.errors.add)
+        gangs = self.state.waiting(self.work.keys_to_skip(), faults, self.errors.add)
         self.troubles.review()
         gangs = [self.troubles.avoid_nodes(gang) for gang in gangs]
         return [

@@ -306,9 +306,8 @@ def test_a_preemption_counts_as_neither_restart_nor_interruption() -> None:
 
 def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
     move = Transition("Running", Reason.GANG_RUNNING, "runs")
-    assert status.after_transition({}, a_job(), move, LATER)[
-        "startTime"
-    ] == quantities.format_timestamp(LATER)
+    body = status.after_transition({}, a_job(), move, LATER)
+    assert body["startTime"] == quantities.format_timestamp(LATER)
     body = status.after_transition(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert body["startTime"] == quantities.format_timestamp(CREATED)
     assert {name: c[0] for name, c in conditions(body).items()} == {
