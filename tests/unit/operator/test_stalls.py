@@ -10,7 +10,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlannedGang
-from bireme_operator.stalls import Stall, stall_of, stall_counts, with_stall
+from bireme_operator.stalls import Stall, stall_counts, stall_of, with_stall
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, with_plan
 from tests.support.scenario.manifests import task
 
