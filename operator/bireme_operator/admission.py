@@ -58,8 +58,8 @@ class JobAdmission:
         """Return the plan of an admission.
 
         Its pods are not pinned if they have demands that plans do not cover, or after
-        ``max_bind_failures`` failed starts. kube-scheduler may refuse a pod on one node by a rule
-        that plans do not cover, and accept it on another, which it chooses best itself.
+        ``max_bind_failures`` failed starts. A rule outside plans may make kube-scheduler refuse a
+        pod on one node and accept it on another. It chooses that node best itself.
         """
         has_failed = start_failures >= self.settings.max_bind_failures
         return plans.make_plan(

@@ -119,8 +119,8 @@ class Operator:
         self._metrics.show_writes(client.write_counts)
         self._metrics.show_errors([open_client.error_counts for open_client in self._clients])
         if self._settings.metrics_port:
-            where = (self._settings.metrics_host, self._settings.metrics_port)
-            await self._endpoint.start(*where, *self._answering())
+            address = (self._settings.metrics_host, self._settings.metrics_port)
+            await self._endpoint.start(*address, *self._answering())
         if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
 
@@ -131,18 +131,18 @@ class Operator:
         # Without a fence, as reviews change nothing, and separate from the client of renewals.
         client = ApiClient(self._clients[0].credentials)
         self._clients.append(client)
-        clock, where = time.monotonic, self._settings.lease_namespace
+        clock, namespace = time.monotonic, self._settings.lease_namespace
         tickets = Tickets(
-            *(client, where, clock, wall_clock),
+            *(client, namespace, clock, wall_clock),
             cleans=lambda: isinstance(self._term, LeaderTerm),
         )
         if self._settings.debug_dump:
             yield debug_dump.make(tickets, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
-            who = Readers(tickets, Reviews(client), clock)
-            yield OutlookEndpoint(who, self._outlooks, wall_clock)
-            yield ReservationsEndpoint(who, self._outlooks)
-            yield WhatIfEndpoint(who, self._leading)
+            readers = Readers(tickets, Reviews(client), clock)
+            yield OutlookEndpoint(readers, self._outlooks, wall_clock)
+            yield ReservationsEndpoint(readers, self._outlooks)
+            yield WhatIfEndpoint(readers, self._leading)
 
     def _outlooks(self) -> Outlooks | None:
         return self._term.outlooks if self._term is not None else None
@@ -216,9 +216,9 @@ class Operator:
         except BaseException as error:  # noqa: BLE001  # every failure ends the process
             self._fail("the term ended", error)
 
-    def _fail(self, what: str, error: BaseException | None = None) -> None:
+    def _fail(self, message: str, error: BaseException | None = None) -> None:
         if not self.stop.is_set():
-            _log.error(what, exc_info=error)
+            _log.error(message, exc_info=error)
             self.failed = True
             self._metrics.is_leader.set(0)
             self.stop.set()

@@ -319,8 +319,8 @@ def _meanwhile(stage: Stage, policies: Policies) -> str:
         return "it is not compared"
     name = policies.deciding.name
     if stage is Stage.CANARY:
-        by = f"SchedulingPolicy {name} decides" if name else "the settings decide"
-        return f"{by} for its queues"
+        decider = f"SchedulingPolicy {name} decides" if name else "the settings decide"
+        return f"{decider} for its queues"
     return f"SchedulingPolicy {name}, as last loaded, decides" if name else "the settings decide"
 
 
@@ -501,8 +501,8 @@ def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
     is_more = pool.replicas is not None and pool.decided.floor < pool.replicas
     if pool.blocked_by_finished_pods and is_more and pool.spec.scale_in.policy != "Never":
         count = pool.blocked_by_finished_pods
-        lying = f"ended pods lie on {count} empty nodes, which stay until they are deleted"
-        message = f"{message}; {lying} (see ttlSecondsAfterFinished)"
+        blockers = f"ended pods lie on {count} empty nodes, which stay until they are deleted"
+        message = f"{message}; {blockers} (see ttlSecondsAfterFinished)"
     return Reason(pool.decided.reason), message
 
 

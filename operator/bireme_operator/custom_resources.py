@@ -2,7 +2,7 @@
 
 kopf (:mod:`bireme_operator.kopf_watch`) lists and watches; every event goes into the
 :class:`Mirror` of its kind. kopf runs a worker for each object, so events of different objects
-come in any order, and kopf never reports objects that vanished before a relist. Therefore an audit
+come in any order. kopf never reports objects that vanished before a relist. Therefore an audit
 compares each mirror with a list of metadata, both ways, after every list by kopf and every ten
 minutes. A count each minute shows whether an audit must come sooner.
 

@@ -122,8 +122,8 @@ class DebugDump:
         return web.Response(body=body, content_type="application/json")
 
     def _encode(self, last: LastCycles) -> bytes:
-        about = {"version": version("bireme"), **self.facts()}
-        return msgspec.json.encode({**about, **last.dump()})
+        header = {"version": version("bireme"), **self.facts()}
+        return msgspec.json.encode({**header, **last.dump()})
 
     async def _admit(self, ticket: str) -> str:
         """Return the caller's name; raise RequestRefused if they have no permission."""

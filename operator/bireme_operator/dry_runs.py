@@ -3,8 +3,8 @@
 One pod per shape (:data:`~bireme.kube.training_jobs.PodShape`) is created with ``dryRun: All``. The
 gang is planned with the returned pod, which :mod:`bireme.kube.mutations` remembers. A gang about to
 be admitted waits at most two seconds for the answer. Its real pods show the changes, too: if they
-request more, the gang is planned again. A waiting gang gets a dry run after a second, so a rejected
-template is reported at once and not only when there is room.
+request more, the gang is planned again. A waiting gang gets a dry run after a second. So a rejected
+template is reported at once, not only when there is room.
 """
 
 import asyncio

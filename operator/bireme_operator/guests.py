@@ -101,8 +101,8 @@ class Guests:
             raise KeptByBudget(refusal)
 
         # 3. Suspend the owners; then no stopped pod counts as failed.
-        went = await self._suspend(group.key, owners, notes)
-        other_pods = [pod for pod in other_pods if pod.uid not in went]
+        stopped_uids = await self._suspend(group.key, owners, notes)
+        other_pods = [pod for pod in other_pods if pod.uid not in stopped_uids]
 
         # 4. Stop the other pods one by one. Mark them first if the stop overrides a budget, or if
         #    the API server has refused evictions for as long, for any cause.
@@ -119,7 +119,7 @@ class Guests:
             ]
         await self._run_all(group.uid, works)
         self._kept_since.pop(group.uid, None)
-        return Stopped(went | {pod.uid for pod in pods}, tuple(notes))
+        return Stopped(stopped_uids | {pod.uid for pod in pods}, tuple(notes))
 
     async def cut_short(self, pods: Sequence[PodFacts]) -> None:
         """Delete ending pods again that have more grace than ``max_grace_seconds``."""
@@ -135,17 +135,17 @@ class Guests:
         """Suspend ``owners`` for a moment; return the uids of the pods that stopped with them."""
         stops = (self.suspensions.stop(owner, group) for owner in owners)
         results = await asyncio.gather(*stops, return_exceptions=True)
-        went: set[str] = set()
+        stopped_uids: set[str] = set()
         for owner, result in zip(owners, results, strict=True):
             if isinstance(result, ApiError) and result.is_forbidden:
                 notes.append(f"{owner.name} may not be suspended ({result.message})")
             elif isinstance(result, BaseException):
                 raise result
             elif result:
-                went |= {pod.uid for pod in owner.pods}
+                stopped_uids |= {pod.uid for pod in owner.pods}
             else:
                 notes.append(f"{owner.name} did not act on its suspension")
-        return frozenset(went)
+        return frozenset(stopped_uids)
 
     async def _budget_refusal(
         self, group: GroupFacts | Orphans, pods: Sequence[PodFacts], *, may_ignore: bool
@@ -165,8 +165,8 @@ class Guests:
                     raise
                 _log.info("budgets not read", namespace=namespace, error=str(error))
                 return ""
-            going = self.claims.pending(namespace, without=(group.uid,))
-            refusal = disruption_budgets.refusal(budgets, pods, going)
+            pending = self.claims.pending(namespace, without=(group.uid,))
+            refusal = disruption_budgets.refusal(budgets, pods, pending)
             if not refusal:
                 self.claims.add(group.uid, pods)
         return refusal

@@ -76,8 +76,8 @@ class JobCounts:
         jobs = {
             owner.uid: owner.name
             for pod in newcomers
-            if (gated := self.state.gated.get(pod.key)) is not None
-            for owner in gated.metadata.owner_references or ()
+            if (gated_pod := self.state.gated.get(pod.key)) is not None
+            for owner in gated_pod.metadata.owner_references or ()
             if owner.controller and (owner.api_version, owner.kind) == ("batch/v1", "Job")
         }
         return dict(list(jobs.items())[:_MAX_JOBS])

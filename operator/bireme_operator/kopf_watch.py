@@ -1,8 +1,8 @@
 """One run of kopf, which lists and watches Bireme's own kinds and reports their events.
 
 kopf gets a thread and an event loop of its own. When it ends, it cancels every task of its loop
-that was created after its start, and it takes over the loop's signals. So kopf can end, as it does
-at an in-stream error other than 410, and start again beside the lease and the scheduling loop.
+that was created after its start, and it takes over the loop's signals. kopf ends at an in-stream
+error other than 410. In its own thread it can start again beside the lease and the scheduling loop.
 
 This module also gives kopf its HTTP session (:meth:`_Session.login`), for three reasons.
 
@@ -148,7 +148,7 @@ class KopfWatch:
                 loop.close()
         except BaseException as raised:  # noqa: BLE001  # run raises it
             error = raised
-        with suppress(RuntimeError):  # nobody waits any more, the owner's loop is closed
+        with suppress(RuntimeError):  # the owner's loop is closed, so no task waits
             owner.call_soon_threadsafe(_settle, outcome, error)
 
     async def _operate(self, owner: asyncio.AbstractEventLoop) -> None:

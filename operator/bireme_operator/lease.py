@@ -7,7 +7,7 @@ object of another namespace is read.
 
 A contender takes an object over once it has seen it unchanged for a whole duration. That duration
 has an upper bound, whatever the object says. The leader trusts its own leadership for two thirds of
-a duration after it *sent* its last successful renewal, so it always stops before another can start.
+a duration after it *sent* its last successful renewal. So it always stops before another can start.
 Wall clocks may jump and have no effect. Every write is conditional on the version that was read,
 and every change of holder raises the epoch, which plans carry.
 """

@@ -211,32 +211,35 @@ def _failure(job: JobFacts, view: GangView, context: Situation) -> Transition | 
     own_failures = [(m, pod) for m, pod in failed if not (pod.is_disrupted or pod.is_rejected)]
     rejected = [(m, pod) for m, pod in failed if pod.is_rejected]
     member, pod = (own_failures or rejected or failed)[0]
-    what = f"replica {member.index} of {member.task}: {pod.ending}"[:700]
+    failure = f"replica {member.index} of {member.task}: {pod.ending}"[:700]
     if not own_failures and rejected:
         return _rejection(job, member, pod, context)
     if not own_failures:
-        return Transition("Restarting", Reason.POD_LOST, f"disrupted: {what}", interruptions=1)
+        return Transition("Restarting", Reason.POD_LOST, f"disrupted: {failure}", interruptions=1)
     # If several replicas have failed, the first one is unknown.
     first = pod.node if len(own_failures) == 1 else ""
     limit = job.spec.run_policy.backoff_limit if job.spec else 0
     restarts = int(job.status.get("restarts") or 0)
     if restarts >= limit:
-        message = f"{what}; it was restarted {restarts} of at most {limit} times (backoffLimit)"
+        message = f"{failure}; it was restarted {restarts} of at most {limit} times (backoffLimit)"
         return Transition("Failed", Reason.BACKOFF_LIMIT_EXCEEDED, message, node=first)
-    message = f"{what}; restart {restarts + 1} of at most {limit}"
+    message = f"{failure}; restart {restarts + 1} of at most {limit}"
     return Transition("Restarting", Reason.POD_FAILED, message, restarts=1, node=first)
 
 
 def _rejection(job: JobFacts, member: Member, pod: PodFacts, context: Situation) -> Transition:
     """Start again elsewhere; pause if the same node or too many nodes have refused the job."""
     reason, nodes = Reason.POD_REJECTED, job.rejected_by
-    what = f"node {pod.node} refused replica {member.index} of {member.task}: {pod.failure}"[:700]
+    replica = f"replica {member.index} of {member.task}"
+    message = f"node {pod.node} refused {replica}: {pod.failure}"[:700]
     earlier_nodes = len({*nodes} - {pod.node})
     if earlier_nodes + 1 >= MAX_REFUSING_NODES:
-        what += f"; {earlier_nodes} other nodes refused it before"
+        message += f"; {earlier_nodes} other nodes refused it before"
     elif pod.node not in nodes:
-        return Transition("Restarting", reason, what, interruptions=1, node=pod.node, rejections=1)
-    return replace(_start_failure(job, reason, what, pod.node, context), rejections=1)
+        return Transition(
+            "Restarting", reason, message, interruptions=1, node=pod.node, rejections=1
+        )
+    return replace(_start_failure(job, reason, message, pod.node, context), rejections=1)
 
 
 def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
@@ -244,10 +247,10 @@ def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition
     if job.phase == "Running":
         return None
     for member, pod in view.members:
-        more = _excess(view.plan, member, pod)
-        if more:
+        excess = _excess(view.plan, member, pod)
+        if excess:
             message = (
-                f"the API server admitted replica {member.index} of {member.task} with {more}; "
+                f"the API server admitted replica {member.index} of {member.task} with {excess}; "
                 "planned again with that"
             )
             if job.last_stop == Reason.PODS_CHANGED:  # admission raises the request every time
@@ -292,29 +295,29 @@ def excess_requests(view: GangView) -> dict[str, Request]:
 def _interruption(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
     tolerations = {task.name: task.constraints.tolerations for task in job.tasks}
     for member, pod in view.members:
-        where = pod.node if pod is not None and pod.node else member.node
+        node = pod.node if pod is not None and pod.node else member.node
         is_bound = pod is not None and bool(pod.node)
         if pod is not None and pod.is_terminal and not pod.is_leaving:
             continue
         tolerated = tolerations.get(member.task, ())
         # A pod without a pin may still get to another node than the planned one.
         is_open = not is_bound and view.plan.mode == "Score"
-        obstacle = "" if is_open else context.lost_node(where)
+        obstacle = "" if is_open else context.lost_node(node)
         obstacle = obstacle or (
-            "" if is_bound or is_open else context.unusable_node(where, tolerated)
+            "" if is_bound or is_open else context.unusable_node(node, tolerated)
         )
         if obstacle:
-            message = f"replica {member.index} of {member.task} on node {where}: {obstacle}"
+            message = f"replica {member.index} of {member.task} on node {node}: {obstacle}"
             return Transition("Restarting", Reason.NODE_LOST, message, interruptions=1)
         # A bound replica may have joined the rendezvous; the others cannot go on with a new one.
         if (pod is not None and pod.is_leaving and is_bound) or (
             job.phase == "Running" and (pod is None or pod.is_leaving)
         ):
-            replica = f"replica {member.index} of {member.task} on node {where}"
+            replica = f"replica {member.index} of {member.task} on node {node}"
             message = f"{replica} {_was_deleted(view, member, pod)}"
             return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
-        if not (is_bound or is_open) and (obstacle := context.taken_node(where)):
-            message = f"replica {member.index} of {member.task} on node {where}: {obstacle}"
+        if not (is_bound or is_open) and (obstacle := context.taken_node(node)):
+            message = f"replica {member.index} of {member.task} on node {node}: {obstacle}"
             return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
     if not view.unbound or view.plan.spec_hash != job.spec_hash:
         return None
@@ -331,8 +334,8 @@ def _unschedulable(job: JobFacts, view: GangView, context: Situation) -> Transit
     for member, pod in view.members:
         verdict = refusal(job.key, view.plan, member, pod, context)
         if verdict:
-            where = "" if view.plan.mode == "Score" else f" on node {member.node}"
-            message = f"kube-scheduler cannot bind replica {member.index} of {member.task}{where}"
+            suffix = "" if view.plan.mode == "Score" else f" on node {member.node}"
+            message = f"kube-scheduler cannot bind replica {member.index} of {member.task}{suffix}"
             return _start_failure(
                 job, Reason.UNSCHEDULABLE, f"{message}: {verdict}", member.node, context
             )
@@ -370,13 +373,13 @@ def _unbound(job: JobFacts, view: GangView, context: Situation) -> Transition | 
     if is_judged(view) or waited <= silence_seconds(view, context):
         return None
     reason, node = Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node
-    what = (
+    summary = (
         f"{len(view.unbound)} of {len(view.members)} replicas {silence(job, view, waited, context)}"
     )
     if is_passed_over(job, view, context):
-        move = _start_failure(job, reason, what, node, context)
+        move = _start_failure(job, reason, summary, node, context)
     else:
-        message = f"{what}; planning the whole gang again"
+        message = f"{summary}; planning the whole gang again"
         move = Transition("Restarting", reason, message, interruptions=1)
     return move if _count_unseen(view) else replace(move, silent_plan=view.plan.planned)
 
@@ -411,13 +414,13 @@ def silence_seconds(view: GangView, context: Situation) -> float:
 
 
 def _start_failure(
-    job: JobFacts, reason: Reason, what: str, node: str, context: Situation
+    job: JobFacts, reason: Reason, message: str, node: str, context: Situation
 ) -> Transition:
     retry = clock_time(retry_time(job.start_failures + 1, context.now))
     return Transition(
         "Restarting",
         reason,
-        f"{what[:800]}; tried again at {retry}",
+        f"{message[:800]}; tried again at {retry}",
         interruptions=1,
         start_failures=1,
         node=node,
@@ -482,11 +485,11 @@ def _start_timeout(job: JobFacts, view: GangView, context: Situation) -> Transit
     """Give the places back if the gang does not get ready in time."""
     if job.phase == "Running" or not is_late(job, view, context):
         return None
-    hangs = [(m, pod) for m, pod in view.members if pod is None or not _is_there(pod)]
-    member, pod = min(hangs, key=lambda pair: not trouble(pair[1]))
+    stuck = [(m, pod) for m, pod in view.members if pod is None or not _is_there(pod)]
+    member, pod = min(stuck, key=lambda pair: not trouble(pair[1]))
     node = pod.node if pod is not None and pod.node else member.node
     message = (
-        f"{len(hangs)} of {len(view.members)} replicas did not run within startTimeoutSeconds "
+        f"{len(stuck)} of {len(view.members)} replicas did not run within startTimeoutSeconds "
         f"{context.start_timeout_seconds(job):.0f}; replica {member.index} of {member.task} "
         f"on node {node}: {trouble(pod) or 'it is not ready'}"
     )
@@ -689,9 +692,9 @@ def lost_members(job: JobFacts, view: GangView, context: Situation) -> dict[Memb
     enough = surviving_view(job, view, context)
     if enough is view:
         return {}
-    stays = {member for member, _ in enough.members}
+    survivors = {member for member, _ in enough.members}
     verdicts = {
-        m: _verdict(job, m, pod, context, view) for m, pod in view.members if m not in stays
+        m: _verdict(job, m, pod, context, view) for m, pod in view.members if m not in survivors
     }
     return {member: cause for member, cause in verdicts.items() if cause}
 

@@ -25,7 +25,7 @@ def lost_device_seconds(
     """
     seconds = max(0.0, now - _safe_until(job, status, view))
     pools, accelerators = nodes.label(label), nodes.accelerators
-    lost: dict[Holder, float] = {}
+    losses: dict[Holder, float] = {}
     for task, places in view.places.items():
         devices = [
             (name, amount * accelerators.weight(name))
@@ -37,8 +37,8 @@ def lost_device_seconds(
             pool = pools.values[code] if code >= 0 else ""
             for resource, amount in devices:
                 holder = Holder(resource, view.plan.queue, job.key[0], pool, Use.RUNNING)
-                lost[holder] = lost.get(holder, 0.0) + seconds * replicas * amount
-    return lost
+                losses[holder] = losses.get(holder, 0.0) + seconds * replicas * amount
+    return losses
 
 
 def _safe_until(job: JobFacts, status: Mapping[str, Any], view: GangView) -> float:

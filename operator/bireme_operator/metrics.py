@@ -83,19 +83,19 @@ class UsageMetrics:
     def __init__(self, make: MetricMaker) -> None:
         self._label_sets: set[tuple[str, str, str, str]] = set()
         self._seconds = make.counter("usage_seconds", "Time that device_seconds covers")
-        where = ("resource", "queue", "namespace", "pool")
+        labels = ("resource", "queue", "namespace", "pool")
         self._held = make.counter(
             "device_seconds",
             "Devices times the seconds that gangs had them, by use: running, starting, stopping, or"
             " reserved for one that waits",
-            *where,
+            *labels,
             "use",
         )
         self._lost = make.counter(
             "device_seconds_lost",
             "Those of running that a stop made void: since the last progress report of the run, or"
             " all of a run without reports",
-            *where,
+            *labels,
         )
 
     def count(self, lapse: Lapse, holders: Iterable[Holder]) -> None:
@@ -106,9 +106,9 @@ class UsageMetrics:
         for holder in holders:
             self._of(holder)
 
-    def count_loss(self, lost: Mapping[Holder, float]) -> None:
-        """Count the lost device-seconds in ``lost``, by holder."""
-        for holder, seconds in lost.items():
+    def count_loss(self, losses: Mapping[Holder, float]) -> None:
+        """Count the lost device-seconds in ``losses``, by holder."""
+        for holder, seconds in losses.items():
             self._lost.labels(*self._of(holder)).inc(seconds)
 
     def _of(self, holder: Holder) -> tuple[str, str, str, str]:
@@ -162,16 +162,16 @@ class GangMetrics:
         self._guarantee = make.gauge("queue_guarantee", meaning, "queue", "resource")
         meaning = "What a queue holds with all below it: devices, and what it limits or guarantees"
         self._used = make.gauge("queue_used", meaning, "queue", "resource")
-        where = ("resource", "pool", "model")
+        labels = ("resource", "pool", "model")
         self._devices = make.gauge(
             "devices",
             "Devices of all nodes: used by pods or planned ones, kept for a gang that waits, free,"
             " or closed, on nodes that are cordoned or not ready",
-            *where,
+            *labels,
             "state",
         )
         self._scattered = make.gauge(
-            "devices_scattered", "Free devices on nodes that are partly used", *where
+            "devices_scattered", "Free devices on nodes that are partly used", *labels
         )
         self._unknown_models = make.gauge(
             "unknown_gpu_models",
@@ -249,10 +249,10 @@ class GangMetrics:
         scattered: dict[tuple[str, ...], float] = defaultdict(float)
         for number, use in enumerate(device_uses(snapshot, kept_places(snapshot, holds))):
             is_shown = number < MAX_NAMES
-            where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
+            labels = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):
-                devices[*where, state] += use.weight * getattr(use, state)
-            scattered[where] += use.weight * use.scattered
+                devices[*labels, state] += use.weight * getattr(use, state)
+            scattered[labels] += use.weight * use.scattered
         label = snapshot.nodes.label(GPU_MODEL_LABEL)
         models = snapshot.nodes.gpu_models
         numbers = Counts(label.codes.tolist())
@@ -551,7 +551,8 @@ class PoolMetrics:
         """Show the forecast of every pool by quantile; remove other series."""
         first = {name: pools[name] for name in sorted(pools)[:MAX_NAMES]}
         _show(
-            self.forecast, {(n, q): demand for n, by in first.items() for q, demand in by.items()}
+            self.forecast,
+            {(n, q): demand for n, quantiles in first.items() for q, demand in quantiles.items()},
         )
 
 

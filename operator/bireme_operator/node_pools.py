@@ -222,11 +222,11 @@ class ManagedPool:
         if self.replicas is None:
             return 0
         patience_seconds = self._bounds().patience_seconds
-        young = sum(now - born < patience_seconds for born in self.nodes.unfinished)
+        young_count = sum(now - born < patience_seconds for born in self.nodes.unfinished)
         staying = self.nodes.count
         if self._leaving is not None and self._leaving.is_written:
             staying = min(staying, self._leaving.nodes)
-        return max(0, self.replicas - staying) + young
+        return max(0, self.replicas - staying) + young_count
 
     def growable(self, now: float) -> GrowablePool | None:
         """Return the pool for gangs to grow; None if they may not."""
@@ -296,9 +296,11 @@ class ManagedPool:
             ),
             now,
         )
-        cool = self.spec.scale_in.cool_down_seconds
+        cool_down_seconds = self.spec.scale_in.cool_down_seconds
         self._ask(
-            self.decided, [name for name, since in idle_nodes.items() if now - since >= cool], now
+            self.decided,
+            [name for name, since in idle_nodes.items() if now - since >= cool_down_seconds],
+            now,
         )
         return self.decided
 
@@ -313,8 +315,8 @@ class ManagedPool:
         order = ScaleOrder(decided.replicas, decided.step, tuple(leaving) if is_fewer else ())
         is_begun = self.requester.submit(order)
         if is_begun and is_fewer:
-            stay = self.nodes.count - (replicas - decided.replicas)
-            self._leaving = _Leaving(order, stay, now + _LEAVING_SECONDS)
+            node_count = self.nodes.count - (replicas - decided.replicas)
+            self._leaving = _Leaving(order, node_count, now + _LEAVING_SECONDS)
 
     def _bounds(self) -> PoolBounds:
         spec = self.spec
@@ -338,12 +340,14 @@ class ManagedPool:
         An autoscaler may not distinguish finished pods from running ones.
         """
         occupied = self.requester.nodes_in_use if self.requester is not None else ()
-        lying = {
+        blocked = {
             name for name in self._empty_since if name in finished_pod_nodes or name in occupied
         }
-        cool = self.spec.scale_in.cool_down_seconds
-        self.blocked_by_finished_pods = sum(now - self._empty_since[name] >= cool for name in lying)
-        return {name: since for name, since in self._empty_since.items() if name not in lying}
+        cool_down_seconds = self.spec.scale_in.cool_down_seconds
+        self.blocked_by_finished_pods = sum(
+            now - self._empty_since[name] >= cool_down_seconds for name in blocked
+        )
+        return {name: since for name, since in self._empty_since.items() if name not in blocked}
 
     def _count_written(self, now: float) -> None:
         """Count completed orders: replicas that a forecast raised, nodes that leave."""
@@ -452,13 +456,13 @@ class ManagedPools:
         self._refresh(snapshot)
         pools, now = self.by_name.values(), snapshot.now
         growable = tuple(g for pool in pools if (g := pool.growable(now)) is not None)
-        going = [pool.nodes.mask for pool in pools if pool.is_shrinking(now)]
-        if not (growable or going):
+        leaving = [pool.nodes.mask for pool in pools if pool.is_shrinking(now)]
+        if not (growable or leaving):
             return snapshot
         used = snapshot.used
-        if going:
+        if leaving:
             used = used.copy()
-            empty = ~needed_nodes(snapshot, ()) & np.logical_or.reduce(going)
+            empty = ~needed_nodes(snapshot, ()) & np.logical_or.reduce(leaving)
             # The autoscaler chooses among these nodes, so a gang placed there could lose its node.
             used[empty] = snapshot.nodes.allocatable[empty]
         return replace(snapshot, growable=growable, used=used)

@@ -203,12 +203,14 @@ class NodeTroubles:
             ("its kubelet refused pods", any(t.refused > t.failed for t in troubles)),
             ("replicas failed here first", any(t.failed > t.refused for t in troubles)),
         )
-        what = " and ".join(text for text, happened in kinds if happened)
+        kinds_text = " and ".join(text for text, happened in kinds if happened)
         minutes = round(_AVOIDED_SECONDS / 60)
         then = f"gangs avoid it for {minutes} minutes"
         if node not in self._avoided:
             then = "it is not avoided, as no more than a tenth of its pool may be"
-        return f"gangs of {len(troubles)} namespaces had trouble with this node: {what}; {then}"
+        return (
+            f"gangs of {len(troubles)} namespaces had trouble with this node: {kinds_text}; {then}"
+        )
 
     def avoid_nodes(self, gang: Gang) -> Gang:
         """Return ``gang`` restricted to the nodes that it need not avoid."""

@@ -145,21 +145,21 @@ class Observation:
             verdict = verdicts[gang.uid] = Verdict(action.reason.value, nodes)
             if verdict == self._verdicts.get(gang.uid):
                 continue
-            about = {"gang": f"{gang.namespace}/{gang.name}", "kind": gang.kind}
-            about |= {"queue": gang.queue, "message": action.message}
+            log_fields = {"gang": f"{gang.namespace}/{gang.name}", "kind": gang.kind}
+            log_fields |= {"queue": gang.queue, "message": action.message}
             if isinstance(action, Admit):
-                _log.info("would admit", **about)
+                _log.info("would admit", **log_fields)
             else:
-                _log.debug("would hold", reason=action.reason.value, **about)
+                _log.debug("would hold", reason=action.reason.value, **log_fields)
         # Stops and resizes recur in every cycle until something changes.
         changes = {("would stop", stop.gang.key, stop.message) for stop in decision.preempted}
         changes |= {("would stop", stop.gang.key, stop.message) for stop in decision.vacated}
         changes |= {("would resize", r.gang.key, r.message) for r in decision.resized}
-        for what, key, message in sorted(changes):
-            name = f"{what} {key[0]}/{key[1]}"
+        for event, key, message in sorted(changes):
+            name = f"{event} {key[0]}/{key[1]}"
             verdict = verdicts[name] = Verdict(message)
             if verdict != self._verdicts.get(name):
-                _log.info(what, gang=f"{key[0]}/{key[1]}", message=message)
+                _log.info(event, gang=f"{key[0]}/{key[1]}", message=message)
         self.metrics.show_observed(Counter(type(action).__name__ for action in decision.actions))
         self._verdicts = verdicts | self._lasting()
 

@@ -1,10 +1,11 @@
-"""PodGroups: gangs whose pods another controller made, such as a Job.
+"""PodGroups: gangs whose pods another controller creates, such as a Job.
 
 Bireme neither creates nor restarts these pods. It plans the whole gang in its PodGroup and releases
-exactly the planned pods (test uid, add the pin, remove the scheduling gate, in one patch). Bireme
-rolls a gang back in three cases: its pods are not bound in time, too few of them run in time, or
-the replacements of lost members find no room. It then stops the pods, and their controller creates
-gated ones again.
+exactly the planned pods. One patch tests the uid, adds the pin and removes the scheduling gate.
+
+Bireme rolls a gang back in three cases: its pods are not bound in time, too few of them run in
+time, or the replacements of lost members find no room. Then it stops the pods, and their controller
+creates gated ones again.
 """
 
 import asyncio
@@ -374,9 +375,11 @@ class PodGroups:
                 await self._report_budget(group, f"{cause}; {by_budget}")
                 raise ApiError(429, "TooManyRequests", str(by_budget)) from by_budget
             return
-        slow = [pod for pod in alive_pods if lifecycle.outlasts(pod, self.guests.max_grace_seconds)]
-        if slow:
-            await self.guests.cut_short(slow)
+        slow_pods = [
+            pod for pod in alive_pods if lifecycle.outlasts(pod, self.guests.max_grace_seconds)
+        ]
+        if slow_pods:
+            await self.guests.cut_short(slow_pods)
             return
         new_status = {**_preemptions(group), **_failures(group)}
         new_status["conditions"] = group.status.get("conditions") or []
@@ -535,8 +538,8 @@ def _refusal_failure(group: GroupFacts, view: GangView, context: Situation) -> _
     for member, pod in view.members:
         if verdict := lifecycle.refusal(group.key, view.plan, member, pod, context):
             name = pod.key[1] if pod is not None else member.uid
-            where = "" if view.plan.mode == "Score" else f" on node {member.node}"
-            message = f"kube-scheduler cannot bind pod {name}{where}: {verdict[:700]}"
+            suffix = "" if view.plan.mode == "Score" else f" on node {member.node}"
+            message = f"kube-scheduler cannot bind pod {name}{suffix}: {verdict[:700]}"
             return _FailedStart(Reason.UNSCHEDULABLE, member.node, message)
     return None
 
@@ -553,18 +556,18 @@ def _timeout_failure(group: GroupFacts, view: GangView, context: Situation) -> _
     ):
         return None
     members = [(m, pod) for m, pod in view.members if pod is not None]
-    hangs = [
+    stuck = [
         (m, pod)
         for m, pod in members
         if not (_has_started(pod) or pod.is_terminal or pod.is_leaving)
     ]
-    if not hangs:
+    if not stuck:
         return None  # the gang has too few pods, but none of them is stuck
-    member, pod = min(hangs, key=lambda pair: not lifecycle.trouble(pair[1]))
+    member, pod = min(stuck, key=lambda pair: not lifecycle.trouble(pair[1]))
     node = pod.node or member.node
     trouble = lifecycle.trouble(pod) or "its containers have not all started"
     message = (
-        f"{len(hangs)} of {len(members)} pods did not run within startTimeoutSeconds "
+        f"{len(stuck)} of {len(members)} pods did not run within startTimeoutSeconds "
         f"{context.start_timeout_seconds(group):.0f}; pod {pod.key[1]} on node {node}: "
         f"{trouble[:700]}"
     )
@@ -662,8 +665,8 @@ def progress_status(
         joins or new_status.get("reason") == Reason.GANG_RUNNING.value
     )
     if not is_reported and started >= min(needed, len(view.members)):
-        for over in ("queuePosition", *_OF_FAILURES, *_OF_WAIT):
-            new_status.pop(over, None)
+        for field_name in ("queuePosition", *_OF_FAILURES, *_OF_WAIT):
+            new_status.pop(field_name, None)
         set_running(new_status, view, now)
     return new_status
 
@@ -713,8 +716,8 @@ def waiting_status(
     new_status["queue"] = hold.gang.queue
     new_status |= resuming.status_fields(hold.gang)
     if not group.start_failures:  # no start failed with the present spec
-        for over in _OF_FAILURES:
-            new_status.pop(over, None)
+        for field_name in _OF_FAILURES:
+            new_status.pop(field_name, None)
     elif "retryTime" in new_status and not group.is_pausing(now):
         # The wait begins at the retry time. The clock of its writer may have been ahead.
         new_status["retryTime"] = quantities.format_timestamp(min(now, group.retry_time))

@@ -275,17 +275,17 @@ class Preemptions:
                 budgets[space] = ()
                 unread[space] = f"its budgets cannot be read ({error})"
                 budget_reader.going.setdefault(space, self.claims.pending(space))
-        going = {space: list(budget_reader.going[space]) for space in spaces}
+        pending = {space: list(budget_reader.going[space]) for space in spaces}
         refusals: dict[Key, str] = {}
         # Count the victims first whose budgets are overridden: they stop in any case.
         for victim in sorted(victims, key=lambda victim: not victim.overrides_budget):
             key = victim.key
             pods = self._pods_of(victim.owner)
             refusal = unread.get(key[0]) or disruption_budgets.refusal(
-                budgets[key[0]], pods, going[key[0]]
+                budgets[key[0]], pods, pending[key[0]]
             )
             # Victims of one namespace draw on the same budgets: each counts for the next.
-            going[key[0]] += pods
+            pending[key[0]] += pods
             if refusal:
                 refusals[key] = refusal
                 if not victim.overrides_budget:

@@ -1,12 +1,12 @@
 """Progress reports of training pods: authenticates their senders and keeps the latest per job.
 
-A report counts if the API server authenticates its token for this endpoint (TokenReview), and if
-the token's pod is, by its uid, a live member of the job's current plan. The operator keeps the
+A report counts if the API server authenticates its token for this endpoint (TokenReview). The
+token's pod must be, by its uid, a live member of the job's current plan. The operator keeps the
 latest report of every job until it is due in the job's status, where decisions read it. So a new
 leader has all written reports, and no job costs more writes than the settings allow.
 
 The operator first reads the pod's name from the token, without trust. So only tokens that name a
-member of a gang cost a TokenReview, and each such pod and sender at most one in five minutes: the
+member of a gang cost a TokenReview. Each such pod and sender costs at most one in five minutes: the
 kubelet renews a token every 48 minutes. Answers, also refusals, are cached by the token's digest.
 """
 
@@ -158,15 +158,17 @@ class Tokens:
             )
         return sender
 
-    def _limit_reviews(self, who: tuple[str, str]) -> None:
-        """Raise RequestRefused if a TokenReview for ``who`` would exceed a limit."""
-        if wait := self._per_pod.take(who):
+    def _limit_reviews(self, sender_key: tuple[str, str]) -> None:
+        """Raise RequestRefused if a TokenReview for ``sender_key`` would exceed a limit."""
+        if wait := self._per_pod.take(sender_key):
             raise RequestRefused(429, "this pod has shown too many tokens; keep to one", wait)
         if wait := self._in_all.take("all"):
-            self._per_pod.give_back(who)
+            self._per_pod.give_back(sender_key)
             raise RequestRefused(429, "too many pods report for the first time; try again", wait)
 
-    async def _review(self, digest: bytes, token: str, who: tuple[str, str]) -> Sender | None:
+    async def _review(
+        self, digest: bytes, token: str, sender_key: tuple[str, str]
+    ) -> Sender | None:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -176,7 +178,7 @@ class Tokens:
             review = msgspec.json.decode(await self._client.create(_REVIEWS, body), type=_Review)
         except (ApiError, NotLeader, msgspec.DecodeError) as error:
             self._answers.pop(digest, None)  # no verdict: ask again
-            self._per_pod.give_back(who)
+            self._per_pod.give_back(sender_key)
             is_forbidden = isinstance(error, ApiError) and error.is_forbidden
             obstacle = "may not create tokenreviews" if is_forbidden else "cannot ask now"
             raise RequestRefused(

@@ -66,9 +66,9 @@ class _Rejected:
 class AdmissionRejections:
     """Gangs whose objects the API server rejects, by uid; ``clock`` is monotonic seconds.
 
-    A rejection holds until the gang's spec changes, until a dry run shows that its cause is gone,
-    or for a pause that doubles each time up to a limit. Then the gang may start again if there is
-    room.
+    A rejection holds for a pause that doubles each time up to a limit. It ends earlier if the
+    gang's spec changes, or if a dry run shows that its cause is gone. Then the gang may start again
+    if there is room.
     """
 
     clock: Callable[[], float]

@@ -111,6 +111,6 @@ class Resizes:
 def _shrunk_message(lost: Mapping[Member, str]) -> str:
     """Return one line that names a lost replica, the number of others, and the cause."""
     (member, cause), *rest = lost.items()
-    more = f" (and without {len(rest)} more)" if rest else ""
+    suffix = f" (and without {len(rest)} more)" if rest else ""
     name = f"replica {member.index} of {member.task} on node {member.node}"
-    return f"goes on without {name}{more}: {cause}"[:1000]
+    return f"goes on without {name}{suffix}: {cause}"[:1000]

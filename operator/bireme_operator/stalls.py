@@ -99,8 +99,10 @@ def _not_ready(view: GangView, now: float, after_seconds: float) -> Stall | None
     if not unready:
         return None
     since, member, pod = min(unready, key=lambda entry: (entry[0], entry[1].task, entry[1].index))
-    what = f"replica {member.index} of {member.task} on node {pod.node} holds devices and has not"
-    message = f"{what} been ready since {clock_time(since)}"
+    subject = (
+        f"replica {member.index} of {member.task} on node {pod.node} holds devices and has not"
+    )
+    message = f"{subject} been ready since {clock_time(since)}"
     if pod.obstacles is not None and pod.obstacles.waiting:
         message += f": {pod.obstacles.waiting[:600]}"
     if len(unready) > 1:
@@ -120,8 +122,8 @@ def _no_progress(job: JobFacts, now: float, after_seconds: float) -> Stall | Non
         return None
     message = f"its reports show no progress since {clock_time(since)}"
     if last.step is not None:
-        of = f" of {last.total_steps:.0f}" if last.total_steps is not None else ""
-        message += f", at step {last.step:.0f}{of}"
+        total = f" of {last.total_steps:.0f}" if last.total_steps is not None else ""
+        message += f", at step {last.step:.0f}{total}"
     elif last.percentage is not None:
         message += f", at {last.percentage:.0f} %"
     return Stall(Reason.NO_PROGRESS, message)

@@ -33,8 +33,8 @@ _REASONS = (
 _YIELD_SECONDS = 10.0
 
 # Silence about all gangs is a fault of the scheduler. It counts against a gang until others are
-# served, or for a pause as after this many more failed starts than it had silent ones: at least
-# four minutes.
+# served, or for a pause of at least four minutes. This number is added to its count of silent
+# starts for the length of that pause.
 _MORE_FAILURES = 2
 
 _YIELDING = (
@@ -165,9 +165,9 @@ class StartFailures:
         gangs: Iterable[JobFacts | GroupFacts] = chain(jobs, self.state.groups.values())
         pauses = {gang.uid: _pause_reason(gang.status) for gang in gangs if gang.is_pausing(now)}
         if self._silences:
-            every: Iterable[JobFacts | GroupFacts]
-            every = chain(self.state.jobs.values(), self.state.groups.values())
-            for gang in every:
+            all_gangs: Iterable[JobFacts | GroupFacts]
+            all_gangs = chain(self.state.jobs.values(), self.state.groups.values())
+            for gang in all_gangs:
                 if (
                     gang.uid in self._silences
                     and gang.uid not in pauses
@@ -181,9 +181,9 @@ class StartFailures:
 
         After a failed start it may not, or running gangs would be stopped in vain again and again.
         It may again once its spec has changed, which resets the count of failures, or once the
-        obstacle has changed. The obstacle has changed if the refusing node is gone, if its labels,
-        taints or resources have changed, or if another owner's pod has left it: that pod may have
-        held a port, room, or labels that a rule excludes. A pod that returns to the node under its
+        obstacle has changed. The obstacle changes if the refusing node is gone, or if its labels,
+        taints or resources change. It also changes if another owner's pod leaves the node: the pod
+        may have held a port, room, or labels that a rule excludes. A pod that returns under its
         old name is an obstacle as before. A new leader does not know the earlier state. It waits
         for an edit, or until the gang has run. Silence of kube-scheduler about all gangs bars a
         gang until others are served, or for minutes.

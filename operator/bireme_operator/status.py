@@ -40,9 +40,9 @@ from bireme_operator.lifecycle import (
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
 _REASONS = frozenset(reason.value for reason in Reason)
+# An estimate stays as written if it moves by no more than these seconds, by this share of the
+# remaining time, or by this share of its width.
 _STEADY_SECONDS = 30.0
-# An estimate stays as written if it moves by no more than this, or by this share of the remaining
-# time, or by this share of its width.
 _STEADY_SHARE = 0.05
 _STEADY_WIDTH = 0.2
 
@@ -229,12 +229,12 @@ def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
     level = level.rsplit("/", 1)[-1]
     parts = [f"{count} on {name}" for name, count in sorted(per_node.items())]
     more = f" and {len(parts) - 4} more nodes" if len(parts) > 4 else ""
-    where = f"{level} {domain}".strip()
+    domain_text = f"{level} {domain}".strip()
     return {
         "level": level,
         "domain": domain,
         "nodes": len(per_node),
-        "summary": cleaned(f"{', '.join(parts[:4])}{more} ({where})"),
+        "summary": cleaned(f"{', '.join(parts[:4])}{more} ({domain_text})"),
     }
 
 
@@ -284,8 +284,8 @@ def after_transition(status: Status, job: JobFacts, move: Transition, now: float
         if move.yields:
             status["yields"] = int(status.get("yields") or 0) + move.yields
     _count_failures(status, job, move, now)
-    for over in ("parkedTime", "uncountedTime"):
-        status.pop(over, None)
+    for field in ("parkedTime", "uncountedTime"):
+        status.pop(field, None)
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):
@@ -333,8 +333,8 @@ def _count_failures(status: Status, job: JobFacts, move: Transition, now: float)
     if move.rejections and move.node not in job.rejected_by:
         status["rejectedBy"] = [*job.rejected_by, move.node][-MAX_REFUSING_NODES:]
     if move.phase == "Running":
-        for over in ("startFailures", "rejectedBy"):
-            status.pop(over, None)
+        for field in ("startFailures", "rejectedBy"):
+            status.pop(field, None)
 
 
 def priority(ranked: Ranked) -> dict[str, Any]:
@@ -378,8 +378,8 @@ def _set_phase(status: Status, phase: str, reason: Reason, message: str) -> None
 
 
 def _task_counts(job: JobFacts, view: GangView | None) -> list[dict[str, Any]]:
-    none = dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
+    zeros = dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
     return [
-        {"name": task.name, "replicas": task.replicas, **(view.count(task.name) if view else none)}
+        {"name": task.name, "replicas": task.replicas, **(view.count(task.name) if view else zeros)}
         for task in job.tasks
     ]

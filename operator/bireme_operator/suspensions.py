@@ -213,8 +213,8 @@ class Suspensions:
         messages for the user to ``notes``.
         """
         free = {pod.uid for pod in (*pods, *spare)}
-        stay = [p for p in self.state.members_of(group) if _runs(p) and p.uid not in free]
-        staying = {uid for pod in stay for uid in pod.owner_uids}
+        staying_pods = [p for p in self.state.members_of(group) if _runs(p) and p.uid not in free]
+        staying = {uid for pod in staying_pods for uid in pod.owner_uids}
         families: dict[frozenset[str], list[PodFacts]] = {}
         for pod in (*pods, *spare):
             families.setdefault(pod.owner_uids, []).append(pod)
@@ -224,7 +224,7 @@ class Suspensions:
                 continue
             family = families[uids]
             try:
-                owner = await self._owner_of(group, family[0], has_all=not stay)
+                owner = await self._owner_of(group, family[0], has_all=not staying_pods)
             except ApiError as error:
                 # Despite any fault of the owner, its pods can be evicted one by one.
                 note = "the operator may not suspend" if error.is_forbidden else "nobody suspended"
@@ -241,10 +241,10 @@ class Suspensions:
         ``has_all`` is true if no pod of the group stays, in any job of a JobSet.
         """
         pod_object = await self._read(self.writes.get_pod(pod.key), pod.uid)
-        by = pod_object.metadata.controller if pod_object is not None else None
-        if by is None or (by.api_version, by.kind) != (_JOB.api_version, _JOB.kind):
+        owner = pod_object.metadata.controller if pod_object is not None else None
+        if owner is None or (owner.api_version, owner.kind) != (_JOB.api_version, _JOB.kind):
             return None
-        ref = _Ref(_JOB, (group[0], by.name), by.uid)
+        ref = _Ref(_JOB, (group[0], owner.name), owner.uid)
         job = await self._get(ref)
         parent = job.metadata.controller if job is not None else None
         if parent is not None and parent.kind != "CronJob":

@@ -2,7 +2,7 @@
 
 A caller creates a Ticket in the namespace of the operator, and sends its name and secret in the
 header ``Bireme-Ticket``. The API server admits only tickets that name their own creator. An
-administrator may have removed that policy, so this module tests it before it accepts a ticket, and
+administrator may have removed that policy, so this module tests it before it accepts a ticket. It
 accepts no ticket from before that test. The secret is valid for five minutes and only for this
 process.
 

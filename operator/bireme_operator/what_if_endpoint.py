@@ -1,9 +1,9 @@
 """``POST /what-if``: when a job would start, from the leader's latest snapshot.
 
 The body is a question as plain data (:class:`bireme.replay.what_if.Asked`). The caller needs
-permission to list TrainingJobs in the namespaces of the question, and to create them there if the
-question is about new jobs. The answer names gangs in namespaces where the caller may list jobs, and
-counts the others.
+permission to list TrainingJobs in the namespaces of the question. A question about new jobs also
+needs permission to create them there. The answer names gangs in namespaces where the caller may
+list jobs, and counts the others.
 
 An answer costs many seconds of processor time. So the process that also renews the start forecast
 answers one question at a time, and few may wait.

@@ -270,7 +270,7 @@ class Writes:
     ) -> int:
         """PUT a TrainingJob's status over exactly the version that was read.
 
-        With ``can_wait`` the gangs admitted before it are written first, and few such writes run
+        With ``can_wait`` the gangs admitted before it are written first. Few such writes run
         concurrently, which leaves the API server to the scheduler's bindings.
         """
         path = f"{names.path('trainingjobs', *job.key)}/status"
