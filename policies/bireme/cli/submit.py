@@ -23,8 +23,8 @@ import pydantic
 from bireme.cli import cluster as common
 from bireme.cli import leader, manifest_files
 from bireme.cli.arguments import Json, UsageError, add_what_if, naming
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
-from bireme.cli.gangs import ENDED, GangLine, line_of
+from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names, wire
 from bireme.kube.api.base import ApiModel
@@ -131,7 +131,7 @@ def _hints(spec: Json) -> Iterator[str]:
 
 
 _LOOK_SECONDS: Final = 1.0
-_UNTIL: Final = {"running": frozenset({"Running"}) | ENDED, "succeeded": ENDED}
+_UNTIL: Final = {"running": frozenset({"Running"}) | ENDED_PHASES, "succeeded": ENDED_PHASES}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -251,7 +251,7 @@ class Collections:
         except ApiError as error:
             if error.is_not_found:
                 return []
-            raise refused(error, f"read {root}") from error
+            raise refusal(error, f"read {root}") from error
         return found.get("resources") or []
 
 
@@ -314,7 +314,7 @@ async def _refusal(reader: Reader, manifest: Json, collections: Collections) -> 
     except ApiError as error:
         if error.is_invalid or error.is_forbidden or error.is_already_exists:
             return [error.message]
-        raise refused(error, f"create {path.rpartition('/')[2]}") from error
+        raise refusal(error, f"create {path.rpartition('/')[2]}") from error
     return []
 
 
@@ -326,7 +326,7 @@ async def send(reader: Reader, manifest: Json, collections: Collections) -> Gang
     try:
         answer = await reader.client.create(path, manifest)
     except ApiError as error:
-        raise refused(error, f"create {path.rpartition('/')[2]}") from error
+        raise refusal(error, f"create {path.rpartition('/')[2]}") from error
     if not _is_gang(manifest):
         about = msgspec.json.decode(answer)["metadata"]
         key = "/".join(filter(None, (about.get("namespace"), about["name"])))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from bireme.cli import cluster as common
-from bireme.cli.cluster import Reader, ask, refused
+from bireme.cli.cluster import Reader, ask, refusal
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.kube import names
 from bireme.kube.client import ApiError
@@ -46,5 +46,5 @@ async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> Non
         try:
             await reader.client.merge_patch(path, change)
         except ApiError as error:
-            raise refused(error, f"patch {PLURAL}") from error
+            raise refusal(error, f"patch {PLURAL}") from error
         sys.stdout.write(f"TrainingJob {key} {done}; see: bireme why {about['name']}\n")

@@ -21,7 +21,7 @@ from bireme.cli.gpus import gpus_in
 from bireme.cli.queues import all_gangs, table
 from bireme.core.times import duration
 from bireme.kube import names, quantities
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
 _BEGIN: Final = "\x1b[?1049h\x1b[?25l"
@@ -90,9 +90,11 @@ async def screen(reader: Reader, options: argparse.Namespace) -> str:
     if queues:
         queues.sort(key=lambda queue: str(queue["metadata"]["name"]))
         header = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]
-        parts.append("\n".join(aligned([header, *map(_queue, queues)])) + "\n")
+        parts.append("\n".join(align_columns([header, *map(_queue, queues)])) + "\n")
     if running:
-        parts.append("\n".join(aligned(list(_running(running, now)), left=3, paint=paint)) + "\n")
+        parts.append(
+            "\n".join(align_columns(list(_running(running, now)), flush_left=3, paint=paint)) + "\n"
+        )
     parts.append(table(line, now, paint))
     return "\n".join(parts)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from bireme.cli.arguments import UsageError, naming, number, whole
 from bireme.cli.experiment import find_own
-from bireme.cli.series import add_series_arguments, read_asked, span
+from bireme.cli.series import add_series_arguments, read_requested, span
 from bireme.simulator.reports.terminal import duration
 from bireme.training import recipes
 
@@ -79,7 +79,7 @@ def _recipe(options: argparse.Namespace) -> recipes.Trainable:
     if options.name in recipes.FORECASTERS:
         if options.series and options.data:
             raise UsageError("argument --data: with --series that alone is learned; leave one out")
-        series = read_asked(options).series if options.series else None
+        series = read_requested(options).series if options.series else None
         horizon = options.horizon.steps(series.step_seconds if series else 3600, "--horizon")
         with naming("NAME"):
             return recipes.load_forecaster(options.name, series, horizon)
@@ -135,7 +135,7 @@ def _next(name: str, recipe: recipes.Trainable, folder: str) -> str:
 
 
 def _seed(text: str) -> int:
-    return whole(text, least=0)
+    return whole(text, minimum=0)
 
 
 def _minutes(text: str) -> float:

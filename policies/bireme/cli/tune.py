@@ -35,7 +35,7 @@ from bireme.rl.index_weights import shipped_weights
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.reports.terminal import ProgressLine, plural
-from bireme.tables import aligned
+from bireme.tables import align_columns
 from bireme.tuning.judgement import MIN_DAYS, Judgement, interval_text, judgement_on
 from bireme.tuning.past import Past, read_past
 from bireme.tuning.result_files import write_files
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--generations",
-        type=lambda text: whole(text, least=0),
+        type=lambda text: whole(text, minimum=0),
         default=8,
         metavar="N",
         help="of the search for the learned index's weights; 0 leaves it as it is shipped; "
@@ -240,7 +240,7 @@ def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path
         )
     base = found.loss_of(past.baseline)
     rows = [(_short(each, found), f"{exp(loss - base):.3f}") for each, loss in found.losses]
-    lines += ["", *aligned([("policy", "on the validation windows"), *rows[:_SHOWN]]), ""]
+    lines += ["", *align_columns([("policy", "on the validation windows"), *rows[:_SHOWN]]), ""]
     verdict = judgement.verdict
     if verdict.p99_wait is not None:
         wait = interval_text(verdict.p99_wait)

@@ -27,7 +27,7 @@ from bireme.core.usage import Use
 from bireme.prometheus import latest
 from bireme.replay.reader import open_record
 from bireme.replay.usage import usage_of
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _PROMETHEUS: Final = "BIREME_PROMETHEUS_URL"
 _LOST: Final = "lost"
@@ -222,7 +222,7 @@ def _table(report: UsageReport, by: str) -> str:
     parts = [column for column in report.columns if column != _LOST]
     sums = f"{', '.join(parts[:-1])} and {parts[-1]}"
     notes = f"HELD is {sums} together; LOST is the part of RUNNING that stops made void."
-    return "\n".join(aligned(rows, left=2)) + f"\n\n{notes}\n"
+    return "\n".join(align_columns(rows, flush_left=2)) + f"\n\n{notes}\n"
 
 
 def _cells(held: float, hours: Mapping[str, float]) -> list[str]:

@@ -196,7 +196,7 @@ async def of_leader(
     if options.request_timeout:  # it is for what is answered at once
         request = replace(request, timeout_seconds=options.request_timeout + _QUEUE_SECONDS)
     answer = await leader.fetch(reader, options, request)
-    found = leader.decoded(answer, _LeaderAnswers, _LEADER_VERSION)
+    found = leader.decode(answer, _LeaderAnswers, _LEADER_VERSION)
     return Answered(found.answers, cleaned(found.policy) or "the policy of the settings")
 
 

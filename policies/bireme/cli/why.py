@@ -15,7 +15,7 @@ from bireme.cli import cluster as common
 from bireme.cli import colours, leader
 from bireme.cli.arguments import Json, add_what_if, naming, pair
 from bireme.cli.cluster import ConsoleError, Reader, ask
-from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
+from bireme.cli.gangs import ENDED_PHASES, GangLine, in_line, line_of
 from bireme.core.reasons import Attention, Reason
 from bireme.core.times import duration
 from bireme.kube import names, quantities
@@ -105,9 +105,9 @@ class Explanation:
         yield from self._order() if gang.waits else self._life()
         if gang.last_stop and gang.last_stop != f"{gang.reason}: {gang.message}":
             yield "last run", gang.last_stop
-        if self.queue is not None and gang.phase not in ENDED:
+        if self.queue is not None and gang.phase not in ENDED_PHASES:
             yield "queue", _holdings(self.queue)
-        if gang.resumable is not None and gang.phase not in ENDED:
+        if gang.resumable is not None and gang.phase not in ENDED_PHASES:
             yield "resumes", _resumes(gang)
         if gang.counters:
             yield "so far", ", ".join(f"{count} {name}" for name, count in gang.counters)
@@ -249,7 +249,7 @@ def run(options: argparse.Namespace) -> int:
         _write_what_if(options, plural, name)
         return 0
     found = ask(options, lambda reader: explained(reader, plural, name))
-    data = common.versioned("GangExplanation", found.to_json())
+    data = common.with_version("GangExplanation", found.to_json())
     common.write(options.output, data, found.text(colours.painter(options)))
     return 0
 

@@ -14,7 +14,7 @@ from bireme.replay.waits import Change, WaitComparison
 from bireme.replay.workload import Workload
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports.terminal import duration, plural, table
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _MAX_CHANGES: Final = 5
 _COLUMNS: Final = {
@@ -143,7 +143,7 @@ class Replay:
             [name, f"{comparison.same:,}", *(f"{comparison.counts[kind]:,}" for kind in KINDS)]
             for name, comparison in others.items()
         ]
-        yield from aligned([header, *rows])
+        yield from align_columns([header, *rows])
         for name, comparison in others.items():
             yield from _examples(name, comparison)
 
@@ -195,7 +195,7 @@ def _changed(name: str, changes: Sequence[Change]) -> Iterator[str]:
         [f"  {one.gang}", _wait(one.recorded_seconds), "->", _wait(one.other_seconds)]
         for one in changes[:_MAX_CHANGES]
     ]
-    yield from aligned(rows) if rows else ()
+    yield from align_columns(rows) if rows else ()
 
 
 def _wait(seconds: float | None) -> str:

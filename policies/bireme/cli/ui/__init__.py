@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    number = whole(text, least=0)
+    number = whole(text, minimum=0)
     if number > _HIGHEST_PORT:
         raise argparse.ArgumentTypeError(f"{text} is no port; the highest is {_HIGHEST_PORT}")
     return number

@@ -19,7 +19,7 @@ import numpy as np
 from bireme.cli import leader_reservations, what_if
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader
-from bireme.cli.gangs import ENDED, GangLine, line_of
+from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.cli.ui.view import QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.device_use import device_uses
 from bireme.core.errors import BiremeError
@@ -92,7 +92,7 @@ class Live:
     _view: tuple[int, View] | None = None
     _table: NodeTable | None = None
     _is_own_only: bool = False
-    _kept: leader_reservations.Kept = field(default_factory=dict)
+    _kept: leader_reservations.ReservedDevices = field(default_factory=dict)
     _kept_unknown: str = "The leader has not answered yet."
     _ask_after: float = 0.0
     """By the clock of the loop; without end while the leader is being asked."""
@@ -405,7 +405,7 @@ def _span(line: GangLine, spec: Json, status: Json) -> Span | None:
     """Return when a gang ran or runs; or will, from its estimated start on."""
     devices = line.gpus or 0
     begin, lasts = line.since, _seconds(spec.get("estimatedDuration"))
-    if line.phase in ENDED:
+    if line.phase in ENDED_PHASES:
         end = quantities.parse_timestamp(status.get("completionTime"))
         ran = begin is not None and end is not None
         return Span(line.key, "ran", begin or 0.0, end, devices) if ran else None
@@ -427,9 +427,9 @@ def _seconds(text: object) -> float | None:
 
 
 def _latest(gangs: Collection[_Gang]) -> list[_Gang]:
-    ended = [gang for gang in gangs if gang.line.phase in ENDED]
+    ended = [gang for gang in gangs if gang.line.phase in ENDED_PHASES]
     ended.sort(key=lambda gang: gang.line.created or 0.0, reverse=True)
-    return [gang for gang in gangs if gang.line.phase not in ENDED] + ended[:_MAX_ENDED]
+    return [gang for gang in gangs if gang.line.phase not in ENDED_PHASES] + ended[:_MAX_ENDED]
 
 
 def _listed(known: Mapping[str, Json] | None) -> list[Json] | None:

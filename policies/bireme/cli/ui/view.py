@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bireme.cli.arguments import Json
-from bireme.cli.gangs import ENDED, GangLine
+from bireme.cli.gangs import ENDED_PHASES, GangLine
 from bireme.core.device_use import DeviceUse
 from bireme.core.gangs import Key
 from bireme.core.gpus import GPU
@@ -119,7 +119,7 @@ class View:
     @property
     def running(self) -> list[GangLine]:
         """Gangs that hold places, the longest first."""
-        held = [line for line in self.lines if line.phase not in ENDED and not line.waits]
+        held = [line for line in self.lines if line.phase not in ENDED_PHASES and not line.waits]
         held = [line for line in held if line.since is not None]
         return sorted(held, key=lambda line: (line.since or 0.0, line.key))
 
