@@ -87,16 +87,16 @@ class _Point(msgspec.Struct):
 
 
 async def latest(
-    url: str, query: str, at: float, argument: str, timeout_seconds: float = TIMEOUT_SECONDS
+    url: str, query: str, time: float, argument: str, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> list[Sample]:
-    """Return the series of ``query`` at the time ``at`` (POSIX seconds), in any order.
+    """Return the series of ``query`` at the time ``time`` (POSIX seconds), in any order.
 
     ``argument`` is the option in which the user gave ``url``, for messages.
 
     Raises:
         PrometheusError: as the class says.
     """
-    parameters = {"query": query, "time": f"{at:.3f}", "timeout": f"{timeout_seconds:g}s"}
+    parameters = {"query": query, "time": f"{time:.3f}", "timeout": f"{timeout_seconds:g}s"}
     answer = await _query(f"{url.rstrip('/')}/api/v1/query", parameters, timeout_seconds, argument)
     if answer.data.result_type != "vector":
         kind = answer.data.result_type[:32]

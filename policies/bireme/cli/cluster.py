@@ -141,7 +141,7 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
     if options.groups and not options.user:
         raise UsageError("argument --as-group: needs a user too; name one with --as")
 
-    async def asked() -> T:
+    async def answer() -> T:
         source = CredentialSource(options.kubeconfig, options.context)
         try:
             # Before the first request, whose error would say less about the credentials.

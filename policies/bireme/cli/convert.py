@@ -128,7 +128,7 @@ def _roles(
     stated_roles: Mapping[str, Role],
     notes: Notes,
 ) -> dict[str, Role]:
-    """Return each task's role by name: as ``stated_roles``, else by plugin, else by the task's name."""
+    """Return each task's role: from ``stated_roles``, else by plugin, else by the task's name."""
     roles: dict[str, Role] = {}
     by_plugin = _by_plugin(plugins)
     for task in tasks:
@@ -348,7 +348,7 @@ _NO_TASK_COUNTERPART: Final = {
 
 
 def _job(job: Json, stated_roles: Mapping[str, Role], notes: Notes) -> list[Json]:
-    """Return the TrainingJob, after the objects that it needs; ``stated_roles`` has roles by task name."""
+    """Return the TrainingJob, after the objects that it needs; ``stated_roles`` is by task name."""
     spec: Json = job.get("spec") or {}
     tasks = _tasks(spec, notes)
     plugins: Mapping[str, Any] = spec.get("plugins") or {}

@@ -44,9 +44,9 @@ def verdict(comparison: ForecastComparison) -> str:
     """Return as text whether a model is better than both simple rules."""
     scores, name, q = comparison.chosen.scores, comparison.chosen.name, comparison.request.quantile
     simple = [rule for rule in (PERSISTENCE, SEASONAL) if rule in scores]
-    rule = min(simple, key=lambda each: scores[each].pinball(q))
+    rule = min(simple, key=lambda candidate: scores[candidate].pinball(q))
     loss, simple_loss = scores[name].pinball(q), scores[rule].pinball(q)
-    closest = min(scores, key=lambda each: scores[each].mean_absolute_error)
+    closest = min(scores, key=lambda candidate: scores[candidate].mean_absolute_error)
     skill = min(comparison.skill(closest, model) or 0.0 for model in simple)
     also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _MIN_GAIN else ""
     if loss >= (1 - _MIN_GAIN) * simple_loss:
@@ -153,12 +153,12 @@ def _numbers(comparison: ForecastComparison, name: str) -> dict[str, float | str
     }
 
 
-def when(comparison: ForecastComparison, ahead: int) -> str | None:
-    """Return the beginning of the interval ``ahead`` after the last, RFC 3339; None if unknown."""
+def when(comparison: ForecastComparison, steps: int) -> str | None:
+    """Return the beginning of the interval ``steps`` after the last, RFC 3339; None if unknown."""
     series = comparison.request.read.series
     if series.start is None:
         return None
-    begins = series.start + (len(series) + ahead) * series.step_seconds
+    begins = series.start + (len(series) + steps) * series.step_seconds
     return f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

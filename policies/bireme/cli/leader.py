@@ -161,8 +161,8 @@ def decode(text: bytes, kind: type[_T], version: str) -> _T:
         head: Json = msgspec.json.decode(text, type=dict)
         if (answer_version := head.get("apiVersion")) not in (version, None):
             raise ConsoleError(
-                f"the answer is of version {answer_version!r}, and this bireme reads {version}; use that of"
-                " the operator"
+                f"the answer is of version {answer_version!r}, and this bireme reads {version};"
+                " use that of the operator"
             )
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:

@@ -83,8 +83,8 @@ def _start_text(gang: ForeseenGang, now: float) -> str:
     if latest is None or estimate.coverage_percent is None:
         return f"in {soonest}, {estimate.earliest}"
     return (
-        f"in {soonest} to {duration(max(0.0, latest - now))}, {estimate.earliest} to {estimate.latest}"
-        f" ({estimate.coverage_percent} %)"
+        f"in {soonest} to {duration(max(0.0, latest - now))},"
+        f" {estimate.earliest} to {estimate.latest} ({estimate.coverage_percent} %)"
     )
 
 

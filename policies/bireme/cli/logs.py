@@ -16,7 +16,7 @@ from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError, whole
 from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
 from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
-from bireme.cli.why import named_gang
+from bireme.cli.why import parse_gang_name
 from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    plural, name = named_gang(options.job)
+    plural, name = parse_gang_name(options.job)
     if plural == "podgroups" and (options.task or options.index):
         raise UsageError("argument --task, --index: pods of a PodGroup have no task; leave it out")
     logs = _Logs(options, plural, name)

@@ -128,7 +128,7 @@ async def _list_maintenance(reader: Reader, node_names: Sequence[str]) -> list[N
         window = nodes.window_of(about.annotations)
         if window is not None and (not node_names or about.name in node_names):
             entries.append(NodeMaintenance(about.name, window.begins, window.ends))
-    return sorted(entries, key=lambda each: (each.begins, each.node))
+    return sorted(entries, key=lambda entry: (entry.begins, entry.node))
 
 
 def _metadata(manifest: Json) -> wire.NodeMeta:

@@ -47,14 +47,16 @@ async def _scale(reader: Reader, job: str, replicas: int) -> None:
     task = manifest["spec"]["tasks"][index]
     if not min_replicas <= replicas <= max_replicas:
         raise ConsoleError(
-            f"argument --replicas: {replicas} is not from {min_replicas} to {max_replicas}, between which task"
-            f" {task['name']} of {key} is elastic; change minReplicas or maxReplicas, or N"
+            f"argument --replicas: {replicas} is not from {min_replicas} to {max_replicas}, between"
+            f" which task {task['name']} of {key} is elastic; change minReplicas or maxReplicas, or"
+            " N"
         )
     phase = line_of(manifest).phase
     if phase in _KEEPS_ITS_SHAPE:
         raise ConsoleError(
             f"argument JOB: {key} is {phase}, and while it holds places Bireme chooses its size,"
-            f" from {min_replicas} to {max_replicas}; to change what it asks for: bireme suspend, scale, resume"
+            f" from {min_replicas} to {max_replicas}; to change what it asks for: bireme"
+            " suspend, scale, resume"
         )
     change = [
         # A job of the same name that was created since is another one.
