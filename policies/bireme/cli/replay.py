@@ -17,7 +17,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.replay.decisions import DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
-from bireme.replay.waits import ReplayPolicy, simulated
+from bireme.replay.waits import ReplayPolicy, simulate_waits
 from bireme.replay.workload import WorkloadBuilder
 from bireme.simulator.reports.terminal import ProgressLine
 
@@ -80,5 +80,5 @@ def replay(
             lost += cycle.lost
             progress.show(record.place, record.files_read, len(record.files))
     workload = builder.workload()
-    waits = simulated(workload, policies, progress.show)
+    waits = simulate_waits(workload, policies, progress.show)
     return Replay(record, recorded, comparisons, lost, workload, waits, sources)

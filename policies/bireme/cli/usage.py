@@ -172,7 +172,7 @@ def _from_record(options: argparse.Namespace) -> UsageReport:
         usage = usage_of(open_record(options.record, classes=None), options.since)
     columns = tuple(column for column in _COLUMNS if column != Use.RESERVED)
     report = UsageReport(usage.begin, usage.end, usage.known_from, usage.known_seconds, columns)
-    for holder, amount in usage.held.items():
+    for holder, amount in usage.device_seconds.items():
         report.add((getattr(holder, options.by), holder.resource), holder.use.value, amount)
     for holder, amount in usage.lost.items():
         report.add((getattr(holder, options.by), holder.resource), _LOST, amount)

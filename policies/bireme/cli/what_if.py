@@ -128,10 +128,10 @@ def _of_record(options: argparse.Namespace, question: Asked) -> Answered:
         question = msgspec.structs.replace(question, namespace=_namespace_of(snapshot, question))
     gangs, with_all = gangs_of(question, facts, snapshot)
     with naming("--what-if"):
-        change = facts.resolved(question.change)
+        change = facts.resolve(question.change)
         check_changes(gangs, with_all, change, ())
     with naming("--try"):
-        tries = [facts.resolved(named_change) for named_change in question.tries]
+        tries = [facts.resolve(named_change) for named_change in question.tries]
         check_changes(gangs, with_all, change, tries)
     return Answered(told_of(question, facts, snapshot, policy, time.monotonic), name)
 
