@@ -19,7 +19,7 @@ from bireme.contest.benchmark import (
     FamilyResult,
     Scope,
     judge,
-    known,
+    policy_names,
 )
 from bireme.contest.candidates import Candidate, parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
@@ -163,7 +163,7 @@ def _scope(options: argparse.Namespace) -> Scope:
                 )
         seeds.append(Path(folder))
     policies = None if options.policies is None else _names(options.policies)
-    names = known(folders)
+    names = policy_names(folders)
     orderers = registry.names("orderer")
     with naming("--policies"):
         for name in policies or ():

@@ -40,7 +40,7 @@ from bireme.tables import align_columns
 from bireme.tuning.judgement import MIN_DAYS, Judgement, interval_text, judgement_on
 from bireme.tuning.past import Past, read_past
 from bireme.tuning.result_files import write_files
-from bireme.tuning.search import Found, is_fitted, judge, runs_expected, search
+from bireme.tuning.search import SearchResult, is_fitted, judge, runs_expected, search
 
 PLAN: Final = "plan.json"
 VERDICT: Final = "verdict.json"
@@ -207,13 +207,13 @@ def _tune(
             )
     numbers = {
         "record": {
-            "began": past.began,
-            "ended": past.ended,
+            "began": past.begin,
+            "ended": past.end,
             "windows": past.windows,
             "gangs": past.gangs,
             "left_out": past.left_out,
             "judged_from": past.judged_from,
-            "judged_days": past.judged_days,
+            "judged_days": past.test_days,
         },
         "validation": {candidate.name: loss for candidate, loss in result.losses},
         "verdict": judgement.to_json(),
@@ -222,10 +222,10 @@ def _tune(
     return numbers, _report(past, result, judgement, files)
 
 
-def _report(past: Past, result: Found, judgement: Judgement, files: Sequence[Path]) -> str:
+def _report(past: Past, result: SearchResult, judgement: Judgement, files: Sequence[Path]) -> str:
     counts = [len(worlds) for worlds in past.worlds.values()]
     baseline = past.baseline.name
-    stretch, since = duration(past.ended - past.began), clock_time(past.judged_from)
+    stretch, since = duration(past.end - past.begin), clock_time(past.judged_from)
     lines = [
         f"{stretch} of record in {past.windows} windows: {past.gangs} gangs, by {baseline}",
         f"Tuned on {counts[0]} of them, chosen on {counts[1]}, judged on {counts[2]}, from {since}",
@@ -265,7 +265,7 @@ def _report(past: Past, result: Found, judgement: Judgement, files: Sequence[Pat
     return "\n".join(lines) + "\n"
 
 
-def _short(candidate: Candidate, result: Found) -> str:
+def _short(candidate: Candidate, result: SearchResult) -> str:
     return "learned-index, fitted" if candidate == result.index else candidate.name
 
 
