@@ -127,8 +127,8 @@ class FamilyResult:
     def to_json(self) -> dict[str, Any]:
         """Return everything, with the finding of each verdict."""
         document: dict[str, Any] = msgspec.to_builtins(self)
-        for row, written in zip(self.rows, document["rows"], strict=True):
-            written["finding"] = row.overall.finding
+        for row, entry in zip(self.rows, document["rows"], strict=True):
+            entry["finding"] = row.overall.finding
         return document
 
 

@@ -2,8 +2,9 @@
 
 The split is fixed here: by time, by virtual cluster, by the number of a workload, by seed.
 Workloads that stem from one trace are one family, however many papers derived them from it. This
-module gives access to worlds that policies may be trained and tuned on. Only :mod:`bireme.contest.sealed` opens
-the test part, for ``bireme benchmark`` and for the evaluation of finished checkpoints.
+module gives access to worlds that policies may be trained and tuned on. Only
+:mod:`bireme.contest.sealed` opens the test part, for ``bireme benchmark`` and for the evaluation of
+finished checkpoints.
 
 Blocks of a part come in an order that mixes early and late, so that the first few represent all.
 """

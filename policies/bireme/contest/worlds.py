@@ -87,7 +87,7 @@ class World:
         if not self.trace.underway:
             return metrics
         # A job that ran already would count as one that waited for nothing.
-        ran = {there.job for there in self.trace.underway}
+        ran = {start.job for start in self.trace.underway}
         came = tuple(record for record in outcome.jobs if record.job.name not in ran)
         waits = measure(replace(outcome, jobs=came)).wait_seconds if came else Statistics()
         return replace(metrics, wait_seconds=waits)
