@@ -214,7 +214,7 @@ def a_running(
 
 
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:
-    """Return ``snapshot`` in which these gangs run too: nodes and queues hold what they use."""
+    """Return ``snapshot`` with these running gangs, whose use counts on nodes and in queues."""
     used = snapshot.used.copy()
     usage = dict(snapshot.queue_usage)
     for gang_run in running:

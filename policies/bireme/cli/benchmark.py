@@ -1,4 +1,4 @@
-"""``bireme benchmark``: every policy beside the best tuned rule, on data that none was chosen by.
+"""``bireme benchmark``: compare every policy with the best tuned rule, on data that chose none.
 
 The tables go to standard output, all numbers to ``--json``. ``--out`` keeps finished runs, so that
 the same command continues where it was stopped.

@@ -110,7 +110,7 @@ class Reader:
                 await asyncio.sleep(_SHORT_WATCH_SECONDS)
 
     async def objects_if_allowed(self, path: str, **selectors: str) -> list[Json] | None:
-        """Return what :meth:`objects` does, or None if the caller may not read them."""
+        """Return :meth:`objects`, or None if the caller may not read them."""
         try:
             return await self.objects(path, **selectors)
         except ConsoleError as error:
@@ -121,7 +121,7 @@ class Reader:
 
 
 def refusal(error: ApiError, what: str) -> ConsoleError:
-    """Return ``error`` in words for a person."""
+    """Return ``error`` as a message for a person."""
     if error.is_forbidden:
         return ConsoleError(f"you may not {what}: {error.message}; ask for a role that may")
     if error.is_not_found:
@@ -169,7 +169,7 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
 def add_target(
     parser: argparse.ArgumentParser, *, namespaced: bool = True, all_namespaces: bool = False
 ) -> None:
-    """Add the arguments that choose the cluster, who asks it, and how long an answer may take."""
+    """Add the arguments for the cluster, the asking user and the time limit of an answer."""
     add = parser.add_argument
     if all_namespaces:
         add(

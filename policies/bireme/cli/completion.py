@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- what there is to complete ------------------------------------------------------------------
+# --- commands and their options -----------------------------------------------------------------
 
 
 def _commands() -> Iterator[_Command]:

@@ -139,7 +139,7 @@ def _refuse_classes(whose: str, *policies: str) -> None:
             )
 
 
-# --- what would move ---------------------------------------------------------------------------
+# --- the effect on gangs -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

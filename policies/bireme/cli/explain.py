@@ -1,4 +1,4 @@
-"""``bireme explain``: what a SchedulingPolicy decides, whether it does, and how well.
+"""``bireme explain``: the parts, the state and the quality of a SchedulingPolicy.
 
 It also shows the description of every rule that the policy names, as ``bireme policies show``.
 """

@@ -72,7 +72,7 @@ def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
 def document(comparison: ForecastComparison) -> dict[str, Any]:
     """Return the numbers that ``--json`` writes.
 
-    ``series`` (how it was read), ``test`` (what was tested and how), ``models`` (by name:
+    ``series`` (its source and form), ``test`` (its size and quantile), ``models`` (by name:
     accuracies, skills, loss, share of actual values below the upper bound, seconds of fitting, or
     the fault for which it was not tried), ``choice``, ``reason`` (why), ``verdict`` and
     ``forecast`` (per interval to come: begin, point, lower and upper bound).

@@ -82,7 +82,7 @@ class Installation:
 
 
 async def installation(reader: Reader, minor: int) -> Installation:
-    """Return what the chart has installed on a cluster of Kubernetes 1.``minor``."""
+    """Return the objects and settings of the chart on a cluster of Kubernetes 1.``minor``."""
     texts = await settings_texts(reader)
     settings: Mapping[str, Any] = {}
     fault = ""

@@ -1,4 +1,4 @@
-"""``bireme logs``: what the replicas of a gang write, each line after its task and index.
+"""``bireme logs``: the logs of a gang's replicas, each line after its task and index.
 
 With ``-f`` replicas that start later are followed too: those of a job that still waits, of its next
 attempt, and those that an elastic job adds. It ends when the gang has ended.

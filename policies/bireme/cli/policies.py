@@ -1,4 +1,4 @@
-"""``bireme policies``: all policies, a line each, and what single ones do."""
+"""``bireme policies``: all policies, a line each, and the description of single ones."""
 
 import argparse
 import sys

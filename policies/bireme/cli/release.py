@@ -152,7 +152,7 @@ class _Release:
         self._say("its queues are kept no more" if not self.is_dry else "would keep no queues")
         return True
 
-    # --- what waits ------------------------------------------------------------------------
+    # --- waiting pods ----------------------------------------------------------------------
 
     async def _workloads(self, pods: Iterable[Json]) -> list[_Workload]:
         by_uid: dict[str, _Workload] = {}

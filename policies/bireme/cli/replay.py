@@ -1,4 +1,4 @@
-"""``bireme replay``: what other policies would have done where an operator recorded what it did.
+"""``bireme replay``: compare other policies with the record of an operator.
 
 The first part compares decision by decision, on the recorded snapshots. The second part simulates
 the submitted jobs from beginning to end. The recorded policy always comes first: it must decide as

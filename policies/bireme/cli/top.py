@@ -1,7 +1,7 @@
-"""``bireme top``: what the cluster does now, again and again until Ctrl-C.
+"""``bireme top``: the present state of the cluster, again and again until Ctrl-C.
 
-One screen: how much is in use, every queue, what runs, what is next. If the output is no terminal,
-it is written once.
+One screen: the GPUs in use, the queues, the running and the next gangs. If the output is no
+terminal, it is written once.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""``bireme usage``: what devices were held for, by queue, namespace or node pool, in device-hours.
+"""``bireme usage``: device-hours by their use, and by queue, namespace or node pool.
 
 The source is the operator's counters in a Prometheus, or its records: the devices that gangs held,
 for how long, and the part that was lost. Neither need reach back as far as requested: the answer

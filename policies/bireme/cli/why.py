@@ -1,7 +1,7 @@
 """``bireme why``: explain where a gang is, the dominant reason first.
 
 Then follow its position, every factor of its priority, the gangs ahead of it, its estimated start
-and the use of its queue. With ``--what-if``: when it would start if something were different.
+and the use of its queue. With ``--what-if``: its start under other conditions.
 """
 
 import argparse

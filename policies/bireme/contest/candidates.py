@@ -145,8 +145,8 @@ RULES: Final = (
 )
 """Orderers that decide fast, for gangs of fixed size, with the constants that matter.
 
-The default order is not among them, as it is judged too, but the paper's order that it builds on
-is."""
+They include the paper's order, on which the default builds, but not the default itself, which is
+judged too."""
 DEFAULT_RULE: Final = Rule(
     "combined-priority",
     {

@@ -298,7 +298,7 @@ def _window_from(generator: str, seed: int) -> Window:
     return made(seed, read_trace(f"gen:{generator}?jobs=160&spread=1.8", seed=seed))
 
 
-# --- what they share -----------------------------------------------------------------------------
+# --- shared parts --------------------------------------------------------------------------------
 
 
 def _at_loads(

@@ -33,8 +33,8 @@ class Verdict:
         unfinished: Jobs of the candidate that never finished, over all worlds.
         fallbacks: Its decisions that the rules replaced, over all worlds.
         p99_wait_seconds, baseline_p99_wait_seconds: The two terms of the ratio ``p99_wait``.
-        p99_wait_change: The first less the second, in seconds: it has an interval also where hardly
-            any job waits, and a ratio of seconds to none has not.
+        p99_wait_change: The first less the second, in seconds: it has an interval even if hardly
+            any job waits, when the ratio has none.
     """
 
     worlds: int

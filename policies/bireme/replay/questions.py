@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class OutlookQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="outlook"):
-    """When should everybody who waits start? Answered by an :class:`OutlookAnswer`."""
+    """When should every waiting gang start? Answered by an :class:`OutlookAnswer`."""
 
 
 class RegretQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="regret"):

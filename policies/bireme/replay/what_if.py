@@ -31,7 +31,7 @@ MAX_JOBS: Final = 20
 """Maximum number of manifests in one question that is sent."""
 _MAX_REPLICAS: Final = 100_000
 
-# --- what is asked ---
+# --- the question ---
 
 
 class NamedChange(
@@ -123,7 +123,7 @@ class Known(msgspec.Struct, frozen=True):
         )
 
 
-# --- what is answered ---
+# --- the answer ---
 
 
 class Told(msgspec.Struct, frozen=True):

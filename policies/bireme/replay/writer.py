@@ -307,7 +307,7 @@ class RecordWriter:
     ) -> bool:
         """Record one cycle, which ``source`` decided; return whether a line was written.
 
-        Raises OSError, and RecordError for what neither a record nor a file of its size can hold.
+        Raises OSError, and RecordError if no record, or no file of its size, can hold the cycle.
         """
         try:
             return self._write(snapshot, decision, source)

@@ -68,7 +68,7 @@ def evolve(
 
 
 def candidate_of(weights: FloatArray, start: Candidate, folder: Path) -> Candidate:
-    """Return the index with ``weights`` beside the other parts of ``start``."""
+    """Return the index with ``weights``, and the other parts of ``start``."""
     name = hashlib.blake2b(weights.tobytes(), digest_size=8).hexdigest()
     card = msgspec.structs.replace(shipped_card(), results=(), notes=())
     write_checkpoint(weights, card, folder / name)

@@ -1,4 +1,4 @@
-"""``bireme ui``: a page in the browser on what a cluster does, or on what an operator recorded.
+"""``bireme ui``: a page in the browser on a cluster, or on the record of an operator.
 
 It is served on loopback and reads with the caller's own credentials; nothing is installed in the
 cluster. The address holds a token that works once.

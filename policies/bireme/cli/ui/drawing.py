@@ -1,4 +1,4 @@
-"""Geometry of what the board draws: bars, nodes, the timeline, charts. Templates make it SVG.
+"""Geometry of the board's drawings: bars, nodes, the timeline, charts. Templates make it SVG.
 
 Colours are classes of the style sheet, ``g0`` to ``g11``, because a page may hold no inline style.
 """

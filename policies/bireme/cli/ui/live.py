@@ -97,7 +97,7 @@ class Live:
     _ask_after: float = 0.0
     """Loop time of the next request to the leader; infinite during a request."""
 
-    # --- what is watched ---
+    # --- watches ---
 
     async def start(self) -> None:
         """Begin to watch, and return once everything has been listed.
@@ -218,7 +218,7 @@ class Live:
         if remark not in self.remarks:
             self.remarks.append(remark)
 
-    # --- what comes ---
+    # --- events of the watches ---
 
     def _count_change(self) -> None:
         self.version += 1
@@ -271,7 +271,7 @@ class Live:
         if self._other_usage.put(key, ""):
             self._count_change()
 
-    # --- what is shown ---
+    # --- the view ---
 
     def view(self) -> View:
         """Return the current view; it is made anew only after a change."""

@@ -345,7 +345,7 @@ class Board:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    # --- what they share ---
+    # --- shared parts ---
 
     async def _view(self, request: Request) -> View:
         if isinstance(self.source, Live):
