@@ -115,5 +115,5 @@ def runs_of(candidates: int, worlds: int, rungs: int = 1) -> int:
 
 
 def _steps(rungs: int) -> list[int]:
-    """Return the step through the worlds in each rung."""
+    """Return the sampling step of each rung."""
     return [2 ** (rungs - 1 - rung) for rung in range(rungs)]

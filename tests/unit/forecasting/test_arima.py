@@ -77,7 +77,7 @@ def test_the_fit_finds_the_weights_that_made_a_series(
     arma: tuple[int, int, int], ar: list[float], ma: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = Orders(arma, frequencies=DAY[:1])
-    monkeypatch.setattr("bireme.forecasting.arima.ranked_orders", lambda *_: [orders])
+    monkeypatch.setattr("bireme.forecasting.arima.rank_orders", lambda *_: [orders])
     values = np.expm1(made(orders, ar, ma, 4000) + 20)
     model = Arima().fit(Series(values, 3600, (24,)))
     np.testing.assert_allclose(model.errors, [*ar, *ma, 0.01], atol=0.05)
